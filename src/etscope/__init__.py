@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etscope._lazy import lazy_names
 from etscope._version import __version__
+from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope import inspector

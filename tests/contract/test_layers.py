@@ -10,7 +10,7 @@ import pytest
 from tests.contract.source_tree import LAB, SOURCE, Import, cycles, imports, modules
 
 LAYERS: dict[float, str] = {
-    0: "_lazy _version errors units optional options quiet exits key_values",
+    0: "_version errors units support",
     1: "formats",
     2: "model",
     2.5: "backends delegates backend_files",
@@ -23,9 +23,9 @@ LAYERS: dict[float, str] = {
     5.6: "reporting",
     6: "inspector intermediate_output_tap backend_debug pte_tool size_analysis_tool visualization",
     6.5: "scripts",
-    7: "export run etdb search bisect evaluation sensitivity remedies stages",
+    7: "export run etdb search evaluation",
     8: "cli",
-    9: "compat compat_startup __main__",
+    9: "compat __main__",
 }
 RANKS = {name: rank for rank, names in LAYERS.items() for name in names.split()}
 RANKS[""] = 9  # etscope/__init__.py: the face, which names everything and loads nothing
@@ -33,14 +33,10 @@ APPLICATIONS = set(LAYERS[7].split())
 MAY_KNOW = {
     "etdb": {"run"},
     "search": {"run", "export"},
-    "bisect": {"search", "export"},
     "evaluation": {"run"},
-    "sensitivity": {"search", "run"},
-    "remedies": {"export", "run", "search"},
-    "stages": {"export", "run", "search"},
 }
 HEAVY = {"torch", "executorch"}
-SHARED_PRIVATE_MODULES = {"_lazy", "_version"}
+SHARED_PRIVATE_MODULES = {"_version"}
 TYPING = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
 
 
@@ -216,7 +212,7 @@ def test_a_circle_of_folders_is_found(tree: Path, place: str) -> None:
 
 def test_a_private_import_is_found(tree: Path) -> None:
     (tree / "run/_inner.py").write_text("")
-    (tree / "run/a.py").write_text("from etscope.run._inner import x\nimport etscope._lazy")
+    (tree / "run/a.py").write_text("from etscope.run._inner import x\nimport etscope.support.lazy")
     (tree / "_lazy.py").write_text("")
     (tree / "etdb/a.py").write_text("def f():\n    from etscope.run import _inner")
     assert private_imports(tree) == ["etscope.etdb.a:2 imports etscope.run._inner"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from etscope import exits
 from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.support import exits
 from tests.support.formats.handmade import integer, method, pte_file
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -104,5 +104,5 @@ def test_each_module_with_a_command_line_is_in_the_list() -> None:
     ("main", "code"), [("None", 0), ("3", 3), ("sys.exit(4)", 4), ("1 / 0", 1)]
 )
 def test_other_exit_codes(folder: Path, main: str, code: int) -> None:
-    program = f"import sys; from etscope.exits import exit_with; exit_with(lambda: {main})"
+    program = f"import sys; from etscope.support.exits import exit_with; exit_with(lambda: {main})"
     assert python(folder, "-c", program, stdout=subprocess.PIPE).returncode == code

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import MissingDependencyError
-from etscope.optional import installed_libraries
 from etscope.run import python
 from etscope.run.execute import chosen_runner
 from etscope.run.process import read_log, run_process
+from etscope.support.optional import installed_libraries
 
 
 def test_openvino_is_found_where_pip_puts_it(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etscope.optional import require
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd

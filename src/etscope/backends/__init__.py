@@ -19,7 +19,7 @@ from typing import Any
 from etscope.backends import arm, coreml, native, openvino, vulkan, xnnpack
 from etscope.backends.options import Option, options_of, parsed
 from etscope.errors import UsageError
-from etscope.optional import require
+from etscope.support.optional import require
 
 PORTABLE = "portable"
 

@@ -18,7 +18,7 @@ from etscope.bridge.generation import Execute, generate
 from etscope.bridge.tensors import numpy_value, torch_values
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.formats.program.pte import read_pte
-from etscope.optional import installed_libraries
+from etscope.support.optional import installed_libraries
 
 for _name, _path in installed_libraries().items():
     os.environ.setdefault(_name, _path)

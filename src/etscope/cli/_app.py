@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from etscope import exits
 from etscope._version import __version__
 from etscope.errors import PAGE, EtscopeError, EtscopeWarning, MissingDependencyError
+from etscope.support import exits
 
 __all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "LazyGroup", "cli", "main"]
 

@@ -125,7 +125,7 @@ def _named(ctx: click.Context, key: str, texts: list[str]) -> tuple[str, list[st
 
 def _of_file(ctx: click.Context, path: str) -> Iterator[tuple[str, list[str]]]:
     """Read the keys of a TOML file; a table holds the options of the backend of its name."""
-    from etscope.optional import require
+    from etscope.support.optional import require
 
     toml = require("tomllib" if sys.version_info >= (3, 11) else "tomli", wanted_by="-X FILE.toml")
     with reading("TOML", path):

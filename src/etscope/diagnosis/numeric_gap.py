@@ -18,7 +18,7 @@ from etscope.errors import NumericGapError, UsageError
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.model.table import object_column
-from etscope.optional import require
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -45,7 +45,7 @@ from etscope.formats.run_json import SavedCall, call_of_run, inputs_sha256
 from etscope.formats.torch_files.pickle_reader import TensorSubclassError
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
-from etscope.optional import require
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.recorded import RecordedGraphInterpreter

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etscope._lazy import lazy_names
+from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.etdb.session import Result, Session

@@ -24,7 +24,7 @@ from etscope.formats.etrecord.reader import (
     SIBLINGS,
     RecordFile,
 )
-from etscope.optional import require
+from etscope.support.optional import require
 
 
 def bridge(wanted_by: str) -> Any:

@@ -62,11 +62,11 @@ from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte_schema import TensorValue
 from etscope.model.exported_graph import record_input_names
-from etscope.optional import require
 from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.inputs import method_inputs
 from etscope.run.job import INTERMEDIATE_OUTPUTS, Job, JobCall
 from etscope.run.program import Opened, open_program
+from etscope.support.optional import require
 
 STATES = (FRESH, SEQUENCE)
 

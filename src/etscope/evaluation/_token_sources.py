@@ -20,11 +20,11 @@ from etscope.diagnosis.reference import whole_program
 from etscope.errors import MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.formats.generation import GenerationCalls
-from etscope.optional import require
 from etscope.run import Place
 from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.job import Job
 from etscope.run.program import Opened
+from etscope.support.optional import require
 
 Ints = npt.NDArray[np.int64]
 

@@ -43,7 +43,6 @@ from etscope.evaluation._token_sources import (
 )
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.identify import ETRECORD, identify
-from etscope.optional import require
 from etscope.run import Place, generate
 from etscope.run.execute import AUTO, library_paths
 from etscope.run.generation.prompt import (
@@ -55,6 +54,7 @@ from etscope.run.generation.prompt import (
 )
 from etscope.run.job import INTERMEDIATE_OUTPUTS
 from etscope.run.program import Opened, open_program
+from etscope.support.optional import require
 
 Progress = Callable[[int, int | None], None]
 

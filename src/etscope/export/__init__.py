@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etscope._lazy import lazy_names
+from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.backends.export_options import ExportOptions

@@ -36,8 +36,8 @@ from etscope.formats.identify import describe
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import Method, ValueKind
 from etscope.formats.pt2.archive import is_pt2
-from etscope.optional import require
-from etscope.options import takes_fields
+from etscope.support.optional import require
+from etscope.support.options import takes_fields
 
 if TYPE_CHECKING:
     from etscope.etrecord import ETRecord

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import FormatError, UsageError
-from etscope.optional import require
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.export import ModelMethods

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from etscope.optional import require
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.partition import KeptPartition

@@ -50,7 +50,7 @@ from etscope.model.events import (
     blocks_frame,
 )
 from etscope.model.exported_graph import graph_from_record
-from etscope.optional import available, require
+from etscope.support.optional import available, require
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
@@ -645,8 +645,8 @@ class Inspector:
         tuple of it and example inputs.
 
         `.verdict` names the step and the operator, `.wrong` has the operators by step, `.table()`
-        all of them with a column for each stage. `etscope.stages.model_stages` makes all stages of
-        a model by itself.
+        all of them with a column for each stage. `etscope.search.stages.model_stages` makes all
+        stages of a model by itself.
 
         Raises the errors of `diagnose_numerics`, and `NumericGapError` for a stage of which no
         value is known to be one of the stage before.

@@ -35,7 +35,7 @@ from etscope.inspector._inspector import compare_results
 from etscope.inspector._output_plots import draw_metric
 from etscope.model.event_table import FRAMEWORK_EVENTS
 from etscope.model.events import InferenceOutput, ProgramOutput
-from etscope.optional import require
+from etscope.support.optional import require
 from etscope.units import TimeScale, scale_factor
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from etscope.inspector._inspector_utils import DebugHandle, NodeFilter, as_debug_handle
-from etscope.optional import require
+from etscope.support.optional import require
 
 __all__ = ["IntermediateOutputCapturer"]
 

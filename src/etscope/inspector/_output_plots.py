@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from etscope.analysis.metrics import METRICS
-from etscope.optional import require
+from etscope.support.optional import require
 from etscope.views.output import open_output
 from etscope.views.tables.cells import visible
 

@@ -9,9 +9,9 @@ import argparse
 from collections.abc import Sequence
 
 from etscope.errors import MissingDataError
-from etscope.exits import exit_with
 from etscope.inspector._inspector import Inspector, compare_results
-from etscope.optional import available
+from etscope.support.exits import exit_with
+from etscope.support.optional import available
 from etscope.units import TimeScale
 from etscope.views.output import open_output
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from etscope._lazy import lazy_names
-from etscope.optional import require
+from etscope.support.lazy import lazy_names
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     from etscope.bridge.upstream_taps import (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.statistics import statistic, summarize_rows
 from etscope.model.table import object_column
-from etscope.optional import require
+from etscope.support.optional import require
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from etscope.errors import EtscopeError, MissingDataError
-from etscope.exits import exit_with
 from etscope.formats.bytes.files import open_source
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import (
@@ -28,6 +27,7 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.formats.program.scalar_type import ScalarType
+from etscope.support.exits import exit_with
 from etscope.units import format_bytes
 
 __all__ = [

@@ -43,7 +43,7 @@ from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
 from etscope.model.report import Section, facts, rows
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
-from etscope.optional import available
+from etscope.support.optional import available
 from etscope.units import TimeScale
 from etscope.views.output import open_output
 from etscope.views.page import FileFact, ReportInput, document_of, page_html

@@ -17,7 +17,6 @@ from typing import Any
 
 from etscope.capture.files import NOTHING, RunFiles, runs_of_files
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.optional import require
 from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.reporting.responses import (
     Application,
@@ -30,6 +29,7 @@ from etscope.reporting.responses import (
     library_routes,
     stamp_of,
 )
+from etscope.support.optional import require
 from etscope.views.output import dumps
 from etscope.views.page import document_of
 

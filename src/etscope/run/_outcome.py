@@ -40,10 +40,10 @@ from etscope.formats.run_json import (
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
-from etscope.optional import available
 from etscope.run.execute import Executed, Folder
 from etscope.run.job import JobCall
 from etscope.run.program import Opened
+from etscope.support.optional import available
 from etscope.units import format_bytes
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import conditions_here
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.exported_graph import record_input_names
-from etscope.options import takes_fields
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, CallRun, Run
 from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import (
@@ -35,6 +34,7 @@ from etscope.run.inputs import method_inputs
 from etscope.run.job import ALL_EVENTS, NONE, Job, JobCall
 from etscope.run.process import FAILED_KERNEL, MISSING_KERNEL, REFUSED_TENSOR
 from etscope.run.program import Opened, open_program
+from etscope.support.options import takes_fields
 
 _LINES = 3  # of Python in a message
 

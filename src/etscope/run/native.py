@@ -30,7 +30,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.exits import exit_with
+from etscope.support.exits import exit_with
 
 __all__ = ["find_runner", "native_missing"]
 

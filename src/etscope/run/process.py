@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etscope.errors import RuntimeFailure
-from etscope.optional import installed_libraries
+from etscope.support.optional import installed_libraries
 
 __all__ = ["LOG", "end_group", "end_with_parent"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from etscope.exits import exit_with
 from etscope.inspector import Inspector
+from etscope.support.exits import exit_with
 
 __all__ = ["generate_csv", "main"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from etscope.errors import MissingDataError
 from etscope.etrecord import parse_etrecord
-from etscope.exits import exit_with
+from etscope.support.exits import exit_with
 
 __all__ = ["generate_model_size_information", "main", "parse_args"]
 

@@ -33,7 +33,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import UsageError
 from etscope.model.graph import TensorSpec, source_lines
-from etscope.optional import require
+from etscope.support.optional import require
 from etscope.units import TimeScale, format_float
 from etscope.views.output import open_output
 from etscope.views.tables.cells import visible

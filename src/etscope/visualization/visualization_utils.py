@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from etscope.errors import MissingDependencyError, RecordError, RuntimeFailure
-from etscope.optional import require
+from etscope.support.optional import require
 
 __all__ = [
     "ModelExplorerServer",

@@ -16,14 +16,14 @@ import pytest
 import torch
 from torch import nn
 
-from etscope.bisect import _bisect, bisect
-from etscope.bisect._bisect import STRATEGIES, PieceSearch, Verdict, piece_text
-from etscope.bisect._probe import Answer, Piece
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.export import Source, export
 from etscope.formats.json_values import JsonValue
 from etscope.model.graph import Graph, ModuleFrame, Node
-from etscope.search import LOWER, RUN, VALUE
+from etscope.search.bisect import _bisect, bisect
+from etscope.search.bisect._bisect import STRATEGIES, PieceSearch, Verdict, piece_text
+from etscope.search.bisect._probe import Answer, Piece
+from etscope.search.trial import LOWER, RUN, VALUE
 from tests.support.artifacts import artifacts
 from tests.support.bisect.planted import PLANTS, WIDTH, Tangent, backend, generated
 from tests.support.warm import warm_python
@@ -37,7 +37,7 @@ def source(model: Any, inputs: Any) -> Source:
 
 def quick(model: Any, example: Any, folder: Path, **options: Any) -> Any:
     """A bisection in this process, of the planted backend; its script is not tried."""
-    with backend() as name, mock.patch("etscope.bisect._probe.confirm_failure"):
+    with backend() as name, mock.patch("etscope.search.bisect._probe.confirm_failure"):
         options = {"backend": name, "isolate": False, **options}
         return bisect(source(model, example), folder, **options)
 
@@ -284,7 +284,7 @@ def test_a_record_may_have_methods_and_inputs_by_keyword(tmp_path: Path) -> None
     }
     export(programs).save(tmp_path, "saved", bundle=False)
     path = tmp_path / "saved.etrecord"
-    with backend() as name, mock.patch("etscope.bisect._probe.confirm_failure"):
+    with backend() as name, mock.patch("etscope.search.bisect._probe.confirm_failure"):
         found = bisect(path, tmp_path / "a", backend=name, isolate=False)
         assert found.nodes == [["tan"]]
         options: dict[str, Any] = {"backend": name, "isolate": False, "method": "other"}

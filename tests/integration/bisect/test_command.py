@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.bisect._bisect import AGAINST, STRATEGIES
-from etscope.bisect._probe import CommandCheck
 from etscope.cli import main
 from etscope.cli.verbs.checking import bisect as command
 from etscope.errors import RuntimeFailure
 from etscope.export import export
+from etscope.search.bisect._bisect import AGAINST, STRATEGIES
+from etscope.search.bisect._probe import CommandCheck
 
 MODEL = """
 import torch

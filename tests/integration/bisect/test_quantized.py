@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.bisect import bisect
 from etscope.bridge.lowering import subprograms
 from etscope.errors import MissingDataError, UsageError
+from etscope.search.bisect import bisect
 
 X = torch.randn(1, 4, generator=torch.Generator().manual_seed(0))
 

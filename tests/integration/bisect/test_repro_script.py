@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from etscope.analysis.metrics import METRICS, measure
-from etscope.bisect._probe import metric_check
-from etscope.bisect._repro_script import METRICS as KNOWN
-from etscope.bisect._repro_script import measured
+from etscope.search.bisect._probe import metric_check
+from etscope.search.bisect._repro_script import METRICS as KNOWN
+from etscope.search.bisect._repro_script import measured
 
 INF = math.inf
 PAIRS: dict[str, tuple[Any, Any]] = {

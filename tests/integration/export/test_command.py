@@ -15,7 +15,7 @@ import torch
 from etscope.cli import main
 from etscope.errors import EtscopeWarning, UsageError
 from etscope.formats.program.pte import read_pte
-from etscope.quiet import quiet
+from etscope.support.quiet import quiet
 from tests.support.artifacts import ROOT
 from tests.support.export import factories
 

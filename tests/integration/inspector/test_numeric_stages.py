@@ -21,7 +21,7 @@ from etscope.bridge.reference import decomposed
 from etscope.cli import main
 from etscope.errors import NumericGapError
 from etscope.run import run
-from etscope.stages import model_stages as isolated_stages
+from etscope.search.stages import model_stages as isolated_stages
 from tests.support.export.planted_backend import lowered_by
 from tests.support.numeric_runs import inputs_of, inspector
 from tests.support.stages.planted import (

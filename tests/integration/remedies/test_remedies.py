@@ -19,11 +19,11 @@ from etscope.cli import main
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
-from etscope.remedies import Effort, Remedies, Runs, Trial, _remedies, try_remedies
-from etscope.remedies._changes import Setting
-from etscope.remedies._trials import BASELINE, Laboratory
 from etscope.run import run
 from etscope.run.native import native_missing
+from etscope.search.remedies import Effort, Remedies, Runs, Trial, _remedies, try_remedies
+from etscope.search.remedies._changes import Setting
+from etscope.search.remedies._trials import BASELINE, Laboratory
 from tests.support.artifacts import artifacts
 
 # A process of its own for each run, which starts sooner than one of Python.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from etscope.errors import MissingDataError, MissingFileError
-from etscope.search import open_model, read_samples
+from etscope.search.trial import open_model, read_samples
 
 
 def loaded(samples: list[object]) -> list[object]:

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-from etscope.bisect import bisect
-from etscope.bisect._bisect import STRATEGIES
 from etscope.export import Source
+from etscope.search.bisect import bisect
+from etscope.search.bisect._bisect import STRATEGIES
 from tests.support.artifact_recipes.workbench import Workbench
 from tests.support.bisect.planted import PLANTS, backend, generated
 
@@ -39,4 +39,4 @@ def bisected(bench: Workbench) -> None:
 
 def _unconfirmed() -> Any:
     """Do not run the script of each reproduction in a process of its own."""
-    return mock.patch("etscope.bisect._probe.confirm_failure")
+    return mock.patch("etscope.search.bisect._probe.confirm_failure")

@@ -14,7 +14,7 @@ from etscope import backends
 from etscope.backends import BACKENDS, Backend, check_options, chosen, quantizing
 from etscope.backends.options import options_of, parsed
 from etscope.errors import MissingDependencyError, UsageError
-from etscope.optional import require
+from etscope.support.optional import require
 
 
 def kinds(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from etscope.bisect._bisect import STRATEGIES, PieceSearch, Verdict, piece_text
-from etscope.bisect._probe import Piece
 from etscope.model.graph import Graph, ModuleFrame, Node
+from etscope.search.bisect._bisect import STRATEGIES, PieceSearch, Verdict, piece_text
+from etscope.search.bisect._probe import Piece
 
 
 def graph(uses: Sequence[Sequence[int]], modules: Sequence[Sequence[str]] = ()) -> Graph:

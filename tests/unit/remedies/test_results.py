@@ -27,7 +27,7 @@ from etscope.model.finding import (
     Severity,
     Sureness,
 )
-from etscope.remedies._changes import (
+from etscope.search.remedies._changes import (
     _CHANGES,
     Change,
     Setting,
@@ -35,10 +35,10 @@ from etscope.remedies._changes import (
     general_changes,
     setting_with,
 )
-from etscope.remedies._remedies import Effort, _Search
-from etscope.remedies._trials import Laboratory, Runs
-from etscope.remedies.results import Limits, Numbers, Outcome, in_order, judged
-from etscope.search import Trial
+from etscope.search.remedies._remedies import Effort, _Search
+from etscope.search.remedies._trials import Laboratory, Runs
+from etscope.search.remedies.results import Limits, Numbers, Outcome, in_order, judged
+from etscope.search.trial import Trial
 
 SQNR = find_metric("sqnr")
 LIMITS = Limits(SQNR, exact=60, quantized=20, baseline=138)

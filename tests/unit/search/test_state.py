@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError
-from etscope.search import STATE_FILE, SearchState, Trial, open_state
+from etscope.search.trial import STATE_FILE, SearchState, Trial, open_state
 
 GIVEN: dict[str, object] = {"model": "1f2e", "limit": None}
 WHOLE = {

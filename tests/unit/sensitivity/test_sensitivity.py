@@ -13,9 +13,8 @@ import pytest
 
 from etscope.analysis.metrics import find_metric
 from etscope.errors import FormatError, MissingFileError
-from etscope.search import LOWER, RUN, Isolation, reaches
-from etscope.sensitivity import _sensitivity as _measure
-from etscope.sensitivity._sensitivity import (
+from etscope.search.sensitivity import _sensitivity as _measure
+from etscope.search.sensitivity._sensitivity import (
     GroupSearch,
     References,
     measured,
@@ -23,7 +22,8 @@ from etscope.sensitivity._sensitivity import (
     timed,
     variant_key,
 )
-from etscope.sensitivity.results import Key, Variant, gain
+from etscope.search.sensitivity.results import Key, Variant, gain
+from etscope.search.trial import LOWER, RUN, Isolation, reaches
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
 

@@ -14,7 +14,7 @@ from etscope.bridge.lowering.export import Parts, flat_inputs, program_method, r
 from etscope.bridge.lowering.partition import keeping_partition
 from etscope.errors import ExportFailure, UsageError
 from etscope.formats.program.input_validation import as_exported
-from etscope.optional import require
+from etscope.support.optional import require
 
 _WANTED_BY = "export_llm"
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from etscope.errors import EtscopeWarning, UsageError
-from etscope.optional import require
+from etscope.support.optional import require
 
 SCHEMES = ("8da4w", "8da8w")
 _EMBEDDING_BITS = (4, 8)

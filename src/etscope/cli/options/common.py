@@ -21,7 +21,7 @@ from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import Findings, OutputOptions, ViewOptions
 from etscope.cli.settings import Setting, setting
 from etscope.errors import UsageError
-from etscope.key_values import key_values
+from etscope.support.key_values import key_values
 from etscope.units import TimeScale
 from etscope.views import TABLE_VIEWS
 
@@ -686,8 +686,8 @@ def numerics_of_graphs(
     if not isinstance(capture, Trace) or capture.debug_buffer is None:
         return []
     from etscope.cli.output.progress import progress
-    from etscope.quiet import quiet
     from etscope.reporting.tensorboard import numerics_if_known
+    from etscope.support.quiet import quiet
 
     given = None if inputs is None else lambda method: read_inputs(capture, method, inputs)
     with progress("computing the reference"), quiet():

@@ -236,8 +236,8 @@ def export_options(function: Function) -> Function:
 def load_torch(wanted_by: str) -> None:
     """Import PyTorch and ExecuTorch, so that their notices do not mix with those of user code."""
     from etscope.cli.output.progress import progress
-    from etscope.optional import require
-    from etscope.quiet import quiet
+    from etscope.support.optional import require
+    from etscope.support.quiet import quiet
 
     with progress("loading PyTorch and ExecuTorch"), quiet():
         require("torch", wanted_by=wanted_by)
@@ -271,7 +271,7 @@ def exported(
 
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name, load_model
-    from etscope.quiet import quiet
+    from etscope.support.quiet import quiet
 
     for name in filter(None, (model, float_model)):
         check_model_name(name)

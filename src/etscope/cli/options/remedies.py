@@ -40,7 +40,7 @@ from etscope.cli.output.tables import OutputOptions
 from etscope.cli.settings import Setting, setting, switch
 
 if TYPE_CHECKING:
-    from etscope.remedies import Trial
+    from etscope.search.remedies import Trial
 
 RUNNERS = ("auto", "python", "native")
 _COLUMNS = (
@@ -200,8 +200,8 @@ def run_remedies(
     """Try the remedies of a model, write their table, and return the exit code."""
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name, load_model
-    from etscope.quiet import quiet
-    from etscope.remedies import Effort, Runs, try_remedies
+    from etscope.search.remedies import Effort, Runs, try_remedies
+    from etscope.support.quiet import quiet
 
     def of(names: Sequence[str]) -> dict[str, Any]:
         return {name: getattr(options, name) for name in names}

@@ -124,9 +124,9 @@ def numerics_of_model(
     """Build the model of that name, run it and compare its stages."""
     from etscope.cli.output.progress import progress, saying
     from etscope.export import check_model_name, load_model
-    from etscope.quiet import quiet
-    from etscope.search import read_samples
-    from etscope.stages import model_stages
+    from etscope.search.stages import model_stages
+    from etscope.search.trial import read_samples
+    from etscope.support.quiet import quiet
 
     for one in filter(None, (name, staging.float_model)):
         check_model_name(one)
@@ -169,7 +169,7 @@ def stages_of_files(
     from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare
     from etscope.diagnosis.stages import numeric_stages
-    from etscope.quiet import quiet
+    from etscope.support.quiet import quiet
 
     eager = None
     if staging.model is not None:
@@ -203,8 +203,8 @@ def narrowed_call(
 ) -> Narrowed | None:
     """Narrow the first wrong delegate call down to a line."""
     from etscope.cli.output.progress import saying
-    from etscope.quiet import quiet
-    from etscope.stages import narrow
+    from etscope.search.stages import narrow
+    from etscope.support.quiet import quiet
 
     with saying(found.method) as say, quiet():
         return narrow(trace, found, inputs=inputs, tolerance=tolerance, say=say)

@@ -33,7 +33,7 @@ from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.reference import load_torch
 from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.model.table import Column, Kind, Table
-from etscope.quiet import quiet
+from etscope.support.quiet import quiet
 
 GROUP = "values"
 _STATE_IS_OFF = 60.0  # dB, far from what rounding leaves in many calls

@@ -23,8 +23,8 @@ from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.graph import Node, source_lines
-from etscope.optional import require
-from etscope.quiet import quiet
+from etscope.support.optional import require
+from etscope.support.quiet import quiet
 
 _PACKAGES = ("torch", "executorch.exir")
 _SILENT_SECONDS = 1.0

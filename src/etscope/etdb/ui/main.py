@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope import exits
 from etscope._version import __version__
 from etscope.errors import PAGE, EtscopeError, EtscopeWarning
-from etscope.optional import available
+from etscope.support import exits
+from etscope.support.optional import available
 
 if TYPE_CHECKING:
     from etscope.etdb.session import Result, Session

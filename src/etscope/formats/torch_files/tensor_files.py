@@ -25,7 +25,7 @@ from etscope.formats.bytes.files import PathLike, Source, atomic_write, open_sou
 from etscope.formats.bytes.zip_archive import NewMember, open_archive, write_archive
 from etscope.formats.identify import describe
 from etscope.formats.program.scalar_type import numpy_dtype
-from etscope.optional import require
+from etscope.support.optional import require
 
 KIND = "tensor file"
 MAX_VALUES = 100_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from etscope.analysis.metrics import measure
 from etscope.errors import ComparatorError, MissingDataError
 from etscope.model.table import object_column
-from etscope.optional import require
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd

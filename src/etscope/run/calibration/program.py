@@ -10,7 +10,7 @@ from pathlib import Path
 from etscope.errors import EtscopeWarning, MissingDependencyError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.calibration import calibrations_folder
-from etscope.optional import require
+from etscope.support.optional import require
 
 PROGRAM = "calibration.pte"
 _PACKAGE = Path(__file__).resolve().parents[2]

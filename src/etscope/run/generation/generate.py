@@ -22,7 +22,6 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import conditions_here
 from etscope.formats.generation import Sampler
 from etscope.formats.torch_files.tensor_files import read_tensor_file
-from etscope.options import takes_fields
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
 from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import (
@@ -49,6 +48,7 @@ from etscope.run.generation.prompt import (
 from etscope.run.job import ALL_EVENTS, NONE, Job
 from etscope.run.process import STOPPED
 from etscope.run.program import Opened, open_program
+from etscope.support.options import takes_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

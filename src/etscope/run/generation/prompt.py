@@ -28,8 +28,8 @@ from etscope.errors import (
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.program.input_validation import as_program_input, check_value
 from etscope.formats.program.pte import Program
-from etscope.optional import require
 from etscope.run.inputs import generate_inputs, plain_value
+from etscope.support.optional import require
 
 __all__ = ["check_tokens", "tokens_from"]
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from etscope.model.table import Kind, Table
-from etscope.optional import require
+from etscope.support.optional import require
 from etscope.views.tables.cells import is_number, plain_values, types_of, without_surrogates
 from etscope.views.tables.text_formats import SCHEMA
 

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any, BinaryIO
 
 from etscope.model.timeline import Timeline
-from etscope.optional import require
+from etscope.support.optional import require
 from etscope.views.tables.cells import plain_value, without_surrogates
 from etscope.views.traces.span_nesting import NestedSpans, nest_spans
 

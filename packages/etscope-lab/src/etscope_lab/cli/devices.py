@@ -124,8 +124,8 @@ def _calibrate(
     from etscope.cli.output.progress import counting, progress
     from etscope.errors import EtscopeError
     from etscope.formats.calibration import keep_calibration
-    from etscope.quiet import quiet
     from etscope.run.calibration import find_program
+    from etscope.support.quiet import quiet
     from etscope_lab.devices.calibration import calibrate_device
 
     configs = {device.config.name: device.config for device in lab.devices()}

@@ -52,8 +52,8 @@ def main(path: str) -> int:
 
 
 def _report(source: Path, target: Path, options: Mapping[str, Any]) -> None:
-    from etscope.quiet import quiet
     from etscope.reporting.report import report_inputs
+    from etscope.support.quiet import quiet
     from etscope.views.page import document_of, page_html
 
     runs = [_run_files(folder) for folder in _run_folders(source)]
@@ -110,7 +110,7 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
     from etscope.analysis.comparison.diff import diff_traces
     from etscope.analysis.comparison.diff_table import diff_table, shown_columns
     from etscope.analysis.statistics.compare_samples import Policy
-    from etscope.quiet import quiet
+    from etscope.support.quiet import quiet
 
     before, after = (_trace(_run_files(source / side)) for side in ("first", "second"))
     with quiet():
@@ -134,9 +134,9 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
 
 def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.formats.program.bpte import read_program_file
-    from etscope.quiet import quiet
     from etscope.reporting.report import diagnosis
     from etscope.reporting.tensorboard import write_tensorboard
+    from etscope.support.quiet import quiet
 
     for folder in _run_folders(source):
         files = _run_files(folder)

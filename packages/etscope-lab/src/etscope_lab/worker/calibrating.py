@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import DeviceLost, EtscopeError
-from etscope.quiet import quiet
 from etscope.run.calibration import CalibrationOptions, find_program
+from etscope.support.quiet import quiet
 from etscope_lab.devices.calibration import calibrate_device
 from etscope_lab.jobs.records import DeviceConfig
 

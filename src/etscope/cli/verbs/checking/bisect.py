@@ -124,10 +124,10 @@ def command(
     etscope bisect model.etrecord --check crash
     etscope bisect model.py:Model -o found --resume
     """
-    from etscope.bisect import bisect
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name
-    from etscope.quiet import quiet
+    from etscope.search.bisect import bisect
+    from etscope.support.quiet import quiet
 
     if Path(model).suffix == ".py" or not Path(model).is_file():  # other files may be records
         check_model_name(model)

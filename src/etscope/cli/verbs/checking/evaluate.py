@@ -120,7 +120,7 @@ def command(
     """
     from etscope.cli.output.progress import counting
     from etscope.evaluation import evaluate, evaluate_tokens
-    from etscope.quiet import quiet
+    from etscope.support.quiet import quiet
 
     token_options.check(dataset_options.dataset, _given(_OF_SAMPLES))
     options |= files.arguments()

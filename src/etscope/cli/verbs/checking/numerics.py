@@ -150,7 +150,7 @@ def command(
     etscope numerics model.py:Model --backend xnnpack --quantize
     """
     from etscope.cli.output.progress import counting, progress
-    from etscope.quiet import quiet
+    from etscope.support.quiet import quiet
 
     dataset_options.check(output)
     alone: dict[str, Any] = {"--coverage": coverage, "--values": values}
@@ -267,7 +267,7 @@ def _several(trace: Trace, files: TraceOptions, chosen: dict[str, Any]) -> list[
     that is its error."""
     from etscope.cli.output.progress import progress
     from etscope.diagnosis.numeric_gap import methods_that_ran
-    from etscope.quiet import quiet
+    from etscope.support.quiet import quiet
 
     methods = methods_that_ran(trace)
     if len(methods) < 2:
@@ -302,7 +302,7 @@ def _write_values(found: Numerics, output: OutputOptions, view: ViewOptions) -> 
 def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -> Evaluation:
     from etscope.cli.output.progress import counting
     from etscope.evaluation import evaluate_dump
-    from etscope.quiet import quiet
+    from etscope.support.quiet import quiet
 
     with counting("comparing runs") as progress, quiet():
         arguments = {**chosen, **options.arguments()}

@@ -30,7 +30,7 @@ from etscope.cli.settings import Setting, setting, switch
 from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
-    from etscope.sensitivity import Variant
+    from etscope.search.sensitivity import Variant
 
 GROUPINGS = ("module", "op", "node")
 _COLUMNS = (
@@ -121,8 +121,8 @@ def command(
     """
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name
-    from etscope.quiet import quiet
-    from etscope.sensitivity import sensitivity
+    from etscope.search.sensitivity import sensitivity
+    from etscope.support.quiet import quiet
 
     check_model_name(model)
     load_torch("sensitivity")

@@ -68,8 +68,8 @@ def command(
         )
     if folder is not None:
         from etscope.cli.output.progress import progress
-        from etscope.quiet import quiet
         from etscope.run.calibration import make_program
+        from etscope.support.quiet import quiet
 
         with progress("making the program"), quiet():
             path = make_program(folder)
@@ -84,8 +84,8 @@ def _measure(
     from etscope.analysis.calibration_report import SCHEMA, calibration_report
     from etscope.cli.output.progress import counting, progress
     from etscope.formats.calibration import keep_calibration, write_calibration
-    from etscope.quiet import quiet
     from etscope.run.calibration import calibrate, find_program
+    from etscope.support.quiet import quiet
 
     options = arguments.options()
     options.check()

@@ -36,8 +36,8 @@ def write_run(
     """
     from etscope.errors import MissingDataError
     from etscope.formats.program.bpte import read_program_file
-    from etscope.optional import require
     from etscope.reporting.tensorboard import write_tensorboard
+    from etscope.support.optional import require
     from etscope.views.tensorboard import WANTED_BY
 
     require("tensorboard", wanted_by=WANTED_BY)

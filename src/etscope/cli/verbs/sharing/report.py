@@ -150,9 +150,9 @@ def command(
     """
     from etscope.capture.files import RunFiles, one_of_each, runs_of_files
     from etscope.cli.output.progress import progress
-    from etscope.quiet import quiet
     from etscope.reporting.report import ReportOptions, report_inputs
     from etscope.reporting.serve import ReportStore
+    from etscope.support.quiet import quiet
     from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
 
@@ -193,8 +193,8 @@ def command(
 
 def _serve(store: ReportStore, host: str, port: int, *, open_it: bool) -> None:
     """Serve reports until Ctrl-C, and say where. open_it: open a browser there, too."""
-    from etscope.optional import require
     from etscope.reporting.serve import WANTED_BY, serve
+    from etscope.support.optional import require
     from etscope.views.page import built_page
 
     require("werkzeug", wanted_by=WANTED_BY)

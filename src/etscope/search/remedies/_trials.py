@@ -24,8 +24,8 @@ from etscope.formats.bytes.files import PathLike, make_folder
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.run_json import RUN_ETDP, RUN_JSON
-from etscope.remedies._changes import Setting
-from etscope.search import (
+from etscope.search.remedies._changes import Setting
+from etscope.search.trial import (
     APPLY,
     LOWER,
     PROGRAMS,
@@ -113,7 +113,7 @@ class Laboratory:
         """Export the model. Raises `UsageError` for a change that the model does not take, and
         `ExportFailure`."""
         from etscope.export import export
-        from etscope.search import read_samples
+        from etscope.search.trial import read_samples
 
         model, inputs = setting.prepared(self.source)
         options = dict(setting.export)

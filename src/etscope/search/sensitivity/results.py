@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from etscope.analysis.metrics import Metric
 from etscope.model.table import Column, Kind, Table
-from etscope.search import FAILURES, Trial, reaches
-from etscope.sensitivity._groups import Group, joined
+from etscope.search.sensitivity._groups import Group, joined
+from etscope.search.trial import FAILURES, Trial, reaches
 
 Key = frozenset[int]  # positions of the groups that are kept in float
 _SMALL = 0.01  # smallest gain, as a share of the int8 model's error

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.metrics import Metric, find_metric, measure
-from etscope.bisect import _repro_script
 from etscope.errors import (
     EtscopeError,
     EtscopeWarning,
@@ -36,7 +35,8 @@ from etscope.formats.bytes.files import make_folder
 from etscope.formats.program.pte import read_pte
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.graph import Graph
-from etscope.search import (
+from etscope.search.bisect import _repro_script
+from etscope.search.trial import (
     COMMAND,
     LOWER,
     RUN,

@@ -25,7 +25,7 @@ from etscope.errors import FormatError, MismatchError, MissingFileError, UsageEr
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.json_values import read_json, to_json
 from etscope.formats.torch_files.tensor_files import tensor_files_in
-from etscope.optional import require
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     from etscope.export import Source

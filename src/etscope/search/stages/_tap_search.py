@@ -32,9 +32,9 @@ from etscope.etrecord import as_etrecord
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, SourceLine
-from etscope.optional import require
 from etscope.run import run
 from etscope.run.job import INTERMEDIATE_OUTPUTS
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     from etscope.export import Exported

@@ -21,8 +21,8 @@ from etscope.analysis.statistics.compare_samples import (
 )
 from etscope.model.finding import Finding
 from etscope.model.table import Column, Kind, Table
-from etscope.remedies._changes import Change, Setting
-from etscope.search import FAILURES, Trial, reaches
+from etscope.search.remedies._changes import Change, Setting
+from etscope.search.trial import FAILURES, Trial, reaches
 from etscope.units import format_duration
 
 FASTER, SLOWER, SAME, UNSURE = "faster", "slower", "no difference", "cannot tell"

@@ -39,7 +39,7 @@ _ELSEWHERE = {
     "intermediate_output_tap._tap_pass": "intermediate_output_tap",
 }
 # Its sitecustomize.py calls `install` when a Python process starts.
-_STARTUP = Path(__file__).with_name("compat_startup")
+_STARTUP = Path(__file__).with_name("startup")
 _HINT = "docs/appendix/differences.md, Names that are not there, says why, and what to take instead"
 
 

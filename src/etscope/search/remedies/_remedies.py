@@ -21,7 +21,7 @@ from etscope.analysis.work.roofline import choose_calibration
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.finding import Finding
-from etscope.remedies._changes import (
+from etscope.search.remedies._changes import (
     QUANTIZE,
     Change,
     Setting,
@@ -29,8 +29,8 @@ from etscope.remedies._changes import (
     general_changes,
     setting_with,
 )
-from etscope.remedies._trials import BASELINE, Laboratory, Runs
-from etscope.remedies.results import (
+from etscope.search.remedies._trials import BASELINE, Laboratory, Runs
+from etscope.search.remedies.results import (
     BREAKS,
     NOT_TRIED,
     SLOWER,
@@ -41,7 +41,7 @@ from etscope.remedies.results import (
     in_order,
     judged,
 )
-from etscope.search import (
+from etscope.search.trial import (
     APPLY,
     PROGRAMS,
     RUN,

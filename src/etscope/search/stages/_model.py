@@ -14,12 +14,12 @@ from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numerics import RunToCompare
 from etscope.diagnosis.stages import EagerModel, numeric_stages
 from etscope.errors import UsageError
-from etscope.optional import require
 from etscope.run import Call, Run, run
 from etscope.run.execute import Folder
 from etscope.run.job import INTERMEDIATE_OUTPUTS
-from etscope.search import read_samples
-from etscope.stages._tap_search import narrow as narrow_call
+from etscope.search.stages._tap_search import narrow as narrow_call
+from etscope.search.trial import read_samples
+from etscope.support.optional import require
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.export import Inputs
@@ -60,7 +60,7 @@ def model_stages(
         strict.
     seed: of torch's random numbers, before a model is made.
     metric, tolerance, method: as for `Inspector.numeric_stages`.
-    narrow: export a wrong delegate call again with taps, as `etscope.stages.narrow`. isolate: each
+    narrow: export a wrong delegate call again with taps, as `narrow` does. isolate: each
         run in a process of its own. timeout: of each run, in seconds.
     say: called with what is about to be done.
 

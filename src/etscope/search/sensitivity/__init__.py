@@ -2,7 +2,7 @@
 
 The error that each part costs in int8, and its time in float, are measured on the runtime.
 
-from etscope.sensitivity import sensitivity
+from etscope.search.sensitivity import sensitivity
 
 found = sensitivity("model.py:make", tolerance=30)
 print(found.keep_float)
@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etscope._lazy import lazy_names
+from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.sensitivity._sensitivity import sensitivity
-    from etscope.sensitivity.results import Sensitivity, Variant
+    from etscope.search.sensitivity._sensitivity import sensitivity
+    from etscope.search.sensitivity.results import Sensitivity, Variant
 
 __all__ = ["Sensitivity", "Variant", "sensitivity"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Sensitivity": "etscope.sensitivity.results",
-        "Variant": "etscope.sensitivity.results",
-        "sensitivity": "etscope.sensitivity._sensitivity",
+        "Sensitivity": "etscope.search.sensitivity.results",
+        "Variant": "etscope.search.sensitivity.results",
+        "sensitivity": "etscope.search.sensitivity._sensitivity",
     },
 )

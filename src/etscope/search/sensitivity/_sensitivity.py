@@ -25,7 +25,9 @@ from etscope.errors import (
 )
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.selector import Selector
-from etscope.search import (
+from etscope.search.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
+from etscope.search.sensitivity.results import Key, Sensitivity, Variant
+from etscope.search.trial import (
     LOWER,
     PROGRAMS,
     RUN,
@@ -44,8 +46,6 @@ from etscope.search import (
     timed_rounds,
     versions,
 )
-from etscope.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
-from etscope.sensitivity.results import Key, Sensitivity, Variant
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.variants import Subject

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.program.source_location import user_line
-from etscope.bisect import _repro_script
-from etscope.bisect._probe import (
+from etscope.errors import FormatError, MissingDataError, UsageError
+from etscope.etrecord import as_record
+from etscope.formats.bytes.files import PathLike, make_folder
+from etscope.formats.identify import ETRECORD, identify
+from etscope.model.graph import Graph
+from etscope.model.table import Column, Kind, Table
+from etscope.search.bisect import _repro_script
+from etscope.search.bisect._probe import (
     Answer,
     CommandCheck,
     MetricCheck,
@@ -22,13 +28,7 @@ from etscope.bisect._probe import (
     names_of,
     write_repro,
 )
-from etscope.errors import FormatError, MissingDataError, UsageError
-from etscope.etrecord import as_record
-from etscope.formats.bytes.files import PathLike, make_folder
-from etscope.formats.identify import ETRECORD, identify
-from etscope.model.graph import Graph
-from etscope.model.table import Column, Kind, Table
-from etscope.search import (
+from etscope.search.trial import (
     FAILURES,
     UNKNOWN,
     Isolation,

@@ -1,0 +1,1 @@
+"""Searches that measure one variant after another: bisect, sensitivity, remedies, stages."""
