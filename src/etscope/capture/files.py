@@ -292,12 +292,20 @@ def runs_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> list[
         records = [given.record] if given.record is not None else found[ETRECORD]
         programs = [given.program] if given.program is not None else programs
         return [replace(run, data=external) for run in _without_dumps(records, programs)]
+    named = [path for path in map(Path, paths) if not path.is_dir()]
     runs = []
     for dump in dumps:
-        record = _chosen(dump, dumps, found[ETRECORD], given.record, "ETRecord")
-        ran = _chosen(dump, dumps, programs, given.program, "program")
-        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], given.debug_buffer, DEBUG_BUFFER)
+        record = _chosen(dump, dumps, found[ETRECORD], named, given.record, "ETRecord")
+        ran = _chosen(dump, dumps, programs, named, given.program, "program")
+        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], named, given.debug_buffer, DEBUG_BUFFER)
         runs.append(RunFiles(dump, record, ran, buffer, data=external).with_saved())
+    used = {path for run in runs for path in run.paths}
+    unused = [path for path in named if path not in used]
+    if unused:
+        raise UsageError(
+            f"{unused[0]} belongs to none of the runs: {', '.join(run.name for run in runs)}",
+            hint="leave it out, or name the run that it belongs to alone",
+        )
     return runs
 
 
@@ -347,14 +355,23 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _chosen(
-    dump: Path, dumps: Sequence[Path], found: Sequence[Path], given: Path | None, what: str
+    dump: Path,
+    dumps: Sequence[Path],
+    found: Sequence[Path],
+    named: Sequence[Path],
+    given: Path | None,
+    what: str,
 ) -> Path | None:
-    """Return the file of `found` that goes with a dump."""
+    """Return the file of `found` that goes with a dump. A file that the user named (`named`) goes
+    before one that lies in the run's folder."""
     if given is not None:
         return given
     found = [*dict.fromkeys(found)]  # a folder may be named twice
     if len(found) <= 1:
         return found[0] if found else None
+    alone = [file for file in found if file in named]
+    if len(alone) == 1 and dump not in named and (len(dumps) == 1 or _fits(dump, what, alone[0])):
+        return alone[0]
     beside = [file for file in found if file.absolute().parent == dump.absolute().parent]
     alike = [file for file in found if file.stem == dump.stem]
     for candidates in ([file for file in beside if file in alike], beside, alike):

@@ -80,6 +80,27 @@ def test_a_folder_is_its_files(folder: Path) -> None:
     assert [files.record for files in runs] == [folder / "a.etrecord", folder / "b.etrecord"]
 
 
+def test_a_named_file_goes_before_one_of_the_folder(folder: Path, tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    one.mkdir()
+    for name in ("a.etdp", "a.etrecord"):
+        (folder / name).rename(one / name)
+    named = folder / "b.etrecord"
+    (run,) = runs_of_files([one, named])
+    assert (run.dump, run.record) == (one / "a.etdp", named)
+
+    # Of several runs, it is of those that it fits; a file of another export is not left out.
+    two, wrong = tmp_path / "two", tmp_path / "wrong.etrecord"
+    two.mkdir()
+    shutil.copy(artifacts("cnn_portable").etdump, two / "b.etdp")
+    shutil.copy(artifacts("cnn_portable").etrecord, two / "b.etrecord")
+    runs = runs_of_files([one, two, named])
+    assert [found.record for found in runs] == [named, two / "b.etrecord"]
+    shutil.copy(artifacts("transformer_portable").etrecord, wrong)
+    with pytest.raises(UsageError, match="wrong.etrecord belongs to none of the runs"):
+        runs_of_files([one, two, wrong])
+
+
 def test_records_and_programs_alone(folder: Path) -> None:
     (alone,) = runs_of_files([folder / "a.etrecord", folder / "model.pte"])
     assert (alone.record, alone.program) == (folder / "a.etrecord", folder / "model.pte")
