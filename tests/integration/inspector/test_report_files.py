@@ -97,7 +97,7 @@ def test_a_named_file_goes_before_one_of_the_folder(folder: Path, tmp_path: Path
     runs = runs_of_files([one, two, named])
     assert [found.record for found in runs] == [named, two / "b.etrecord"]
     shutil.copy(artifacts("transformer_portable").etrecord, wrong)
-    with pytest.raises(UsageError, match="wrong.etrecord belongs to none of the runs"):
+    with pytest.raises(UsageError, match=r"wrong\.etrecord belongs to none"):
         runs_of_files([one, two, wrong])
 
 
