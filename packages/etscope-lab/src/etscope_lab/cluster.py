@@ -1,4 +1,4 @@
-"""The Dask cluster that jobs run on: workers, each of which offers a device as a resource.
+"""The Dask cluster that jobs run on: each worker offers a device as a resource.
 
 All that the engine needs of `distributed` is here. The engine gets `Message`s, from Dask's own
 threads.
@@ -36,7 +36,7 @@ _CONNECT = 10.0  # seconds, to a scheduler that should be there
 _CONNECT_OWN = 60.0  # to our own, on a busy machine
 _ANSWER = 30.0  # of a scheduler to a question
 _AGAIN = (0.5, 2.0)  # seconds before each new try to start workers
-# A job whose worker was killed goes back to the engine, which counts its attempts. Dask's web
+# When a worker is killed, its job goes back to the engine, which counts the attempts. Dask's web
 # servers would show the logs of workers to every user of the machine: they serve nothing here.
 # Dask's statistics of itself, up to 100 a second, are not used, and take time on a machine that
 # measures.
@@ -263,7 +263,7 @@ class Cluster:
         )
 
     def _hear(self, event: tuple[float, Any]) -> None:
-        # See `worker.Tell`. Clients of another scheduler's users may write to our topic, too.
+        # See `worker.Tell`. Clients of other users of the scheduler may write to our topic.
         match event[1]:
             case {"kind": "started", "token": str(token), "by": str(by)}:
                 self._say(AttemptStarted(token, by))
@@ -343,7 +343,7 @@ def _start_local(devices: Sequence[str], in_process: bool) -> _Local:
         _check_main()
     waits = iter(_AGAIN)  # a worker may die as it starts while the machine has no memory left
     while True:
-        # Not Dask's folder, whose locks all clusters of the machine share.
+        # Not Dask's folder: all clusters of the machine share its locks.
         folder = tempfile.TemporaryDirectory(prefix="etscope-workers-", ignore_cleanup_errors=True)
         try:
             return _Local(_local(devices, in_process, folder.name), folder)

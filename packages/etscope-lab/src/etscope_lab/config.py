@@ -77,8 +77,8 @@ class _DeviceEntry(_Strict):
 class ServerConfig(_Strict):
     """Defaults for the options of `etscope lab serve`.
 
-    hosts: further names of the server, as those of a proxy in front. trusted_proxies: addresses
-    whose X-Forwarded-For and X-Forwarded-Proto are believed. require_tokens: even on the loopback.
+    hosts: further names of the server, such as a proxy's. trusted_proxies: addresses that may set
+    X-Forwarded-For and X-Forwarded-Proto. require_tokens: even on the loopback.
     """
 
     host: _Text = "127.0.0.1"
@@ -174,10 +174,10 @@ class Home:
         return self.folder / "live" / f"{job_id}.txt"
 
     def hold_engine(self, engine: str) -> Callable[[], None]:
-        """Hold a lock, as long as this process lives, by which `dead_engines` knows that an engine
-        of this folder is alive. Returns the function that lets it go.
+        """Hold a lock as long as this process lives. It shows `dead_engines` that an engine of
+        this folder is alive. Returns the function that lets it go.
 
-        The lock goes with the process, however that ends, so that nobody has to wait for a time.
+        The lock goes with the process, however that ends, so that no timeout is needed.
         """
         folder = self.folder / _ENGINES
         path = folder / engine
@@ -188,7 +188,7 @@ class Home:
             _locked(file.fileno(), fcntl.LOCK_EX)
             file.write(_boot())
             file.flush()
-            part.rename(path)  # nobody sees it without its lock
+            part.rename(path)  # never visible without its lock
         except OSError as error:
             raise LabError(f"{folder} cannot be written: {error.strerror or error}") from error
 
@@ -200,7 +200,7 @@ class Home:
         return let_go
 
     def dead_engines(self, forget: Callable[[str], None]) -> None:
-        """Call `forget` with the id of each engine of this folder whose process has ended.
+        """Call `forget` with the id of each engine of this folder that has ended.
 
         An engine of another machine, or of before this one was started, is not among them: locks
         may not reach over a network.
@@ -332,12 +332,12 @@ EXAMPLE = """\
 # other machines must reach it by the same name.
 # store: store
 
-# Address of a Dask scheduler whose workers have the devices (`etscope lab worker`); by default
-# the server has workers of its own.
+# Address of the Dask scheduler for the devices' workers (`etscope lab worker`); by default
+# the server starts its own workers.
 # scheduler: tcp://10.0.0.1:8786
 
 # Devices. name: unique. driver: host, ssh, adb, or one of another package ("package.module:Class").
-# attributes: what jobs can select by, beside what the driver finds out itself.
+# attributes: what jobs can select by, in addition to what the driver finds.
 devices:
   - name: host
     driver: host
@@ -357,8 +357,8 @@ devices:
 # server:
 #   host: 127.0.0.1
 #   port: 8585
-#   hosts: []             # further names it is reached by: those of a proxy in front
-#   trusted_proxies: []   # addresses whose X-Forwarded-* headers are believed
+#   hosts: []             # further names of this server, such as a proxy's
+#   trusted_proxies: []   # addresses that may set X-Forwarded-* headers
 #   require_tokens: false
 #   max_upload_bytes: 4294967296
 """

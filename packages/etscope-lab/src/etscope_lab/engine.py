@@ -59,10 +59,10 @@ AHEAD = 2  # attempts a device has: one at work, and one that is ready when that
 # Seconds between checks of a lost device, and of a pause: doubled each time.
 _CHECK_AGAIN, _CHECK_LATEST = 5.0, 300.0
 _POLL = 1.0  # seconds
-_REFRESH = 15.0  # between two looks at the cluster's workers, beside what it reports
+_REFRESH = 15.0  # between two polls of the cluster's workers; changes are reported at once
 _CHECK = 600.0  # between two checks of an idle device
 _CLUSTER_AGAIN = 5.0  # between two attempts to reach a cluster that went away
-_END = 120.0  # for what the engine writes and closes at its end, beside running jobs
+_END = 120.0  # for what the engine writes and closes at its end, in addition to running jobs
 _FIRST, _DEEPEST = 100, 10_000  # queued jobs that are read
 
 _logger = logging.getLogger("etscope_lab")
@@ -218,7 +218,7 @@ def conclude(attempt: Attempt, outcome: Outcome, *, patient: bool = True) -> Out
 
 
 def conclude_without_outcome(attempt: Attempt, gone: AttemptGone) -> Outcome | Requeue:
-    """Decide about a job whose attempt will not report an outcome."""
+    """Decide about a job when its attempt will not report an outcome."""
     if attempt.cancelled:
         return _ended(attempt, State.CANCELLED, "stopped on request")
     if not gone.worker_lost:
@@ -281,11 +281,11 @@ class Outbox:
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """devices: names of the lab's configured devices; None: all. scheduler: the address of a Dask
-    cluster; None: that of the configuration, or workers on this machine. only: ids of the jobs to
+    cluster; None: the configured one, or workers on this machine. only: ids of the jobs to
     work on; None: all. in_process: workers are threads of this process; None: when `only` is given,
     as there are few jobs to do then. lease_seconds: time after which another engine takes over
-    the jobs of one that died on another machine; it sees at once that one of its own machine and
-    folder did. drain_seconds: time that running jobs get to end when the engine is
+    the jobs of one that died on another machine; on the same machine and folder it does so at
+    once. drain_seconds: time that running jobs get to end when the engine is
     closed.
     """
 
@@ -329,7 +329,7 @@ class Engine:
                 hint=f"it has {', '.join(configured) or 'none'}; see lab.yaml in {home.folder}",
             )
         self._slots = {name: Slot(configured[name], {}) for name in names}
-        # Somebody waits for the only jobs of an engine, and would wait for the calibration.
+        # With `only`, a user waits for these jobs, and would wait for the calibration too.
         wanted = home.config.calibrate and self._only is None
         self._calibrator = Calibrator(database, home.store_url, wanted=wanted)
         self._attempts: dict[str, Attempt] = {}  # by token
@@ -344,7 +344,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="etscope-lab-engine", daemon=True)
 
     def start(self) -> None:
-        """Open the cluster, take the devices, begin. Raises `LabError` when there is no cluster."""
+        """Open the cluster, take the devices, begin. Raises `LabError` without a cluster."""
         self._let_go = self._home.hold_engine(self.id)
         try:
             self._cluster = self._open_cluster()
@@ -425,7 +425,7 @@ class Engine:
                 elif outcome.state is State.DONE:
                     self._slots[attempt.device].pauses = 0
                     self._calibrator.note_done(attempt.device, outcome.environment)
-                # Somebody waits for the only jobs of an engine.
+                # With `only`, a user waits for these jobs.
                 patient = self._only is None
                 self._apply(attempt, conclude(attempt, outcome, patient=patient))
         elif isinstance(message, AttemptGone):
@@ -494,8 +494,8 @@ class Engine:
         self._show(slot)
 
     def _pause(self, attempt: Attempt, why: str) -> None:
-        """Pause a device whose attempt failed by the lab's fault, and let other jobs go first: this
-        one may be what fills the disk."""
+        """Pause a device after an attempt that failed by the lab's fault, and let other jobs go
+        first: this one may be what fills the disk."""
         slot = self._slots[attempt.device]
         seconds = slot.pause(why)
         for waiting in [other for other in slot.attempts if not other.started]:
@@ -552,7 +552,7 @@ class Engine:
         self._show(self._slots[attempt.device])
 
     def _show(self, slot: Slot) -> None:
-        """Have the device, as it is at the next `save`, written into the database."""
+        """Write the device into the database at the next `save`, in its state then."""
         self._outbox.add(lambda: self._database.set_device(slot.record()))
 
     # -- what is due
@@ -658,7 +658,7 @@ class Engine:
         self._later = {job: moment for job, moment in self._later.items() if moment > now}
 
     def _calibrate(self) -> None:
-        """Have devices calibrated whose last job told that it is due. Jobs that they were given are
+        """Calibrate the devices that are due since their last job. Jobs that they already have are
         done first; others wait."""
         for slot in self._slots.values():
             if self._cluster is None or not slot.ready or slot.calibrating:

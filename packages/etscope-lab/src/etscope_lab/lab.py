@@ -41,7 +41,7 @@ class Lab:
 
     @classmethod
     def open(cls, home: Home | str | os.PathLike[str] | None = None) -> Lab:
-        """Open the lab of a home folder; see `Home.open` for the default. Errors are those of
+        """Open the lab of a home folder; see `Home.open` for the default. Raises the errors of
         `Home`, `Database` and `Store`."""
         found = home if isinstance(home, Home) else Home.open(home)
         return cls(found, Database(found.database_url), Store(found.store_url))
@@ -67,8 +67,8 @@ class Lab:
     ) -> Engine:
         """Work on queued jobs in the background, until `close`.
 
-        devices: names of the lab's configured devices; None: all. scheduler: the address of a Dask
-        cluster whose workers offer them (`etscope lab worker`); None: that of the configuration,
+        devices: names of the lab's configured devices; None: all. scheduler: the address of the
+        Dask cluster for the devices' workers (`etscope lab worker`); None: the configured one,
         or workers on this machine. only: ids of the jobs to work on; None: all.
         """
         from etscope_lab.engine import Engine, EngineOptions

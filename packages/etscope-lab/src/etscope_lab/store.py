@@ -48,8 +48,8 @@ _Result = TypeVar("_Result")
 
 
 def open_backend(url: str) -> FolderBackend | FsspecBackend:
-    """Raises `UsageError` for an unknown kind of URL, `MissingDependencyError` for one whose
-    package is not installed."""
+    """Open the store at a URL. Raises `UsageError` for an unknown kind of URL,
+    `MissingDependencyError` if the package for it is not installed."""
     if "://" not in url:
         return FolderBackend(Path(url).expanduser().absolute())
     import fsspec
@@ -237,9 +237,9 @@ class Store:
         name: str,
         media_type: str = "application/octet-stream",
     ) -> Artifact:
-        """Store a file as it is now. Raises `MissingFileError` when it does not exist."""
+        """Store a file in its present state. Raises `MissingFileError` if it does not exist."""
         source = Path(path)
-        # A file that is stored already, as that of the last job, is only read.
+        # A file that is stored already, such as the last job's, is only read.
         digest, size = hashlib.sha256(), 0
         for piece in _pieces_of(source):
             digest.update(piece)
@@ -287,14 +287,14 @@ class Store:
     def open(self, sha256: str) -> BinaryIO:
         """Open an object to read, in binary. Its content is not checked: `fetch` does that.
 
-        Raises `MissingDataError` when there is no such object.
+        Raises `MissingDataError` if the object does not exist.
         """
         return self._found(sha256, self._backend.open)
 
     def fetch(self, sha256: str, path: str | os.PathLike[str]) -> None:
-        """Write an object into a file; after an error there is no file.
+        """Write an object into a file; after an error the file does not exist.
 
-        Raises `MissingDataError` when there is no such object, and `FormatError` when it is
+        Raises `MissingDataError` if the object does not exist, and `FormatError` if it is
         damaged; it is then set aside, so that submitting the file again repairs the store.
         """
         target = Path(path)
@@ -324,7 +324,7 @@ class Store:
 
     @property
     def is_empty(self) -> bool:
-        """True when there are no objects, as where the disk of the store is not mounted."""
+        """Return True without any object, such as when the store's disk is not mounted."""
         with self._errors("the lab's store cannot be read"):
             return not self._backend.has(_OBJECTS)
 
@@ -341,7 +341,7 @@ class Store:
         return self._renew(sha256, None)
 
     def size(self, sha256: str) -> int:
-        """Size in bytes. Raises `MissingDataError` when there is no such object."""
+        """Return the size in bytes. Raises `MissingDataError` if the object does not exist."""
         return self._found(sha256, self._backend.size)
 
     def begin(self, token: str) -> bool:

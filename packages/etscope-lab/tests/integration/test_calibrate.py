@@ -199,7 +199,7 @@ def test_a_device_that_cannot_be_calibrated_is_left_alone(
     assert decided[1] is None and kept(lab) == first
     told = [one for one in caplog.messages if "cannot be calibrated" in one]
     assert told == [
-        "host (native runner) cannot be calibrated, and is not tried again as it is: "
+        "host (native runner) cannot be calibrated; it is tried again only after a change: "
         "the program of the calibration cannot be made here"
     ]
     [section] = devices_report(lab.devices()).sections

@@ -100,7 +100,7 @@ def test_identical_jobs_tell_the_noise(lab: Lab, tmp_path: Path) -> None:
     assert found["verdict"] == "regressed"
     assert found["noise"]["source"] == "identical jobs" and found["noise"]["jobs"] == 6
     assert 0.001 < found["noise_floor"] < 0.03
-    assert "The noise is that of 6 jobs" in found["notes"][0]
+    assert "The noise comes from 6 jobs" in found["notes"][0]
     assert compare(lab, quiet[0], quiet[1])["verdict"] == "no difference"
 
 

@@ -279,7 +279,7 @@ def test_drivers_of_ones_own_and_of_another_package(
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("telepathy", UsageError, "there is no driver 'telepathy'"),
+        ("telepathy", UsageError, "unknown driver 'telepathy'"),
         ("no.such.package:Driver", MissingDependencyError, "No module named 'no'"),
         ("etscope_lab.devices.host:Guest", MissingDependencyError, "no attribute 'Guest'"),
     ],

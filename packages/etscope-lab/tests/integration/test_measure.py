@@ -336,7 +336,7 @@ def test_a_device_that_is_lost(tmp_path: Path) -> None:
     ("device", "said"),
     [
         ({**HOST, "driver": "ssh"}, "the device host is not set up: the driver ssh needs"),
-        ({**HOST, "driver": "pigeon"}, "there is no driver 'pigeon'"),
+        ({**HOST, "driver": "pigeon"}, "unknown driver 'pigeon'"),
     ],
 )
 def test_a_device_that_is_not_set_up_is_not_the_submitters_fault(

@@ -100,7 +100,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"generation": {"lengths": [4] * (MOST_PROMPTS + 1)}}, r"generation\.lengths"),
     ({"generation": {"new_tokens": 0}}, r"generation\.new_tokens"),
     ({"generation": {"warm": 0}}, r"generation\.warm"),
-    ({"generation": {"prompt": 1}}, "there is no such field"),
+    ({"generation": {"prompt": 1}}, "unknown field"),
     ({"quality": {"reference": "r", "tokens": "t"}}, "a gate has a limit"),
     ({"quality": {"reference": "r", "tokens": "t", "max_kl": 0}}, r"quality\.max_kl"),
     ({"quality": {"reference": "r", "tokens": "t", "min_agreement": 2}}, "min_agreement"),
@@ -173,8 +173,8 @@ def test_prompts_of_a_file_and_of_lengths(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("p.txt", b"1,2\n3,four\n", r"p\.txt, line 2: 'four' is no token id"),
-        ("p.txt", b"/etc/passwd\n", r"line 1: '/etc/passwd' is no token id"),
+        ("p.txt", b"1,2\n3,four\n", r"p\.txt, line 2: 'four' is not a token id"),
+        ("p.txt", b"/etc/passwd\n", r"line 1: '/etc/passwd' is not a token id"),
         ("p.txt", b"\n \n", "has no prompt"),
         ("p.txt", b"1\n" * (MOST_PROMPTS + 1), "a job has 64 at most"),
         ("p.npy", b"no array", "not a file of numpy"),

@@ -41,7 +41,7 @@ _PAGE = 200
 
 _DETAILS = """\
 DUMPS are files, folders (all ETDumps below), globs in quotes, @LIST (a file of names) and URLs
-of fsspec (s3://…). The folder of a lab goes with --lab. A run.json beside a dump, as etscope
+of fsspec (s3://…). Name a lab's folder with --lab. A run.json beside a dump, as etscope
 run --save writes it, describes the run. A dump that the dataset already has, by its content, is
 skipped, so that a collect can be repeated as dumps arrive.
 
@@ -189,8 +189,8 @@ def _report(done: Collected) -> Report:
 def lab_sources(lab: str, dataset: str) -> Iterator[list[Source]]:
     """The dumps of all done jobs of a lab: a lab's folder, or the URL of a server.
 
-    Those of a folder are read from its store, with the ETRecord that was submitted. Those of a
-    server are fetched into a temporary folder, except dumps that the dataset has already; a server
+    A folder's dumps are read from its store, with the ETRecord that was submitted. A server's are
+    fetched into a temporary folder, except dumps that the dataset has already; a server
     gives no ETRecords. Raises `MissingDataError` when no job has a dump.
     """
     with ExitStack() as stack:
@@ -200,14 +200,14 @@ def lab_sources(lab: str, dataset: str) -> Iterator[list[Source]]:
             client = stack.enter_context(Client(lab))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-lab-")))
             known: set[str] = set()
-            with contextlib.suppress(EtscopeError):  # there is no dataset yet
+            with contextlib.suppress(EtscopeError):  # the dataset does not exist yet
                 known = Dataset.open(dataset).dump_ids()
             found = list(_server_sources(client, folder, known))
         else:
             from etscope_lab.lab import Lab
 
             if not Path(lab).is_dir():  # `Lab.open` would create it
-                raise MissingFileError(f"there is no lab at {lab}")
+                raise MissingFileError(f"{lab} is not a lab's folder")
             found = list(_folder_sources(stack.enter_context(Lab.open(lab))))
         if not found:
             raise MissingDataError(

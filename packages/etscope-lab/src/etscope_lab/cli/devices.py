@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _AGAIN = 5.0  # seconds before a scheduler that went away is tried again
 _CONNECT, _PAUSE = 5.0, 1.0  # seconds of a try to connect, and before the next one
 _START = 60  # seconds that a worker has to start in
-_PATIENCE = 2.0  # seconds before it is said that the scheduler does not answer
+_PATIENCE = 2.0  # seconds before the user reads that the scheduler does not answer
 
 
 @click.command()
@@ -102,8 +102,8 @@ def calibrate(
 
     A lab's server does so by itself, once after the first job of a device. Devices of this
     machine's lab are measured from here; let no job run on them meanwhile. The calibrations are
-    kept in the lab, whose jobs have them from then on, and in the user's cache folder, where
-    reports that are made on this machine find them. Exit code 5 if a device could not be measured.
+    kept in the lab, for its next jobs, and in the user's cache folder, for reports made on this
+    machine. Exit code 5 if a device could not be measured.
     """
     from etscope_lab.lab import Lab
 
@@ -170,15 +170,15 @@ def _calibrate(
 @click.option(
     "--host",
     metavar="ADDRESS",
-    help="Address to listen on. Default: that of the route to the scheduler.",
+    help="Address to listen on. Default: this machine's address on the route to the scheduler.",
 )
 def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
-    """Offer devices to the lab whose Dask scheduler is at ADDRESS, until SIGINT or SIGTERM.
+    """Offer devices to the lab with the Dask scheduler at ADDRESS, until SIGINT or SIGTERM.
 
-    Each device gets a worker process of its own, which is restarted when it dies. When no scheduler
-    answers, or it goes away, it is tried again every few seconds. The lab.yaml of the lab describes
-    the device, its driver and its address; this machine needs the driver's tools, a connection to
-    the device, and access to the lab's store.
+    Each device gets its own worker process, which is restarted when it dies. If the scheduler does
+    not answer or goes away, the worker tries again every few seconds. The lab's lab.yaml
+    describes the device, its driver and its address; this machine needs the driver's tools, a
+    connection to the device, and access to the lab's store.
 
     Dask workers run whatever their scheduler sends: keep them in a network of your own, or give
     Dask certificates (distributed.comm.tls in its configuration, and a tls:// address).

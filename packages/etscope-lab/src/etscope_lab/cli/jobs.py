@@ -131,7 +131,7 @@ def status(
 
     With --wait the exit code says how the job ended, as for etscope lab submit: 0 done; 1 done,
     with a finding; 3 user_error; 4 invalid or cancelled; 5 failed, timeout or device_lost, and when
-    --timeout has passed. Without --wait it is 0. In both cases 4 if there is no such job.
+    --timeout has passed. Without --wait it is 0. In both cases 4 if the job does not exist.
     """
     waits = wait or timeout is not None
     with where.open() as lab:

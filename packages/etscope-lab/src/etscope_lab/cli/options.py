@@ -178,8 +178,8 @@ def job_page(lab: Lab | Client, job: Job) -> str | None:
 
 
 def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) -> Report:
-    """Add the slowest operators of the job's dump after the section "summary"; of a language model
-    those of each phase."""
+    """Add the slowest operators of the job's dump after the section "summary"; for a language
+    model, the slowest of each phase."""
     from etscope.capture.files import RunFiles, run_of_files
     from etscope.formats.identify import identify
     from etscope.model.report import Section

@@ -55,7 +55,7 @@ def init(where: LabOptions) -> None:
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Scheduler of a Dask cluster whose workers offer the devices.",
+    help="Scheduler of the Dask cluster that has the devices' workers.",
 )
 @click.option("--open", "open_it", is_flag=True, help="Open a browser.")
 def serve(
@@ -113,7 +113,7 @@ def token() -> None:
 
     A lab without tokens is served on loopback addresses only, to all users of the machine. After
     the first token, every user needs one. To change the tokens of this machine's lab you need
-    access to its folder; to change those of a --server, a token with the scope admin.
+    access to its folder; with --server, a token with the scope admin.
     """
 
 
@@ -148,7 +148,7 @@ def _expiry(
 )
 @in_lab
 def add(name: str, scope: str, expires: datetime | None, where: LabOptions) -> None:
-    """Make a token with this NAME and print its secret on a line of its own.
+    """Make a token with this NAME and print its secret on a separate line.
 
     The lab keeps only a hash of it: it cannot be shown again. Exit code 2: the token exists.
     """
@@ -189,7 +189,7 @@ def list_tokens(where: LabOptions, output: OutputOptions) -> None:
 def revoke(names: tuple[str, ...], where: LabOptions) -> None:
     """Revoke tokens, and end the browser sessions that were started with them.
 
-    Exit code 4: there is no such token.
+    Exit code 4: the token does not exist.
     """
     with _token_store(where) as lab:
         for name in names:
@@ -200,7 +200,7 @@ def revoke(names: tuple[str, ...], where: LabOptions) -> None:
 def _token_store(where: LabOptions) -> Iterator[Database | Client]:
     """Open the tokens of a server, or the database of this machine's lab.
 
-    The database is used even beside a server: users who can write it need no token to make one.
+    The database is used even while a server runs: who can write it needs no token to make one.
     """
     if where.url is not None:
         from etscope_lab.client import Client

@@ -21,7 +21,7 @@ _TEXT_ROWS = 100
 
 
 _DETAILS = """\
-There are three views: events, a row for each timed event of each run; leaves, those of them
+There are three views: events, a row for each timed event of each run; leaves, the events
 that add up to the executions; and dumps, a row for each dump. "describe events" lists their
 columns. A query can read these and nothing else. Columns of the result whose names end in _ns,
 _us, _ms, _s, _bytes or share are shown in that unit. compare(before, after), of two lists of

@@ -138,7 +138,7 @@ device_lost; 130 interrupted, which cancels a job that this process runs.
 @click.option(
     "--debug-level",
     type=click.Choice(DEBUG_LEVELS),
-    help="Values to record, in a run of their own.",
+    help="Values to record, in a separate run.",
 )
 @setting("runner", type=click.Choice(RUNNERS), help="Default: auto.")
 @click.option("--threads", type=int, metavar="N", help="Threads of the runtime's thread pool.")

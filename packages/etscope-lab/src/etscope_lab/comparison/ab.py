@@ -1,6 +1,6 @@
-"""A/B jobs: compare a model's speed with its baseline's, in rounds in which each runs once.
+"""A/B jobs: compare a model's speed with its baseline's, in rounds; each runs once a round.
 
-*The order.* In a round the model and the baseline run once each, each in a process of its own, one
+*The order.* In a round the model and the baseline run once each, in separate processes, one
 directly after the other. In half of the rounds the model goes first, in the other half the
 baseline, drawn from the job's seed (`order_of`; one coin more for an odd number). So a drift, a
 pattern in time and the differences from process to process affect both sides alike: they are in the
@@ -16,20 +16,21 @@ cores on which ten processes wanted to run, neighbouring processes of one progra
 median and by 1 % in the lower quartile. A round is one number, ``d = log(model / baseline)`` of the
 two quartiles. A change of the slow runs only is not judged; the sides' p50 and p90 are reported.
 
-The test, the change, its interval and the verdict are those of
+The test, the change, its interval and the verdict come from
 `etscope.analysis.statistics.compare_samples.compare_rounds`; *cannot tell* comes with the number of
 rounds that would.
 
-*Why it holds.* Without a difference between the sides a round's sign is that of the draw, whatever
-the noise looks like: no assumption is made of its distribution, only that it does not know the
-order. As the draw is balanced, the signs are slightly dependent: the variance of the sum of ranks
-is at most R / (R - 1) times that of the test, 1.05 times with 20 rounds.
+*Why it holds.* Without a difference between the sides, only the draw decides a round's sign,
+whatever the noise looks like. The only assumption about the noise is that it does not depend on
+the order. As the draw is balanced, the signs are slightly dependent: the variance of the sum of
+ranks is at most R / (R - 1) times the variance that the test assumes, 1.05 times with 20 rounds.
 
-*Several times.* Processes of language models tell several: from token to token, and to the first
-one, of each prompt. Each is tested, all at the confidence of the job together (`judge_family`).
+*Several times.* A process of a language model measures several: from token to token, and to the
+first token, of each prompt. Each is tested, all together at the job's confidence
+(`judge_family`).
 
 *It never stops early.* A look at the verdict between the rounds would be one more chance of a false
-alarm; the number of rounds is that of the job. A round with a failed process is reported and left
+alarm; the job fixes the number of rounds. A round with a failed process is reported and left
 out; a side that fails in its first process, or in more than a quarter of the rounds, fails the job.
 """
 
@@ -142,7 +143,7 @@ def measure_ab(
     """Run all rounds of an A/B job, and judge them.
 
     run_side: called with "model" or "baseline" and the number of the round (from 0); runs it in a
-    process of its own and returns the times of the steady runs in ns, in order. on_round: called
+    separate process and returns the times of the steady runs in ns, in order. on_round: called
     with each round when it has ended.
 
     Raises the errors of `run_side`, except a `RuntimeFailure` of a side that ran before, which is
@@ -189,7 +190,7 @@ def order_of(rounds: int, seed: int) -> tuple[str, ...]:
 def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:
     """Judge rounds that were run in the order of `order_of`; the module's text has the method.
 
-    Raises `MissingDataError` when there is no complete round, or a side takes less than a tick.
+    Raises `MissingDataError` when no round is complete, or a side takes less than a tick.
     """
     complete = [one for one in rounds if one.complete]
     if not complete:

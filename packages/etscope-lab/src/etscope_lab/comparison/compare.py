@@ -16,7 +16,7 @@ The result is plain JSON, times in ms:
     min_effect, confidence
     metrics         of two generate jobs [{name, verdict, reason, relative, low, high, p,
                     noise_floor, first_ms, second_ms}]: each time of the prompts that both have, at
-                    `confidence` together; the verdict above is that of `metric`, the first time,
+                    `confidence` together; the verdict above is about `metric`, the first time,
                     or the one that regressed most. [] of other jobs
     environment     [{name, first, second}]: facts of the environments that differ; `spec`: fields
                     of the specifications that differ
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 UNKNOWN = 0.10  # the smallest change that is reported while the noise between jobs is not known
 
 _HISTORY = 100  # jobs of the device that are searched for identical ones
-_NOISE_DUMPS = 4  # of identical jobs, whose operators are read
+_NOISE_DUMPS = 4  # identical jobs that operators' noise is read from: a dump takes about a second
 _MS = Scale(TimeScale.NS, TimeScale.MS)
 
 
@@ -157,8 +157,8 @@ def compare(
     store: of the lab, if it is accessible: it has the models' records, with which operators are
     aligned by module.
 
-    Raises `MissingDataError` for a job that does not exist, is not done or has no samples of its
-    own (those of an A/B job are pairs).
+    Raises `MissingDataError` for a job that does not exist, is not done or is an A/B job (its
+    samples are pairs).
     """
     jobs = [lab.job(name) for name in (first, second)]
     for job in jobs:
@@ -166,7 +166,7 @@ def compare(
             raise MissingDataError(f"job {job.id} is {job.state}", hint="done jobs are compared")
         if RUN_JSON not in job.artifacts:
             hint = "an A/B job has its verdict already" if job.spec.kind == "ab" else "run it again"
-            raise MissingDataError(f"job {job.id} has no samples of its own", hint=hint)
+            raise MissingDataError(f"job {job.id} has no samples to compare", hint=hint)
     known: dict[str, Job] = {}  # done jobs of the devices and models, newest first
     for job in jobs:
         for model in (job.spec.model.sha256, None):
@@ -211,8 +211,8 @@ def compare_sides(
     noise_of: Callable[[str], DeviceNoise],
     repeats: Sequence[Dump],
 ) -> dict[str, Any]:
-    """Compare two jobs whose files have been read; see `compare`. noise_of: between jobs on their
-    device, of a time. repeats: dumps of jobs that were identical with the first. Raises
+    """Compare two jobs after their files were read; see `compare`. noise_of: a time's noise between
+    jobs on their device. repeats: dumps of jobs that were identical with the first. Raises
     `MissingDataError` for jobs that have no time in common."""
     policy = Policy()
     jobs = first.job, second.job
@@ -230,10 +230,10 @@ def compare_sides(
     rows: list[dict[str, Any]] = []
     notes = []
     if noise.source == IDENTICAL:
-        notes.append(f"The noise is that of {noise.jobs} jobs, each repeated as it was.")
+        notes.append(f"The noise comes from {noise.jobs} jobs that were repeated unchanged.")
     elif noise.source != NONE:
         notes.append(
-            f"Neither job was repeated: the noise is that of {noise.jobs} others on this device."
+            f"Neither job was repeated: the noise comes from {noise.jobs} others on this device."
         )
     for which, job in zip(("first", "second"), jobs, strict=True):
         if job.marks:
@@ -398,13 +398,13 @@ def _samples_of(lab: LabApi, job_id: str) -> dict[str, list[int]]:
 
 
 def _dump(lab: LabApi, job: Job, folder: Path, store: Store | None) -> Dump | None:
-    """Copy a job's dump into a new folder, and its record and model beside that folder; None for a
+    """Copy a job's dump into a new folder, and its record and model next to that folder; None for a
     job without a dump."""
     if RUN_ETDP not in job.artifacts:
         return None
     folder.mkdir()
     names = [name for name in (RUN_ETDP, RUN_JSON) if name in job.artifacts]
-    path = lab.fetch(job.id, folder, names)[0]  # run.json beside it tells the phases of its calls
+    path = lab.fetch(job.id, folder, names)[0]  # its run.json has the phases of its calls
     explains = []
     for field in ("etrecord", "model"):
         ref = job.spec.files.get(field)

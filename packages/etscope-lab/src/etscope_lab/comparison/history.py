@@ -8,7 +8,7 @@ limits and priority do not matter.
 
 The noise is the standard deviation of the logarithm of a job's time, pooled over the groups of
 identical jobs (`compare_samples.pooled_noise`). Jobs with kinds of marks that the judged jobs do
-not have do not count. The groups are those of the judged jobs; when these were never repeated, all
+not have do not count. The groups come from the judged jobs; if these were never repeated, from all
 other repeated jobs of the device.
 
 An A/B job needs no such noise for its verdict, as it repeats the processes itself. Its rounds
@@ -21,7 +21,7 @@ jobs, which its samples do not show. So a point is judged by the points before i
 1. *The window* is the up to 12 points before, 5 at least, since the last confirmed change. Points
    with marks (conditions that were not held) are neither judged nor in a window; what a device
    never shows, as a virtual machine its temperature, is not such a mark.
-2. *A point is off* when its median regressed or improved against those of the window. Outliers are
+2. *A point is off* when its median regressed or improved against the window. Outliers are
    not in the window.
 3. *A point that is off is suspicious* until the next point without marks exists. If that is off as
    well, by the same window and in the same direction, the model *regressed* or *improved* at the
@@ -29,7 +29,7 @@ jobs, which its samples do not show. So a point is judged by the points before i
 
 The p of a point is not corrected for the number of points: a correction for a family would let the
 verdict of an old point change with each new job. The second point is the correction. Among points
-without a change whose noise is normal, 1.3 % are suspicious at the default confidence, and 1 of
+without a change and with normal noise, 1.3 % are suspicious at the default confidence, and 1 of
 1,700 or fewer is confirmed as a change; with the heavy tails of Student's t of 3 degrees of freedom
 4.8 % and 1 of 550 (the worst of noises of 1, 2, 5 and 10 %, in 300 series of 100 points each).
 
@@ -115,7 +115,7 @@ class AbHistory:
     """The results of repeated A/B jobs of one model and baseline on one device.
 
     changes: of each job, relative. spread: the standard deviation of their logarithms, None for
-    fewer than two. floor: the change that one more such job may show besides the real one, at the
+    fewer than two. floor: the change that one more such job may show without a real one, at the
     job's confidence.
     """
 
@@ -235,7 +235,7 @@ class Standing(str, Enum):
     """Marked, or fewer than five points before it."""
     STEADY = "steady"
     SUSPICIOUS = "suspicious"
-    """Off, and there is no next point yet."""
+    """Off, and the next point is still missing."""
     OUTLIER = "outlier"
     """Off, but the next one was not."""
     REGRESSED = "regressed"

@@ -77,7 +77,7 @@ class Database:
 
     def __init__(self, url: str, *, patience_seconds: float = _PATIENCE) -> None:
         """url: "sqlite:////path/lab.db" or "postgresql://user@host/name"; missing tables are
-        made, those of an earlier version migrated. patience_seconds: how long to retry while the
+        made, tables of an earlier version migrated. patience_seconds: how long to retry while the
         database is away.
 
         Raises `VersionError` for a database of a later etscope, `LabError` for one that an earlier
@@ -143,7 +143,7 @@ class Database:
     def history(
         self, model: str | None = None, device: str | None = None, limit: int = 200
     ) -> list[Series]:
-        """Done benchmarks as series: all, or those of a model's name or a device. limit: points of
+        """Done benchmarks as series: all, or only of a model's name or a device. limit: points of
         each, the newest; they are sorted oldest first."""
         return self._connections.read(jobs.history, model, device, limit)
 
@@ -175,8 +175,8 @@ class Database:
         self._connections.write(jobs.renew, engine, lease_seconds)
 
     def abandon(self, engine: str) -> None:
-        """End the leases of an engine whose process has ended: `requeue_expired` then takes its
-        jobs, and `acquire_device` its devices."""
+        """End the leases of an engine that has ended: `requeue_expired` then takes its jobs, and
+        `acquire_device` its devices."""
         self._connections.write(jobs.renew, engine, -1.0)
 
     def requeue_expired(self) -> list[str]:
@@ -331,7 +331,7 @@ class Database:
         return secret
 
     def check_token(self, secret: str) -> Token | None:
-        """The token of a secret; None when the secret is wrong or the token is no longer valid."""
+        """Return the token of a secret; None if the secret is wrong or the token expired."""
         key = _key_of(secret)
         if key is None:
             return None
@@ -358,7 +358,7 @@ class Database:
         return token
 
     def tokens(self) -> list[Token]:
-        """All tokens by name, also those that are no longer valid."""
+        """All tokens by name, expired ones too."""
         query = select(schema.tokens).order_by(_tokens.name)
         return self._connections.read(
             lambda connection: [_token(row) for row in connection.execute(query)]
@@ -371,7 +371,7 @@ class Database:
             query = delete(schema.tokens).where(_tokens.name == schema.clean(name))
             if not connection.execute(query).rowcount and not unsure:
                 raise MissingDataError(
-                    f"there is no token named {name!r}", hint="etscope lab token list shows them"
+                    f"no token has the name {name!r}", hint="etscope lab token list shows them"
                 )
 
         self._connections.write(remove)
@@ -420,7 +420,7 @@ _LOCK = 0x657473636F7065  # of PostgreSQL's advisory locks: "etscope"
 
 
 def _prepare(connection: Connection, _: bool) -> None:
-    """Make the tables, or migrate those of an earlier version.
+    """Make the tables, or migrate tables of an earlier version.
 
     Raises `VersionError` for a database of a later etscope, and `LabError` for one with tables of
     these names that are not the lab's, one that an earlier etscope works on, and one that cannot be
@@ -479,7 +479,7 @@ def _migrate(connection: Connection, found: int) -> None:
 
 
 def _back_up(connection: Connection, found: int) -> Path | None:
-    """Copy a database in a file, as it is before this transaction; None for other databases."""
+    """Copy a database file in its state before this transaction; None for other databases."""
     file = connection.engine.url.database
     if connection.dialect.name != "sqlite" or file is None:
         return None

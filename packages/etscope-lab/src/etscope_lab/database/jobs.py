@@ -226,7 +226,7 @@ def expired_ids(connection: Connection) -> list[str]:
 
 
 def requeue_expired(connection: Connection, unsure: bool, job_id: str) -> bool:
-    """Take a job from an attempt whose lease ran out."""
+    """Take a job from an attempt after its lease ran out."""
     late = and_(_jobs.id == job_id, _jobs.state.in_(_AT_WORK), _jobs.lease_until < now(connection))
     row = _locked(connection, late)
     if row is None:
@@ -494,7 +494,7 @@ def _spec(text: str) -> JobSpec:
 def history(
     connection: Connection, model: str | None, device: str | None, limit: int
 ) -> list[Series]:
-    """All series, or those of a model's name or a device; the newest `limit` points of each."""
+    """All series, or only of a model's name or a device; the newest `limit` points of each."""
     if limit < 1:
         raise UsageError(f"a history of {limit} points", hint="limit is 1 or more")
     age = func.row_number().over(partition_by=schema.SERIES, order_by=_results.job.desc())
@@ -573,7 +573,7 @@ def _results_of(seq: int, job: Job) -> list[dict[str, Any]]:
         "method": schema.clean(str(job.summary.get("method") or job.spec.method or "forward")),
         "device": job.device or "",
         "backend": schema.clean(str(job.summary.get("backend") or "")),
-        # The ones that ran; those that were asked for, if the job does not tell.
+        # What ran; if the job did not record it, what was asked for.
         "runner": schema.clean(str(facts.get("runner") or job.spec.runner)),
         "threads": threads if isinstance(threads, int) else job.spec.threads,
         "software": schema.clean(

@@ -43,7 +43,7 @@ class Adb(Remote):
     """
 
     kind = "adb"
-    grace = 0.5  # without shell_v2 the device sees the end of the client, not that of stdin
+    grace = 0.5  # without shell_v2 the device sees the end of the client, not of stdin
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         given = checked("adb", options, _OPTIONS)

@@ -70,7 +70,7 @@ def calibrate_device(
 
 
 def _rest(driver: Driver, seconds: float) -> None:
-    """Wait until the load of a device, an average of the last minute, does not tell of others."""
+    """Wait until a device's load, an average of the last minute, shows no other work."""
     end = time.monotonic() + seconds
     while time.monotonic() + _STEP < end and (read_conditions(driver).load_per_core or 0) >= BUSY:
         time.sleep(_STEP)

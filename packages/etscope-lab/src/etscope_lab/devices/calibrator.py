@@ -25,7 +25,7 @@ _logger = logging.getLogger("etscope_lab")
 
 
 class Calibrator:
-    """Makes orders from what jobs tell of their devices. To be used by the engine's thread.
+    """Orders calibrations from what jobs found about their devices. For the engine's thread.
 
     store: URL of the lab's store. wanted: False to order nothing. Neither is anything ordered where
     `$ETSCOPE_CALIBRATION` names the peaks of all runs, or none.
@@ -67,7 +67,7 @@ class Calibrator:
         self._database.keep_calibration(found)
         if found.error:
             _logger.warning(
-                "%s (%s runner) cannot be calibrated, and is not tried again as it is: %s",
+                "%s (%s runner) cannot be calibrated; it is tried again only after a change: %s",
                 found.device, found.runner, found.error,
             )  # fmt: skip
         else:

@@ -1,4 +1,4 @@
-"""The protocol of drivers, by which the lab reaches devices, and the registry of drivers.
+"""The protocol of drivers, which connect the lab to devices, and the registry of drivers.
 
 A driver moves files and starts commands. Measuring is the same for all of them:
 `etscope_lab.worker.measure` runs the job through `etscope.run`, with the driver as the host of the
@@ -53,7 +53,7 @@ class Driver(Protocol):
         ...
 
     def read(self, paths: Sequence[str]) -> dict[str, str]:
-        """Files of the device (those of /sys and /proc with its conditions) as text by path. Shell
+        """Return files of the device (its conditions in /sys and /proc) as text by path. Shell
         patterns are expanded; missing and unreadable files are left out."""
         ...
 
@@ -87,7 +87,7 @@ def driver_class(name: str) -> type[Driver]:
     if target is None:
         listed = ", ".join(sorted(known))
         raise UsageError(
-            f"there is no driver {name!r}", hint=f"it is {listed}, or package.module:Class"
+            f"unknown driver {name!r}", hint=f"it is {listed}, or package.module:Class"
         )
     module, _, attribute = target.partition(":")
     try:

@@ -23,7 +23,7 @@ class Host:
     """This machine, with the Python runtime and the native runner.
 
     Options: python, an interpreter that has etscope and executorch installed (by default the one
-    that this runs in); runner, a native runner's binary (by default that of `etscope.run`).
+    that this runs in); runner, a native runner's binary (by default the one `etscope.run` finds).
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:

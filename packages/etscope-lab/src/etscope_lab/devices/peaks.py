@@ -1,6 +1,6 @@
 """The peaks that the lab keeps of a device, one calibration for each runner, and when it is due.
 
-A calibration holds for a device as it is described: its driver and options, its CPU and cores, and
+A calibration holds for one description of a device: its driver and options, its CPU and cores, and
 the version of ExecuTorch. When one of these changes, or a job has another number of threads, the
 device is measured again.
 """

@@ -87,11 +87,11 @@ def collect(
     taken again, whatever its name.
     etrecord: the record of all dumps. etrecord_dir: a folder of records; each dump takes the one of
     its program, if there is one.
-    labels: of all dumps; they override those of a run.json. "device" and "model" are names.
+    labels: of all dumps; they override the labels of a run.json. "device" and "model" are names.
     source_unit: unit of the dumps' clocks.
     strict: write nothing when there are bad dumps. They raise nothing in either case.
     workers: number of processes of a Dask cluster on this machine. scheduler: the address of
-    another cluster, whose workers see the same files.
+    another cluster; its workers must see the same files.
     progress: called with the number of dumps done, and the total.
 
     Raises `MissingDataError` when no dump is named, `UsageError` for arguments that exclude each
@@ -110,7 +110,7 @@ def collect(
     total = len(sources)
     with target.writing():
         known = frozenset(target.dump_ids())
-        # Names of batches sort by time, and differ from those of other collects.
+        # Names of batches sort by time, and differ between collects.
         start = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.urandom(4).hex()}"
         batches = []
         for number, part in enumerate(plan(sources, workers or 1)):
@@ -257,15 +257,15 @@ def plan(sources: Sequence[Source], workers: int) -> list[tuple[Source, ...]]:
 
 
 def write_batch(batch: Batch, options: Options, known: frozenset[str] | None = None) -> Written:
-    """Read the dumps of a batch, and write those whose SHA-256 is not `known`; None: not in the
-    dataset.
+    """Read the dumps of a batch, and write each with a SHA-256 that is not in `known`; None: not
+    in the dataset.
 
     Dumps that cannot be read are in the result's `bad`. Raises `UsageError` when the dataset cannot
     be written.
     """
     if known is None:
         known = _known(batch.dataset, batch.name.rpartition("-")[0])
-    # An abandoned worker may still write, so each attempt has a folder of its own.
+    # An abandoned worker may still write, so each attempt has its own folder.
     writer = _Writer(Path(tempfile.mkdtemp(dir=batch.workplace)), batch.name)
     rows: list[dict[str, Any]] = []
     bad: list[Bad] = []
@@ -317,7 +317,7 @@ class _Open:
     def flush(self) -> None:
         """Write the waiting rows as one row group, or several if a dump needs that many."""
         if self.waiting:
-            # One dictionary a column: Parquet drops the dictionaries of a row group whose chunks
+            # One dictionary a column: Parquet drops a row group's dictionaries when its chunks
             # have several.
             table = pa.concat_tables(self.waiting).unify_dictionaries().combine_chunks()
             size = len(table) if len(table) < 2 * ROW_GROUP else ROW_GROUP

@@ -10,8 +10,8 @@ batch, and the next collect removes its files. Unfinished files are in `.collect
 Nearly every query is about one model (times of operators of different models do not compare), and
 most are about a period, so events are partitioned by these; a reader skips the other folders.
 Devices are not a partition: a fleet has thousands, which would be as many small files. Dumps stay
-in the order in which they are named, a folder's together, so that the statistics of the row groups
-let a reader skip those of other devices.
+in the given order, a folder's together, so that the statistics of the row groups
+let a reader skip other devices.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from etscope.formats.json_values import read_json
 #
 # Texts are dictionary encoded, as most repeat in every run. Times of day are UTC without a zone
 # (DuckDB needs a further package to compute with zones). The metadata of a Parquet file holds
-# {"schema": SCHEMA, "table": …} as JSON under "etscope", that of a field "unit" and "about".
+# {"schema": SCHEMA, "table": …} as JSON under "etscope"; a field's metadata "unit" and "about".
 
 SCHEMA = "etscope.fleet/2"
 EVENTS, DUMPS = "events", "dumps"
@@ -79,7 +79,7 @@ EVENT_FIELDS = (
     Field("delegate", "text", "the backend of a delegate call and of the events inside"),
     Field("own_clock", "bool", "its times are on the delegate's own clock, not in ns"),
     Field("quantity", "text", "inside a delegate: interval, counter, estimate or instant"),
-    Field("value", "float64", "what is no measured time: the number, in `unit`"),
+    Field("value", "float64", "a number that is not a measured time, in `unit`"),
     Field("unit", "text", "us, cycles, bytes, count; ns of estimated times"),
     Field("backend_columns", "pairs", "what the backend adds, as compute_unit"),
     Field("module", "text", "path of the innermost module that holds all of its nodes"),

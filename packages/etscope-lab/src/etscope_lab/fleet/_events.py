@@ -71,8 +71,8 @@ class Pattern:
     It is made once for all dumps that logged the same sequences with the same record.
 
     methods: of each block, None where it is not known. backends: of the delegates' events of each
-    block. program_methods: all that the program has, as far as it is known; of_one_length: those
-    of which every call takes inputs of the same shapes. texts: [K] dictionary arrays by column.
+    block. program_methods: all that the program has, as far as it is known; of_one_length: methods
+    with inputs of the same shapes in every call. texts: [K] dictionary arrays by column.
     instruction: [K] int32 with nulls. handles: [K] lists of int32. work: of the events.
     """
 
@@ -99,7 +99,7 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
         if (found := _patterns.get((fingerprint, record))) is not None:
             _patterns.move_to_end((fingerprint, record))
             return found
-    # Phases are not those of events, but of a dump's runs.
+    # Phases belong to a dump's runs, not to its events.
     runs = np.arange(dump.num_runs)
     unknown = RunCalls(runs, (None,) * len(runs), np.full(len(runs), -1), np.zeros_like(runs))
     trace = Trace(dump, record=None if record is None else open_record(record), chosen=unknown)
@@ -144,7 +144,7 @@ def _columns_of_text(trace: Trace) -> dict[str, Any]:
         of_rows.get((method, identity(event.key)), own)
         for event, method, own in zip(events.events, methods, trace.attributions, strict=True)
     ]
-    phases = {  # events inside delegates of which others are parts
+    phases = {  # events inside delegates that contain other events
         (block, meaning.parent)
         for block, meaning in zip(events.block.tolist(), events.meaning, strict=True)
         if meaning is not None and meaning.adds
@@ -315,8 +315,8 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
 
 
 def _calls_of_runs(table: EventTable, pattern: Pattern, known: RunMetadata) -> RunCalls:
-    """The executions of a dump as calls of a language model: as they were noted, else told from the
-    dump."""
+    """Return the executions of a dump as calls of a language model: as recorded, else inferred from
+    the dump."""
     noted = known.calls
     blocks: dict[str | None, list[Block]] = {}
     for block, method in zip(table.blocks, pattern.methods, strict=True):
@@ -427,7 +427,7 @@ def _arrow_events(
 
 
 def _phases(table: EventTable, calls: RunCalls) -> dict[str, Any]:
-    """Return the columns of the rows, [N], that a run's call of a language model tells."""
+    """Return the columns of the rows, [N], that come from a run's call of a language model."""
     number = np.full(table.dump.num_runs, len(calls.run))  # of the run's call; the last is none
     number[calls.run] = np.arange(len(calls.run))
     of_row = number[table.run]
@@ -452,15 +452,15 @@ def _phases(table: EventTable, calls: RunCalls) -> dict[str, Any]:
 
 
 def _told_by_backends(table: EventTable) -> dict[str, Any]:
-    """Return the columns of events, [K], that decoders of delegates tell; null for the others."""
-    told = table.meaning
-    units = [None if one is None else one.unit_in(TimeScale.NS.value) for one in told]
-    quantities = [None if one is None else one.quantity.value for one in told]
+    """Return the columns of events, [K], from delegates' decoders; null for other events."""
+    decoded = table.meaning
+    units = [None if one is None else one.unit_in(TimeScale.NS.value) for one in decoded]
+    quantities = [None if one is None else one.quantity.value for one in decoded]
     columns = [
         None
         if one is None or not one.columns
         else [(name, without_surrogates(str(value))) for name, value in one.columns.items()]
-        for one in told
+        for one in decoded
     ]
     return {
         "quantity": pa.array(quantities, pa.string()).dictionary_encode(),

@@ -25,7 +25,7 @@ _NOT_OF_A_REST = ("activation_bytes", "weight_bytes", "intensity", "least_ns", "
 class Leaves:
     """The leaves of a dump.
 
-    row: int64 [K], of each distinct event its row among those of all profiles, -1 for none. leaf:
+    row: int64 [K], each distinct event's row among the rows of all profiles, -1 for none. leaf:
     bool [rows]. head: int64 [rows], the row of the instruction. rests: the rows of rests, each with
     its profile and the row that it is the rest of.
     """
@@ -118,7 +118,8 @@ class Leaves:
         return pa.concat_tables([events, rests]).unify_dictionaries()
 
     def _unexplained(self, flops: _Floats, runs: int) -> _Floats:
-        """The FLOPs, [rows x runs], of calls beside those of their events; NaN where not known."""
+        """Return the FLOPs, [rows x runs], of calls that none of their events has; NaN where not
+        known."""
         row = self.row[self.table.event]
         head = np.array([*self.head, -1], np.int64)[row]
         is_leaf, is_call = self.of_rows(), (head == row) & (row >= 0)

@@ -25,7 +25,7 @@ from etscope.formats.run_json import RUN_ETDP, VALUES_ETDP
 
 # -- ETRecords.
 
-_OPEN = 8  # records whose graphs stay in memory
+_OPEN = 8  # records with their graphs in memory: about 100 MB each for a large model
 _REMEMBERED = 1024  # matches that stay in memory
 
 
@@ -62,7 +62,7 @@ def records_in(folder: str | os.PathLike[str]) -> tuple[Record, ...]:
             if is_record:
                 found.append(record_at(path))
     if not found:
-        raise MissingDataError(f"there is no ETRecord below {os.fspath(folder)}")
+        raise MissingDataError(f"{os.fspath(folder)} contains no ETRecord")
     return tuple(found)
 
 
@@ -118,7 +118,7 @@ class Source:
     """A dump to collect.
 
     url: a path, or a URL that fsspec knows. size: bytes. modified: seconds since 1970, None if not
-    known. about: the content of a run.json, in place of one beside the dump. etrecord: the path of
+    known. about: the content of a run.json, in place of one next to the dump. etrecord: the path of
     its record. sha256: of the dump, if it is known before reading.
     """
 
@@ -137,7 +137,7 @@ def find_sources(
     errors.
 
     A name is a file, a folder (all ETDumps below it, recognised by their first bytes; a values.etdp
-    beside the run.etdp of the same run is left out, as its times include the logging of values), a
+    next to the run.etdp of the same run is skipped, as its times include the logging of values), a
     glob ("runs/**/*.etdp"), "@list.txt" (a file with a name in each line), or a URL
     ("s3://bucket/runs/*"; below a remote folder dumps are recognised by the suffixes .etdp and
     .etdump). A folder with a lab in it is a name that failed.
@@ -151,8 +151,8 @@ def find_sources(
         except EtscopeError as error:
             wrong.append((name, error))
         except FileNotFoundError:
-            wrong.append((name, MissingFileError("there is no such file")))
-        except Exception as error:  # each of fsspec's file systems has errors of its own
+            wrong.append((name, MissingFileError("the file does not exist")))
+        except Exception as error:  # each of fsspec's file systems raises its own errors
             if not is_url(name) and not isinstance(error, (OSError, ValueError)):
                 raise
             wrong.append((name, FormatError(f"cannot be listed: {error}")))
@@ -173,7 +173,7 @@ def open_url(url: str) -> bytes:
     try:
         with fsspec.open(url, "rb") as file:
             content: bytes = file.read()
-    except Exception as error:  # each of fsspec's file systems has errors of its own
+    except Exception as error:  # each of fsspec's file systems raises its own errors
         raise FormatError(f"cannot be read: {error}", path=url) from error
     return content
 
@@ -214,8 +214,8 @@ def _local(path: Path) -> Source:
 
 
 def _below(folder: Path) -> Iterator[Source]:
-    """All ETDumps below a folder. Raises `UsageError` when a lab is there: beside a dump in its
-    store there is no device, no time and no label, and a dump is not taken again with them."""
+    """Yield all ETDumps below a folder. Raises `UsageError` if it contains a lab: its store has no
+    device, time and label of a dump, and a dump once collected is not collected again."""
     for parent, folders, files in os.walk(folder):
         if _LAB_STORE in folders and not _LAB.isdisjoint(files):
             raise UsageError(

@@ -28,7 +28,7 @@ _Floats = npt.NDArray[np.float64]
 @dataclass(frozen=True, eq=False)
 class EventWork:
     """The work of the events of a program, [K], of one occurrence of each: NaN where it is not
-    known, also of sizes that only a run tells.
+    known, or depends on sizes of the run.
 
     rows: of each event, the row of a profile that has its work, with the work of that profile.
     """
@@ -55,7 +55,7 @@ class EventWork:
     def limits(
         self, calibration: Calibration | None, threads: int | None, event: Any, ns: Any
     ) -> dict[str, Any]:
-        """Return the columns of rows, [N], that a calibration tells: the least time, and what
+        """Return the columns of rows, [N], that a calibration gives: the least time, and what
         bounds it, by the rule of `etscope.analysis.work.limits`. event: of each row, its number
         among the K; ns: the time."""
         compute, memory, overhead = self._least(calibration, threads)[:, event]

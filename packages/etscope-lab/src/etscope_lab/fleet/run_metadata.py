@@ -1,4 +1,4 @@
-"""Device, model, time, environment and labels of a dump's run, from the run.json beside the dump.
+"""Device, model, time, environment and labels of a dump's run, from the run.json next to it.
 
 See `etscope.formats.run_json`.
 """
@@ -37,8 +37,8 @@ _LONGEST = 180  # bytes of a name in a path; file systems take 255
 class RunMetadata:
     """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive.
 
-    app: the report of the app that ran a language model, from a log beside the dump.
-    generation, calls: as they were noted when it ran, and those of them that the dump has.
+    app: the report of the app that ran a language model, from a log next to the dump.
+    generation, calls: as recorded when it ran; calls: the ones that the dump has.
     calibration: of the machine, where one is kept.
     """
 
@@ -133,7 +133,7 @@ def flattened(value: Any, above: str = "") -> dict[str, str]:
 
 
 def _app_report(source: Source, saved: SavedRun) -> AppReport | None:
-    """The report of the app in a log beside the dump, which may have no such line."""
+    """Return the app's report in a log next to the dump; None if the log has no such line."""
     path = app_log_beside(source.url)
     if path is None:
         return None
@@ -149,8 +149,8 @@ def _app_report(source: Source, saved: SavedRun) -> AppReport | None:
 
 
 def app_log_beside(url: str) -> Path | None:
-    """The file beside a dump that may have the report of its app: of its name with the suffix .log,
-    else "app.log", else "benchmark_results.json". None without one, and for URLs."""
+    """Return the file next to a dump that may have its app's report: the dump's name with the
+    suffix .log, else "app.log", else "benchmark_results.json". None without one, and for URLs."""
     if is_url(url):
         return None
     dump = Path(url)

@@ -219,7 +219,7 @@ def _compare_all_dumps(
     confidence: float,
 ) -> list[dict[str, Any]] | None:
     """Compare the samples of dumps on two sides, corrected as one family. With more than one dump a
-    side, the variation between dumps is that of these. What one side lacks has no verdict.
+    side, these give the variation between dumps. What one side lacks has no verdict.
 
     before, after: [pairs, dumps, samples], each in the order of time. steps: of the clock on each
     side, [pairs, 2].

@@ -204,10 +204,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """A device as it is configured (`devices:` in lab.yaml).
+    """A device as configured (`devices:` in lab.yaml).
 
     name: unique in the lab. driver: a name of `etscope_lab.devices.driver.DRIVERS`. options: of the
-    driver (host, port, serial, …). attributes: for selectors, beside those that the driver
+    driver (host, port, serial, …). attributes: for selectors, in addition to what the driver
     finds.
     """
 
@@ -221,7 +221,7 @@ class DeviceConfig:
 class Device:
     """A device as it stands now.
 
-    attributes: those of its configuration and those that its driver found (arch, os, soc, cores,
+    attributes: from its configuration and from its driver (arch, os, soc, cores,
     memory_bytes, …), as text. state: "available", "busy", "offline" or "disabled". job: the id
     of the one that it works on. conditions: as last seen (`etscope_lab.worker.conditions`).
     calibrations: its peaks, of each runner (`etscope_lab.devices.peaks.DeviceCalibration.summary`).
@@ -322,7 +322,7 @@ class Page:
 @dataclass(frozen=True, slots=True)
 class Point:
     """A result in a history. p50_ms and the others: of the steady runs. marked: conditions were not
-    held, beside those that the device can never hold or show; `marks` has them in words."""
+    held, except those that the device can never hold or show; `marks` has them in words."""
 
     job_id: str
     at: datetime

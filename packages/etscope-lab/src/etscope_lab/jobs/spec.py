@@ -43,7 +43,7 @@ _NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # only keys of the
 class _Strict(BaseModel):
     """A model that rejects unknown fields, so that a misspelt one is an error."""
 
-    # Defaults are validated, so that their type and hash are those of the same values from JSON.
+    # Defaults are validated, so that they have the type and hash of the same values from JSON.
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True
     )
@@ -51,7 +51,7 @@ class _Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _whole(cls, value: Any) -> Any:
-        """50.0 is an integer, as it is in JSON."""
+        """Accept 50.0 as an integer, as JSON Schema does."""
         if not isinstance(value, Mapping):
             return value
 
@@ -211,7 +211,7 @@ _GREEDY: dict[str, Any] = {
 class GenerationSpec(_Strict):
     """The generations of a language model that a job measures.
 
-    Each prompt is a row of the result: those of `prompts`, and one drawn from the job's seed for
+    Each prompt is a row of the result: all of `prompts`, and one drawn from the job's seed for
     each of `lengths`. For each of them `cold` processes load the program and generate once; then
     one process generates `warmup` + `warm` times.
     """
@@ -221,7 +221,7 @@ class GenerationSpec(_Strict):
     lengths: tuple[Annotated[int, Strict(), Field(ge=1, le=1 << 20)], ...] = Field(
         (),
         max_length=MOST_PROMPTS,
-        description="Tokens of prompts drawn from seed; 128 when there are no prompts.",
+        description="Tokens of prompts drawn from seed; 128 without prompts.",
     )
     new_tokens: _Int = Field(128, ge=1, le=1 << 20, description="Tokens to generate.")
     stop_at_end: _Bool = Field(
@@ -250,13 +250,13 @@ _ONE_LIMIT: dict[str, Any] = {
 
 
 class Quality(_Strict):
-    """A gate beside the speed of a language model: how far the logits may be from a reference's,
-    which is given the same tokens."""
+    """A gate on the numbers of a language model: how far the logits may be from a reference's for
+    the same tokens."""
 
     model_config = ConfigDict(json_schema_extra=_ONE_LIMIT)
 
     reference: FileRef = Field(
-        description="The program (.pte) or the ETRecord whose logits are right."
+        description="The program (.pte) or the ETRecord that gives the right logits."
     )
     tokens: FileRef = Field(description="Ids, as text or .npy, a text that the model continues.")
     max_kl: _Float | None = Field(
@@ -345,7 +345,7 @@ class JobSpec(_Strict):
     iterations: _Int = Field(50, ge=1, le=1_000_000, description="Timed executions.")
     warmup: _Int = Field(5, ge=0, le=1_000_000, description="Executions before, not counted.")
     traced_iterations: _Int = Field(
-        20, ge=0, le=100_000, description="In a run of their own that writes the ETDump; 0: none."
+        20, ge=0, le=100_000, description="In a separate run that writes the ETDump; 0: none."
     )
     debug_level: Literal["none", "program_outputs", "intermediate_outputs"] = Field(
         "none", description="Values to record, in a third run. Accuracy jobs: intermediate_outputs."
@@ -402,7 +402,7 @@ class JobSpec(_Strict):
         return {field: ref for field, ref in named.items() if ref is not None}
 
     def with_files(self, files: Mapping[str, FileRef]) -> JobSpec:
-        """Return the specification with these files in the place of its own, by field."""
+        """Return the specification with its files replaced by these, by field."""
         own = {field: ref for field, ref in files.items() if "." not in field}
         inner = {field.partition(".")[2]: ref for field, ref in files.items() if "." in field}
         if self.quality is not None:
@@ -462,7 +462,7 @@ def spec_of(value: Mapping[str, Any]) -> JobSpec:
             text = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
             text = text[:1].lower() + text[1:]
             if fault["type"] == "extra_forbidden":
-                text = "there is no such field"
+                text = "unknown field"
             elif fault["type"] == "string_type":
                 text = "should be a text: in YAML, quote numbers, dates, yes and no"
             faults.append(f"{'.'.join(map(str, fault['loc'])) or 'job'}: {text}")

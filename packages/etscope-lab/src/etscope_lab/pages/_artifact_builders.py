@@ -123,8 +123,8 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
     found = []
     for method, table in zip(diff.methods, tables, strict=True):
         plain = plain_table(table, names, method.title(""))
-        # Titles and closing rows of a diff judge the method by the one traced process of each side:
-        # the verdict of the job is that of all its rounds.
+        # Titles and closing rows of a diff judge the method by the one traced process of each side;
+        # the job's verdict comes from all its rounds.
         closing = [row for row in plain["rows"] if row["closing"]]
         for cell in (cell for row in closing for cell in row["cells"] if cell["verdict"]):
             cell |= {"text": "", "verdict": ""}
@@ -195,7 +195,7 @@ def _trace(files: RunFiles) -> Trace:
 
 
 def _logged(files: RunFiles) -> Trace | None:
-    """Return the trace of the run whose values were logged; None if there is none."""
+    """Return the trace of the run that logged values; None without one."""
     return None if None in files.logged else files.open(with_values=True)
 
 

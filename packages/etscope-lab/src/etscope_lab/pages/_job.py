@@ -178,7 +178,7 @@ def conditions(lab: Lab, job: Job) -> Sequence[Mapping[str, Any]]:
 @lru_cache(maxsize=_CACHED)
 def _read_json(store: Any, sha256: str, read: Any) -> Mapping[str, Any] | None:
     """Apply `read` to the content of a JSON file; None if the file is missing or damaged: then
-    there is no chart, and the download of the file reports why."""
+    the page has no chart, and the download of the file reports why."""
     try:
         with store.open(sha256) as file:
             found = read(json.loads(file.read()))

@@ -106,7 +106,7 @@ def history(lab: Lab, query: QueryParams) -> dict[str, Any]:
 
 
 def _setup(series: Series) -> str:
-    """Return how the jobs of a series were measured, beside device and backend."""
+    """Return how the jobs of a series were measured, without device and backend."""
     threads = {None: "", 1: "1 thread"}.get(series.threads, f"{series.threads} threads")
     inputs = series.inputs
     if inputs.startswith("sha256:"):
@@ -152,7 +152,7 @@ def _series(series: Series) -> Mapping[str, Any]:
 def compare(lab: Lab, query: QueryParams) -> dict[str, Any]:
     """Return the context of the page of two jobs: their statistics, or a choice of jobs.
 
-    first, second: ids, or labels (commit=1f2e3d) of which the newest done job is taken. text:
+    first, second: ids, or labels (commit=1f2e3d) for the newest done job with this label. text:
     narrows the choice.
     """
     names = [(query.get(side) or "").strip() for side in ("first", "second")]
@@ -162,7 +162,7 @@ def compare(lab: Lab, query: QueryParams) -> dict[str, Any]:
     found = {one.id: one for one in (first, second) if one is not None}
     found |= {one.id: one for one in lab.jobs(wanted, limit=_MOST_CHOICES).jobs}
     choices: dict[str, list[Job]] = {}
-    for job in found.values():  # that of the same model first
+    for job in found.values():  # the same model first
         choices.setdefault(job.spec.title, []).append(job)
     rows: list[Mapping[str, Any]] = []
     if first is not None and second is not None:
@@ -263,10 +263,10 @@ def _conditions(device: Device) -> Mapping[str, str]:
 def noise(lab: Lab, name: str) -> Mapping[str, str]:
     """Return how much jobs on a device differ without a change, as texts; empty if not known.
 
-    Raises `MissingDataError` if there is no such device.
+    Raises `MissingDataError` if the device does not exist.
     """
     if all(device.config.name != name for device in lab.devices()):
-        raise MissingDataError(f"there is no device {name!r}")
+        raise MissingDataError(f"no device has the name {name!r}")
     done = lab.jobs(Filter(states=(State.DONE,), device=name), limit=_NOISE_JOBS).jobs
     found = device_noise(done, done[:1])
     floor = found.floor(Policy())
@@ -274,7 +274,7 @@ def noise(lab: Lab, name: str) -> Mapping[str, str]:
         return {}
     return {
         "spread of repeats": share(found.spread),
-        "smallest change that can be told": share(floor)
+        "smallest detectable change": share(floor)
         if floor is not None
         else f"not known: {found.jobs} repeated jobs are too few",
         "known from": f"{found.jobs} {found.source}",

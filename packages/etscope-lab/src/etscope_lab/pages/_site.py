@@ -208,7 +208,7 @@ class Site:
 
 
 def asset(name: str) -> Response | None:
-    """Return a file of the pages; None if there is no such file."""
+    """Return a file of the pages; None if it does not exist."""
     folder, media_type = ASSETS.get(name, (None, ""))
     if folder is None or not (folder / name).is_file():
         return None

@@ -41,7 +41,7 @@ def router(lab: Lab) -> APIRouter:
     def assets(request: Request, name: str) -> Response:
         found = asset(name)
         if found is None:
-            return site.failure(request, MissingDataError(f"there is no file {name!r}"))
+            return site.failure(request, MissingDataError(f"no file has the name {name!r}"))
         return found
 
     pages = _PageRoutes(routes, site)

@@ -37,7 +37,7 @@ _DESCRIPTION = """Benchmark models on the devices of this lab.
 Submit a job with `POST /api/v1/jobs`; upload its files first, by content, with `PUT
 /api/v1/files/{sha256}`. Every error response has the same body: `error`, `slug`, `hint`."""
 
-# The API's documentation page: Swagger UI, whose files come from a package and so from this server.
+# The API's documentation page: Swagger UI. Its files come from a package, so from this server.
 _documentation = APIRouter(include_in_schema=False)
 _FILES = {
     "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
@@ -78,7 +78,7 @@ def documentation_file(name: str) -> Response:
     if name == "start.js":
         return Response(_START, media_type="text/javascript; charset=utf-8")
     if name not in _FILES:
-        raise MissingDataError("there is no such file")
+        raise MissingDataError("the file does not exist")
     data = resources.files("fastapi_swagger.resources").joinpath(name).read_bytes()
     headers = {"Cache-Control": "public, max-age=86400"}
     return Response(data, media_type=_FILES[name], headers=headers)

@@ -32,7 +32,7 @@ _DESCRIPTIONS = {
     400: "The request is malformed.",
     401: "The token is missing or wrong.",
     403: "The token's scope is too small, or the request comes from another site.",
-    404: "There is no such job, file or device.",
+    404: "The job, file or device does not exist.",
     409: "The request conflicts with the current state.",
     413: "The body is too large.",
     415: "The content type or file type is not accepted.",
@@ -151,7 +151,7 @@ def _error_response(request: Request, error: EtscopeError) -> Response:
 
 def _allowed_methods(request: Request) -> str | None:
     """Return the methods of all operations at a path of the API, None for other paths. The
-    framework's own header has only those of the first operation."""
+    framework's own header has only the first operation's methods."""
     paths: dict[str, dict[str, object]] = request.app.openapi()["paths"]
     for path, operations in paths.items():
         if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)), request.url.path):

@@ -84,7 +84,7 @@ async def put_file(
     name: Annotated[str, Query(pattern=_NAME, max_length=255)] = "file",
 ) -> Artifact:
     """Upload a file for jobs to come: an ETRecord, .pte, .bpte, .ptd, .npz, .npy, .safetensors or
-    .pt, identified by its content. Only a job reads or runs it, in a process of its own."""
+    .pt, identified by its content. Only a job reads or runs it, in a separate process."""
     if content_type_of(request) != "application/octet-stream":
         raise RequestError(415, "send a file as application/octet-stream")
     store = lab_of(request).store
@@ -120,7 +120,7 @@ def download(
     """Return the response with a file of a job; 304 without content if its SHA-256 is in
     `if_none_match`. save_as: the name that a browser saves it under; None: its own.
 
-    Raises `MissingDataError` if there is no such job or file.
+    Raises `MissingDataError` if the job or file does not exist.
     """
     artifact = lab.job(job_id).artifact(name)
     name_in_browser = save_as or artifact.name

@@ -108,10 +108,10 @@ class StoredFile(FileRef):
 
 
 class SubmittedQuality(Quality):
-    """A gate beside the speed of a language model, with files that were uploaded."""
+    """A gate on the numbers of a language model, with uploaded files."""
 
     reference: StoredFile = Field(
-        description="The program (.pte) or the ETRecord whose logits are right."
+        description="The program (.pte) or the ETRecord that gives the right logits."
     )
     tokens: StoredFile = Field(description="Ids, as text or .npy, that the model continues.")
 
@@ -136,7 +136,7 @@ class SubmittedSpec(JobSpec):
         None, description="Of generations: ids, a prompt on each line; or .npy."
     )
     quality: SubmittedQuality | None = Field(
-        None, description="A gate beside the speed of a language model."
+        None, description="A gate on the numbers of a language model."
     )
 
     def spec(self) -> JobSpec:

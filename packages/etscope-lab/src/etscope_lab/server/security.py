@@ -166,7 +166,7 @@ def _fingerprint(token: Token) -> str:
 
 
 def needs(scope: str) -> Callable[..., Awaitable[Principal]]:
-    """Return a dependency that accepts requests whose sender has the scope.
+    """Return a dependency that accepts requests from senders with the scope.
 
     A form, and a request by session that changes something, needs a CSRF token: `csrf_token`, in
     the field "csrf" or the header X-CSRF-Token. A request with a Bearer token needs none, since

@@ -69,7 +69,7 @@ _Name = Annotated[str, Path(pattern=TOKEN_NAME, max_length=100)]
 
 
 class TokenBody(BaseModel):
-    """A token without its secret, of which the lab keeps only a hash."""
+    """A token without its secret; the lab keeps only a hash of that."""
 
     name: str
     scopes: list[str]

@@ -20,9 +20,9 @@ _KEY_BYTES = 32
 class Settings:
     """Settings of a lab's server.
 
-    host: the address to listen on. hosts: further names of the server, such as those of a proxy in
-    front. trusted_proxies: addresses whose X-Forwarded-For and X-Forwarded-Proto are believed.
-    require_tokens: require tokens even on a loopback address and while there are none; else they
+    host: the address to listen on. hosts: further names of the server, such as a proxy's.
+    trusted_proxies: addresses that may set X-Forwarded-For and X-Forwarded-Proto.
+    require_tokens: require tokens even on a loopback address and before one exists; else they
     are required once there is one. key: signs sessions and forms. stream_seconds: the length of a
     stream of events or of a log, after which the client connects again. look_seconds: between two
     looks for what to stream. failures_per_minute: wrong tokens of one address before it has to

@@ -147,7 +147,7 @@ def _load_of_others(readings: Sequence[Conditions], threads: int | None) -> floa
     for one in readings[1:-1]:
         if one.load is None or not one.cores:
             continue
-        # A runtime whose number of threads is not known uses no more than all cores.
+        # A runtime with an unknown number of threads uses no more than all cores.
         own = one.cores if threads is None else max(threads, 1)
         # A load that begins is in the average by this share after so many seconds.
         passed = max(one.at - readings[0].at, 0.0)
@@ -164,8 +164,8 @@ def cool_down(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Conditions:
-    """Let a device rest for `seconds`, then until it is no hotter than the limits allow, for
-    `patience` seconds more at most. Return the conditions after that."""
+    """Let a device rest for `seconds`, then at most `patience` seconds more until its temperature
+    is within the limits. Return the conditions after that."""
     sleep(seconds)
     end = clock() + patience
     while True:

@@ -2,8 +2,8 @@
 
 For each prompt `cold` processes load the program and generate once. Then one process generates
 several times, and another one is traced. Files of a prompt appear in the job's folder when it is
-done, and `partial.json` beside the folder has the rows so far: a job that is stopped, or whose time
-is up, keeps them.
+done, and `partial.json` next to the folder has the rows so far: a job that is stopped or runs out
+of time keeps them.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def check_language_models(
 ) -> tuple[str, ...]:
     """Return the methods that generate with the first of some programs.
 
-    Raises `MismatchError` for a program that is no language model and for a prompt that is longer
-    than its cache, and what `prompts_of` raises.
+    Raises `MismatchError` for a program that is not a language model and for a prompt that is
+    longer than its cache, and what `prompts_of` raises.
     """
     prompts = prompts_of(spec, files.get("prompts"))
     layouts = [layout_of(one.program) for one in programs]
@@ -88,9 +88,9 @@ def check_language_models(
 
 
 def prompts_of(spec: JobSpec, file: Path | None) -> list[JobPrompt]:
-    """Return the prompts of a job: those of its file, then those of its lengths.
+    """Return the prompts of a job: first from its file, then of its lengths.
 
-    Raises `UsageError` for text that is no ids and for too many prompts, `FormatError` for a file
+    Raises `UsageError` for text that is not ids and for too many prompts, `FormatError` for a file
     that is not one of numpy.
     """
     found = []
@@ -126,7 +126,7 @@ def _lines_of(file: Path, name: str) -> Iterator[tuple[int, tuple[int, ...]]]:
         for word in words:
             if not re.fullmatch(r"-?\d{1,18}", word):
                 raise UsageError(
-                    f"{name or 'prompts'}, line {line}: {word!r:.40} is no token id",
+                    f"{name or 'prompts'}, line {line}: {word!r:.40} is not a token id",
                     hint="a prompt is a line of ids: 1,5,9",
                 )
         if words:
@@ -234,7 +234,7 @@ def save_whole(
 ) -> None:
     """Write the files of a run, or some `only`, and move them into a folder when they are whole.
 
-    facts: more of them, for run.json. name_of: the name in the folder, by that of the file.
+    facts: further facts for run.json. name_of: the name in the folder, by the file's name.
     """
     with tempfile.TemporaryDirectory(dir=out.parent, prefix="saving-") as name:
         folder = Path(name)

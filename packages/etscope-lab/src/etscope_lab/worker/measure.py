@@ -93,7 +93,7 @@ METRIC = "sqnr"
 
 _PATIENCE = 0.25  # of the job's time may be spent on waiting for a device to cool
 _CONDITION_SECONDS = 5.0  # between two readings of the conditions in an A/B job
-_MOST_CASES = 16  # test cases whose numerics are computed: each runs the model in PyTorch again
+_MOST_CASES = 16  # test cases with numerics: each runs the model in PyTorch again
 _MS = 1e6  # ns
 
 
@@ -594,7 +594,7 @@ class _Measurement:
     # -- files
 
     def _facts(self, done: Run | GenerationRun) -> dict[str, Any]:
-        """The facts of a run, for run.json, with the name of the program as it was submitted."""
+        """Return the facts of a run, for run.json, with the submitted name of the program."""
         names = {self._opened[side]: self._spec.files[side].name for side in self._opened}
         return {
             **done.facts(),
@@ -651,10 +651,10 @@ def verification_of(done: Run) -> dict[str, int] | None:
 def numerics_of(done: Run) -> dict[str, Any]:
     """Compare the values that the run recorded with PyTorch's for the same inputs.
 
-    Raises `MissingDataError` when there is no reference, or nothing to compare.
+    Raises `MissingDataError` without a reference, or with nothing to compare.
     """
     if done.opened.record is None:
-        raise MissingDataError("there is no ETRecord, and so no reference")
+        raise MissingDataError("the job has no ETRecord, and so no reference")
     if len(done.calls) == 1:
         found = [done.numerics(METRIC)]
     else:

@@ -1,5 +1,5 @@
-"""The gate of a generate job: the logits of the program on the device beside a reference's, at each
-token of a text that both are given (`etscope.evaluation.evaluate_tokens`).
+"""The gate of a generate job: compare the logits on the device with a reference's, at each
+token of the same text (`etscope.evaluation.evaluate_tokens`).
 
 Its result in the job's summary is plain JSON:
 
@@ -37,7 +37,7 @@ def check_gate(opened: Opened, files: Mapping[str, Path]) -> None:
     """Read the text and the reference of a gate, before anything is measured.
 
     Raises `UsageError` for a text of less than two tokens, `MismatchError` for tokens that the
-    model does not have and a reference that is no language model, and the errors of reading.
+    model does not have and a reference that is not a language model, and the errors of reading.
     """
     ids = tokens_from(files[TOKENS])
     if len(ids) < 2:

@@ -1,9 +1,9 @@
 """Run a program in a child process: with a time limit, a log, and a way to stop it.
 
 A child must not outlive its worker. It starts with `main([FD, MODULE, ARGUMENT…])`, which calls
-MODULE's `main(ARGUMENT…)`. FD is the reading end of a pipe whose other end the worker holds and
-never writes to: it ends when the worker does, in whatever way. SIGTERM becomes `SystemExit`, so
-that programs clean up.
+MODULE's `main(ARGUMENT…)`. FD is the reading end of a pipe. The worker holds the other end and
+never writes to it: the pipe ends when the worker does, in whatever way. SIGTERM becomes
+`SystemExit`, so that programs clean up.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def run_child(
     hear: Callable[[str], None] = lambda text: None,
     keep: Sequence[int] = (),
 ) -> End:
-    """Run a module's `main` in a process and group of its own, to its end or for `timeout` seconds.
+    """Run a module's `main` in its own process and group, to its end or for `timeout` seconds.
 
     Its stdout and stderr go to `folder`/log.txt, up to `LOG_LIMIT`; `hear` is called with new text
     of them. Temporary files of the program are in `folder` too. When this process dies, so does
@@ -237,7 +237,7 @@ def end_tree(pid: int, group: int) -> None:
 
 
 def end_descendants(pid: int) -> None:
-    """Kill all that descends from a process, also runners in sessions of their own."""
+    """Kill all descendants of a process, also runners in separate sessions."""
     import psutil  # type: ignore[import-untyped]  # of distributed
 
     try:

@@ -47,7 +47,7 @@ _LIVE_LIMIT = 1 << 20  # characters of a log that are sent while the job runs
 _ANSWER_LIMIT = 64 << 20  # bytes
 _CALIBRATION_SECONDS = 900.0
 _PREFIX = "etscope-job-"
-_JUST_MADE = 60  # seconds in which a folder may not have its lock yet
+_JUST_MADE = 60  # seconds that a new folder may exist without its lock
 _MEDIA = {".json": "application/json", ".txt": "text/plain; charset=utf-8"}
 _lock = threading.Lock()
 _stops: dict[str, Stop] = {}  # by token
@@ -75,7 +75,7 @@ class AlreadyBegun(Exception):
 def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
     """Do an order. Faults of the job, the device or the store are in the outcome, never raised.
 
-    tell: receives messages, or is the Dask topic to send them to. Orders for a device that was lost
+    tell: a function for messages, or the Dask topic to send them to. Orders for a lost device
     are answered `device_lost` with `busy_seconds` 0, until `check` finds it again. Raises
     `AlreadyBegun`, and does nothing, for an order that a worker has begun before.
     """
@@ -224,7 +224,7 @@ def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[
 
 
 def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
-    """The outcome of a job whose child process ended."""
+    """Return the outcome of a job after its child process ended."""
     plain = Outcome(order.job_id, order.token, State.FAILED, error_slug="runtime-failure")
     if end.reason and (kept := _answer(folder, PARTIAL)) is not None:
         summary, environment = (dict(kept.get(name) or {}) for name in ("summary", "environment"))
@@ -236,7 +236,7 @@ def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
         return replace(plain, state=State.TIMEOUT, error=error)
     answer = _answer(folder)
     if answer is None:
-        if end.code == os.EX_IOERR:  # not to be told from the log, which cannot be written either
+        if end.code == os.EX_IOERR:  # the log does not say so: it cannot be written either
             raise LabError(f"the disk of {folder.parent} is full or cannot be written")
         words = _last_words(folder)
         error = f"the process that measures {end}" + (f": {words}" if words else "")
@@ -295,7 +295,7 @@ def _stoppable(token: str) -> Iterator[Stop]:
 
 @contextmanager
 def _job_folder() -> Iterator[Path]:
-    """A temporary folder that is removed at the end, after those of killed workers."""
+    """Make a temporary folder and remove it at the end; first remove killed workers' folders."""
     for old in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError), (old / ".lock").open("r+") as lock:
             about = old.stat()
