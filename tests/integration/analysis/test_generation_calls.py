@@ -100,7 +100,7 @@ def test_profiles_are_of_one_phase_or_of_some_calls(generated: Callable[..., Tra
     (some,) = trace.only("decode", range(11)).profiles()
     assert some.runs.tolist() == list(range(1, 11))
     assert np.unique(trace.only(calls=range(3, 5)).events.call).tolist() == [3, 4]
-    with pytest.raises(UsageError, match=r"there is no call 5\.\.31"):
+    with pytest.raises(UsageError, match=r"call 5\.\.31 does not exist"):
         trace.only(calls=range(5, 32))
     with pytest.raises(MissingDataError, match="none of these calls"):
         trace.only("decode", range(1))

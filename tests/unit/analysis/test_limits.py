@@ -198,7 +198,7 @@ def test_without_a_calibration_there_are_rates_alone() -> None:
 def test_notes_say_whose_peaks_they_are_and_what_speaks_against_them() -> None:
     one = row(20_000)
     limits = limits_of([(one, work(1e6, 64))])
-    assert "Nothing tells which machine" in " ".join(calibration_notes(limits))
+    assert "The machine of the run is unknown" in " ".join(calibration_notes(limits))
     other = SavedRun({"threads": 4, "conditions": {"cpu": "Other CPU", "cores": 2, "load": 0.1}})
     told = " ".join(calibration_notes(replace(limits, threads=4, run=other)))
     assert "bench (Test CPU, 2 cores), threads: 1, measured 2026-05-01" in told

@@ -138,7 +138,7 @@ def test_partly_known_work_is_a_lower_bound_and_said_to_be() -> None:
     limits = made([row(1_000)], {0: work(1e4, 100, unknown=("my.op",))})
     found = drawn(limits)
     assert found.points[0].is_partial and found.points[0].place == COMPUTES
-    assert any("at least what is shown" in note for note in found.notes)
+    assert any("at least the number shown" in note for note in found.notes)
     assert operators_table(found, MS).values["partial"] == [True]
 
 

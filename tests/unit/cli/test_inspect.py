@@ -208,7 +208,7 @@ def test_work_has_the_share_of_the_peak_and_the_bound(
     assert re.search(r"\d% +memory", out) and re.search(r"\d% +compute", out)
     told = " ".join(out.split())
     assert "Peaks: bench (Test CPU, 2 cores), threads: 1, measured 2026-05-01" in told
-    assert "Nothing tells which machine the run was on" in told
+    assert "The machine of the run is unknown" in told
     without = run("inspect", *given)[1]
     assert "need a calibration of the machine" in " ".join(without.split())
     assert "bound" not in next(line for line in without.splitlines() if "GFLOP/s" in line)

@@ -1,4 +1,4 @@
-"""The logits of a language model beside those of a reference, token by token.
+"""Compare a language model's logits with a reference's, token by token.
 
 Both are given the same tokens, whatever they would have chosen themselves (teacher forcing), so
 that row i of each is the distribution of one and the same next token. Compared are
@@ -7,7 +7,7 @@ that row i of each is the distribution of one and the same next token. Compared 
   p_reference * (ln p_reference - ln p_program), in nats (S. Kullback, R. A. Leibler: On Information
   and Sufficiency, 1951). Its mean over tokens is what llama.cpp's `llama-perplexity
   --kl-divergence` calls the mean KLD;
-- flips: another token is the likeliest one. They tell quantised models apart that perplexity does
+- flips: another token is the likeliest one. They distinguish quantized models that perplexity does
   not (A. Dutta et al.: Accuracy Is Not All You Need, 2024);
 - perplexity, exp of the mean of -ln p of the tokens that came (F. Jelinek et al., 1977), of both.
 
@@ -39,7 +39,7 @@ _NOISE = 64 * float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """A program beside the reference at each of some tokens, as columns [tokens].
+    """A program compared with the reference at each token, as columns [tokens].
 
     token: int64, the id that came next in the text. reference_top, top: int64, the likeliest token
         in the reference and in the program, the first one of several.
@@ -99,7 +99,7 @@ class Agreement:
     def joined(cls, parts: Sequence[Agreement]) -> Agreement:
         """Return the tokens of all parts. Raises `MissingDataError` without any."""
         if not any(len(part) for part in parts):
-            raise MissingDataError("there is no token to compare logits at")
+            raise MissingDataError("no token to compare logits at")
         return cls(
             **{
                 field.name: np.concatenate([getattr(part, field.name) for part in parts])
@@ -220,7 +220,7 @@ def _rows(reference: npt.NDArray[Any], program: npt.NDArray[Any], tokens: Ints) 
         reference_top, top = _likeliest(expected), _likeliest(actual)
         best = expected[place, reference_top]
         plain = np.where(np.isnan(expected), -np.inf, expected)
-        # Of a single token there is no second.
+        # A vocabulary of one token has no second one.
         second = np.partition(plain, -2, axis=1)[:, -2] if plain.shape[1] > 1 else -np.inf
         gap = np.where(top == reference_top, 0.0, best - expected[place, top])
         finite = np.where(np.isfinite(expected), np.abs(expected), 0.0).max(axis=1)
@@ -256,8 +256,8 @@ def _likeliest(logits: Floats) -> Ints:
 
 
 def _rank(logits: Floats, wanted: Ints) -> Ints:
-    """Return the place of a token of each row, from 1, in the order in which `_likeliest` takes
-    them: of equal ones the first."""
+    """Return the place of a token of each row, from 1, in the order of `_likeliest`: of equal ones
+    the first."""
     own = np.take_along_axis(logits, wanted[:, None], axis=1)
     above = (logits > own).sum(axis=1)
     before = (logits == own) & (np.arange(logits.shape[1])[None] < wanted[:, None])

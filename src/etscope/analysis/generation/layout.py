@@ -1,9 +1,9 @@
 """The methods of a language model's program: what each takes, and how a prompt is fed.
 
-Names are those of ExecuTorch's own runners (extension/llm/runner/constants.h and
+Names come from ExecuTorch's own runners (extension/llm/runner/constants.h and
 extension/asr/runner of ExecuTorch 1.5; `prefill_forward` and `kv_forward` are Qualcomm's): one
 method for all; `prefill` with `decode`; `token_embedding` and `text_decoder` with encoders of
-images and sound; an `encoder` with its decoder. What an input is, its type and shape tell:
+images and sound; an `encoder` with its decoder. An input's type and shape show what it is:
 integers [1, n] are tokens, integers [1] or [n] positions, floats [1, n, d] embeddings or an
 encoder's output.
 """
@@ -83,11 +83,10 @@ class Layout:
     """The roles of a program's methods.
 
     prefill, decode: the same role when one method does both. embedding: the method that makes
-    embeddings of tokens for them. encoders: those whose output takes places in the context;
-    source: the encoder whose output each call of the decoder reads (Whisper, T5). cached: whether
-    the program keeps what it saw. end_tokens, bos_token: of the program's metadata.
-    all_rows: of the method, whether its logits have a row for each token that it takes.
-    """
+    embeddings of tokens for them. encoders: methods with outputs that take places in the context;
+    source: the encoder with the output that each call of the decoder reads (Whisper, T5). cached:
+    whether the program keeps what it saw. end_tokens, bos_token: of the program's metadata.
+    all_rows: of the method, whether its logits have a row for each token that it takes."""
 
     prefill: Role
     decode: Role
@@ -113,7 +112,7 @@ class Layout:
 
 def constant(program: Program, name: str) -> tuple[Any, ...]:
     """Return the values that a method gives without computing anything: the metadata of a language
-    model, such as "get_max_seq_len"; () if there is no such method."""
+    model, such as "get_max_seq_len"; () if the method does not exist."""
     for method in program.methods:
         if method.name == name and not method.inputs and not method.instructions:
             values = [method.values[index] for index in method.outputs]
@@ -128,8 +127,7 @@ def constant(program: Program, name: str) -> tuple[Any, ...]:
 def layout_of(program: Program) -> Layout:
     """Find the roles of the methods of a language model.
 
-    Raises `MismatchError`, with the reason, for a program that is none, or whose inputs are not
-    known.
+    Raises `MismatchError`, with the reason, for another program, or one with unknown inputs.
     """
     methods = {method.name: method for method in program.methods if method.inputs}
     prefill, decode = _decoders(methods)
@@ -176,8 +174,8 @@ def _decoders(methods: Mapping[str, Method]) -> tuple[Method, Method]:
         only = next(iter(methods.values()))
         return only, only
     raise MismatchError(
-        f"this program is no language model: of its methods ({', '.join(methods) or 'none'}) none "
-        "is known to take tokens",
+        "this program is not a language model: none of its methods "
+        f"({', '.join(methods) or 'it has none'}) is known to take tokens",
         hint=_LOOKS_LIKE,
     )
 
@@ -193,12 +191,14 @@ def _beside(
     if TOKENS in shapes and STATES in shapes:
         found = next((n for n in (_ENCODER, *_ENCODERS) if n in methods), None)
         if found is None:
-            raise _unknown(prefill.name, "it takes an encoder's output, and there is no encoder")
+            raise _unknown(
+                prefill.name, "it takes an encoder's output, and the program has no encoder"
+            )
         return (), _encoder(methods[found]), None
     if TOKENS not in shapes and STATES in shapes:
         if embedding is None:
             raise _unknown(
-                prefill.name, f"it takes embeddings, and there is no method {_EMBEDDING}"
+                prefill.name, f"it takes embeddings, and the program has no method {_EMBEDDING}"
             )
         return encoders, None, embedding
     return (), None, None
@@ -207,7 +207,7 @@ def _beside(
 def _encoder(method: Method) -> Encoder:
     output = method.values[method.outputs[0]] if method.outputs else None
     if not isinstance(output, TensorValue):
-        raise _unknown(method.name, "its first output is no tensor")
+        raise _unknown(method.name, "its first output is not a tensor")
     fixed = output.dynamism is ShapeDynamism.STATIC and len(output.sizes) > 1
     return Encoder(method.name, len(method.inputs), output.sizes[-2] if fixed else None)
 
@@ -279,6 +279,6 @@ def _integers(program: Program, name: str) -> tuple[int, ...]:
 
 def _unknown(method: str, why: str) -> MismatchError:
     return MismatchError(
-        f"the method {method!r} is not that of a language model as etscope knows them: {why}",
+        f"the method {method!r} is not like a language model's: {why}",
         hint=_LOOKS_LIKE,
     )

@@ -37,8 +37,8 @@ class PhasePace:
     """One phase of the generations of a pass.
 
     calls, tokens: of one generation, the mean of several. wall_ns: [generations] the time of the
-    phase, from the start of each of its calls to that of the next call of any phase. rates: tokens
-    a second, [generations] of prefill, [tokens] of decode; empty for a phase without tokens.
+    phase, from the start of each of its calls to the start of the next call of any phase. rates:
+    tokens a second, [generations] of prefill, [tokens] of decode; empty for a phase without tokens.
     """
 
     phase: str
@@ -108,8 +108,8 @@ class Pace:
 
     @property
     def inter_token_ns(self) -> Ints:
-        """[tokens]: the time from the choice of one token to that of the next, in the order of
-        `positions`."""
+        """[tokens]: the time from the choice of one token to the choice of the next, in the order
+        of `positions`."""
         return self._decoded[1]
 
     @cached_property
@@ -121,7 +121,7 @@ class Pace:
 
     @cached_property
     def wall_ns(self) -> Ints:
-        """[calls]: from the start of each call to that of the next one of its generation."""
+        """[calls]: from the start of each call to the start of the next one of its generation."""
         found: Ints = self._ends - self.calls.start_ns
         same = np.diff(self.calls.run) == 0
         found[:-1][same] = np.diff(self.calls.start_ns)[same]
@@ -129,7 +129,7 @@ class Pace:
 
     @property
     def sampling_share(self) -> float:
-        """The fraction of the whole time in which tokens were chosen."""
+        """The fraction of the whole time that went into choosing tokens."""
         return float(self.calls.sampling_ns.sum()) / max(int(self.wall_ns.sum()), 1)
 
     @property
@@ -140,7 +140,7 @@ class Pace:
 
     @cached_property
     def phases(self) -> tuple[PhasePace, ...]:
-        """The phases in the order in which they came."""
+        """The phases in order of time."""
         return tuple(self._phase(name) for name in self.calls.phases if self._has(name))
 
     def _has(self, phase: str) -> bool:
@@ -159,8 +159,7 @@ class Pace:
         return PhasePace(name, float(mask.sum()) / len(runs), float(tokens.mean()), wall, rates)
 
     def _new_tokens(self) -> Ints:
-        """The tokens of each call that no call before it took: an embedding's are those of the
-        decoder after it."""
+        """Return the new tokens of each call; an embedding and the decoder after it count once."""
         calls = self.calls
         place = np.maximum(calls.position, 0) + calls.tokens
         found: Ints = calls.tokens.copy()

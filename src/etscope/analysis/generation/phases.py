@@ -1,7 +1,7 @@
 """The calls of a language model in a dump by phase and method: tokens, times and rates.
 
-The times are those of the dump, of the runtime's `execute` alone. What the generation took as a
-whole, with sampling and host, untraced, is in run.json: `etscope.analysis.generation.pace`.
+The times come from the dump: only the runtime's `execute`. The time of the whole generation, with
+sampling and host, untraced, is in run.json: `etscope.analysis.generation.pace`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PhaseTimes:
 
     method: None for one that is not known. is_whole: of all methods of the phase. ticks: of each
     call. tokens: that each call takes, 0 where it is not known. total_tokens: that the phase took;
-    of all methods each token once. note: a sentence on phases that were told from the dump.
+    of all methods each token once. note: a sentence on phases that were inferred from the dump.
     """
 
     phase: str
@@ -44,7 +44,8 @@ class PhaseTimes:
 
     @property
     def token_ticks(self) -> Floats:
-        """Ticks for each token, of the calls of which the number is known; float64."""
+        """Return the ticks for each token, over the calls with a known number of tokens;
+        float64."""
         known = self.tokens > 0
         found: Floats = self.ticks[known] / self.tokens[known]
         return found
@@ -68,7 +69,7 @@ def phase_times(profiles: Sequence[MethodProfile]) -> tuple[PhaseTimes, ...]:
             if one.calls is not None
         ]
         if len(parts) > 1:
-            # An embedding's tokens are those of the decoder after it.
+            # An embedding and the decoder after it take the same tokens.
             note = next((part.note for part in parts if part.note), None)
             empty = np.zeros(0, np.int64)
             ticks = np.concatenate([part.ticks for part in parts])

@@ -1,5 +1,5 @@
-"""The calls of a generation, written out for the runners: those of the prompt one after another,
-then a template of those for each decoded token.
+"""The calls of a generation, as a list for the runners: the prompt's calls one after another,
+then a template of the calls for each decoded token.
 
 A source of an input is one of the words of `etscope.formats.generation`: "tokens", "position",
 "positions", "given K" or "output K of METHOD".
@@ -24,9 +24,9 @@ NO_LOGITS, OF_GENERATED, OF_ALL = "none", "generated", "all"
 class PlannedCall:
     """One execution of a method.
 
-    tokens: the ids that it takes; () in the template, whose token is the latest, and for calls of
-        no ids. count: how many tokens it takes, 0 for an encoder's. position: of the first of them;
-        -1 in the template and for an encoder's. length: the size of its tensors of tokens and
+    tokens: the ids that it takes; () in the template, which takes the latest token, and for calls
+        without ids. count: how many tokens it takes, 0 for an encoder's. position: of the first of
+        them; -1 in the template and for an encoder's. length: the size of its tensors of tokens and
         positions, which is more than `count` for a method of a fixed length.
     whole: take the whole context so far, at position 0; of models without a cache. Then `length` is
         0 if the method takes any length.
@@ -79,8 +79,8 @@ class GenerationTask:
 
     @property
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """The sources of the inputs of each method; those of a decoded token where a method has
-        others in the prompt."""
+        """The sources of each method's inputs; if they differ in the prompt, those of a decoded
+        token."""
         found = {call.method: call.inputs for call in (*self.prompt, *self.decode)}
         return {method: found[method] for method in self.methods}
 

@@ -1,4 +1,4 @@
-"""The calls that give a prompt to a language model, and the template of those of a decoded token.
+"""The calls that give a prompt to a language model, and the template of a decoded token's calls.
 
 A prompt goes in as few calls as the methods allow: whole or in chunks of the most that a method of
 any length takes; in chunks of a method of a fixed length, the last one filled up with 0, if there
@@ -42,7 +42,7 @@ class PromptCalls:
 def plan_prompt(
     layout: Layout, parts: Sequence[Sequence[int] | Encoded], source: Encoded | None
 ) -> PromptCalls:
-    """Plan the calls of a prompt, whose parts are ids or the output of an encoder.
+    """Plan the calls of a prompt; its parts are ids or the output of an encoder.
 
     source: the encoder's part that each call of the decoder reads, when the layout has one. Raises
     `MismatchError` for a prompt that the methods do not take.
@@ -100,12 +100,12 @@ def _text_calls(layout: Layout, ids: Sequence[int], position: int) -> Iterator[P
                     why = (
                         "the cache has no room for the filling"
                         if layout.all_rows[role.method]
-                        else "its logits are those of the last of them only"
+                        else "it returns logits for the last of them only"
                     )
                     raise MismatchError(
                         f"{role.method} takes {role.length} tokens a call, and the {left} at the "
                         f"end of the prompt cannot be filled up to that: {why}",
-                        hint=f"give a prompt whose length is a multiple of {role.length}",
+                        hint=f"give a prompt with a length that is a multiple of {role.length}",
                     )
         chunk = tuple(ids[done : done + (left if size is None else size)])
         yield from _calls(layout, role, PREFILL, chunk, position + done)
@@ -115,8 +115,8 @@ def _text_calls(layout: Layout, ids: Sequence[int], position: int) -> Iterator[P
 def _calls(
     layout: Layout, role: Role, phase: str, ids: tuple[int, ...], position: int
 ) -> Iterator[PlannedCall]:
-    """Yield the call of a role for some ids, after that of the embedding if there is one; for the
-    template without ids."""
+    """Yield the call of a role for some ids, after the embedding's call if the model has one; for
+    the template without ids."""
     count = len(ids) or 1
     length = role.length or count
     if layout.embedding is not None:

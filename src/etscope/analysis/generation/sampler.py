@@ -2,9 +2,9 @@
 
 At temperature 0 it is the first of the largest logits; NaN is never the largest. Else the
 probabilities are the softmax, in double, of logits / temperature. With top_k or top_p the tokens
-are sorted by falling logit, those of the same logit by rising id; the first top_k are kept, and of
+are sorted by falling logit, equal logits by rising id; the first top_k are kept, and of
 these the fewest that have top_p of their probability together. One is drawn where the running sum
-of the probabilities, in that order (that of the ids without top_k and top_p), first exceeds a
+of the probabilities, in that order (without top_k and top_p the order of ids), first exceeds a
 random number times their sum. That number in [0, 1) has the upper 53 bits of SplitMix64's
 output function (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) of
 (mix(seed) + step * 0x9E3779B97F4A7C15); the step is the number of tokens chosen before.

@@ -74,8 +74,8 @@ def _block(call: InstructionRows, leaf: Row) -> str:
 def joined_calls(kinds: Sequence[Ints], most: int) -> tuple[Ints, Ints]:
     """Join neighbouring calls so that at most about `most` remain.
 
-    kinds: [calls], columns that must be the same in calls that are joined, of which the calls are
-    in the order. Returns an order of the calls, and the first of each group in it.
+    kinds: [calls], columns that must be the same in calls that are joined. Returns an order of the
+    calls, and the first of each group in it.
     """
     count = len(kinds[0])
     together = -(-count // most)

@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedCalls:
-    """The calls of known phase in a dump, in the order in which they ran; columns are int64
+    """The calls of known phase in a dump, in the order of the run; columns are int64
     [calls].
 
     methods, phases: the names that `method` and `phase` are indices of; None for a method that is
@@ -87,7 +87,7 @@ def traced_calls(trace: Trace) -> TracedCalls | None:
         saved = None  # of another dump
     phases, phase = _indexed([calls.phase[one] or "" for one in number.tolist()])
     if saved is None:
-        # Each generation begins with what is no decode, after one.
+        # A generation begins with a call that is not a decode, after a decode.
         decodes = np.array([name == DECODE for name in phases], np.bool_)[phase]
         begins = ~decodes[1:] & decodes[:-1]
         generation = np.concatenate(([0], np.cumsum(begins))).astype(np.int64)

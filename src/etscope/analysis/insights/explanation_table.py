@@ -63,7 +63,7 @@ def _notes(facts: Facts, findings: Sequence[Finding], least_share: float) -> Ite
         yield "Without an ETRecord (-r), graphs, lines and refused nodes were not looked at."
     elif facts.partition is None or facts.partition.partitionings is None:
         yield (
-            "The record does not tell why partitioners refused nodes: etscope export keeps that."
+            "The record has no reasons for refused nodes; records made by etscope export have them."
         )
     if facts.program is None:
         yield "Without a program (-p), types of tensors and layouts were not looked at."

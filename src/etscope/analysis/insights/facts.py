@@ -44,7 +44,7 @@ Ticks = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 _WHOLE = (None, "forward", PREFILL, DECODE, "prefill_forward", "kv_forward")
 _SITES = 20  # of a finding; the others are counted
 RECORD_NEEDED = Remedy(
-    "Add the ETRecord, which tells what the operators are: `-r`, or in the folder of the run."
+    "Add the ETRecord, which names the operators: with `-r`, or in the run's folder."
 )
 
 
@@ -62,15 +62,15 @@ class Level(Flag):
 
 @dataclass
 class Facts:
-    """A method's runs in one phase, with all that was given beside the dump.
+    """A method's runs in one phase, with everything that was given with the dump.
 
-    Each of `partition`, `work` and `program` is None where the files do not tell it: a rule that
-    needs it finds nothing then. calibration: of the machine of the run, None if there is none.
+    `partition`, `work` and `program` are each None if the files do not have them; a rule that
+    needs one then finds nothing. calibration: of the machine of the run, None if there is none.
     numerics: the diagnosis of the values of
-    one method; without one, `has_values` tells whether values were logged at all. sized: the
-    program's files with their parts, if they are known already. level, claimed: of the question
-    that is asked (`insights`): how much is told, and the `id`s of the nodes and leaves that rules
-    before are about.
+    one method; without one, `has_values` says whether values were logged at all. sized: the
+    program's files with their parts, if they are known already. level, claimed: of the present
+    question (`insights`): how many rules answer, and the `id`s of the nodes and leaves that earlier
+    rules are about.
     """
 
     trace: Trace
@@ -113,7 +113,8 @@ class Facts:
 
     @property
     def is_one_of_several(self) -> bool:
-        """True if other methods may run beside this one in its phase, as beside `text_decoder`."""
+        """True if other methods may run in the same phase, such as `token_embedding` with
+        `text_decoder`."""
         return self.profile.method not in _WHOLE
 
     @property
@@ -211,8 +212,8 @@ class Facts:
 
     @cached_property
     def tracing_ticks(self) -> float:
-        """The ticks by which tracing makes a run longer, most of it between the events of calls; 0
-        where run.json does not tell."""
+        """The ticks that tracing adds to a run, most of them between the events of calls; 0 if
+        run.json does not say."""
         untraced, tick = self.untraced_ns, self.ns(1.0)
         if untraced is None or not tick:
             return 0.0
@@ -245,7 +246,7 @@ class Facts:
 
     @property
     def threads(self) -> int | None:
-        """The threads of the run, where run.json tells."""
+        """The threads of the run, from run.json; None if unknown."""
         saved = self.trace.saved_run
         return None if saved is None else saved.count("threads")
 
@@ -264,8 +265,8 @@ class Facts:
         severity: Severity = Severity.COST,
         by: tuple[str, str] | None = None,
     ) -> Finding:
-        """Make a finding about leaves, whose time is at stake; its interval and sites are added to
-        the explanation.
+        """Make a finding about the time of leaves; its interval and sites are added to the
+        explanation.
 
         select: a selector that may pick just these leaves; else they are picked by instructions.
         by: the roll-up, and its row, if no selector picks them.
@@ -289,7 +290,7 @@ class Facts:
         explanation: Explanation,
         severity: Severity = Severity.COST,
     ) -> Finding:
-        """Make a finding about a part of the method's time that is no sum of leaves.
+        """Make a finding about a part of the method's time that is not a sum of leaves.
 
         ticks: the part, of each run.
         """

@@ -48,7 +48,8 @@ def _is_guess(finding: Finding) -> bool:
 
 
 def _is_worth_it(rule: Rule, finding: Finding, least_share: float) -> bool:
-    """Return False for a cause with too small a part of the time; what is no part of it is told."""
+    """Return False for a cause with too small a part of the time. A quantity that is not a part of
+    the time is always worth it."""
     quantity = finding.quantity
     if quantity is None or quantity.share is None or Level.FULL not in rule.level:
         return True

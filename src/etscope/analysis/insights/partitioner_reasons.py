@@ -15,7 +15,7 @@ from etscope.model.graph import Node, stem
 
 
 def refusals_of(run: RunGraph, node: Node) -> tuple[NodeRefusal, ...]:
-    """The answers about a node; none where the record does not tell."""
+    """Return the partitioners' answers about a node; none if the record has none."""
     return run.partition.refusals.get(id(node), ())
 
 
@@ -51,7 +51,7 @@ def reasons(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
         else:
             yield f"{by} did not take {names}, and gave no reason."
     if nodes and not found:
-        yield "The record has no reasons: `etscope export` keeps those of the partitioner."
+        yield "The record has no reasons; records made by `etscope export` have the partitioner's."
 
 
 def _unknown_name(node: Node) -> str:
@@ -113,8 +113,8 @@ _FOR_REASONS = (
 )  # fmt: skip
 # What does the same in operators that XNNPACK takes, by `stem`.
 _INSTEAD: Mapping[str, str] = {
-    "split_with_sizes": "Cut with slices, which XNNPACK takes (`x[..., :n]`, `x[..., n:]`), or use "
-    "several linear layers in place of one whose output is split.",
+    "split_with_sizes": "Cut with slices, which XNNPACK takes (`x[..., :n]`, `x[..., n:]`), or "
+    "replace the layer before the split by several linear layers.",
     "select": "Take a slice and reshape it: `x[:, :1].reshape(...)` for `x[:, 0]`.",
     "upsample_nearest2d": 'XNNPACK resizes by `mode="bilinear"`; twice the size of the nearest '
     "pixel is also a grouped `ConvTranspose2d(c, c, 2, 2, groups=c)` of ones.",

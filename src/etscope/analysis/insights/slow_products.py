@@ -1,9 +1,9 @@
 """Products on portable kernels, which are written to be small and to run anywhere.
 
-The kernels of the `executorch` package, which both of etscope's runners have, are those of its
-library optimized_native_cpu_ops_lib: an operator in kernels/optimized/optimized.yaml runs on a fast
-kernel, each other on its portable one. A runner that was built elsewhere may have only these. A
-dump does not say which kernel ran; the rate tells slow ones.
+Both of etscope's runners have the kernels of the `executorch` package, from its library
+optimized_native_cpu_ops_lib: an operator in kernels/optimized/optimized.yaml runs on a fast
+kernel, each other on its portable one. A runner from elsewhere may have only portable ones. A
+dump does not say which kernel ran; slow ones show in the rate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from etscope.formats.calibration import FLOAT32
 from etscope.model.finding import Remedy
 from etscope.units import format_share
 
-# ExecuTorch 1.5, kernels/optimized/optimized.yaml: products alone, whose rate tells whether it ran.
+# ExecuTorch 1.5, kernels/optimized/optimized.yaml: only products, where the rate shows what ran.
 _OPTIMIZED = frozenset({"bmm.out", "linear.out", "mm.out"})
 # Products and convolutions that have a portable kernel only.
 _PORTABLE_ONLY = frozenset({"addmm.out", "convolution.out"})
@@ -34,7 +34,7 @@ _LEAST_FLOPS = 1e5  # of a call: shorter ones are bound by other things
 class Slow:
     """Products on portable kernels, slow for what they compute.
 
-    rate: GFLOP/s. is_known: the runner is one of etscope, whose kernels are known.
+    rate: GFLOP/s. is_known: the runner is etscope's, so its kernels are known.
     """
 
     members: Sequence[Leaf]
@@ -105,7 +105,7 @@ def _rates(facts: Facts, members: Sequence[Leaf]) -> str:
 
 def _remedies(facts: Facts, members: Sequence[Leaf], is_known: bool) -> Iterator[Remedy]:
     if any(leaf.name == "addmm.out" for _, leaf in members):
-        # Beside a partitioner ExecuTorch does not ask what else to preserve.
+        # With a partitioner, ExecuTorch does not ask what else to preserve.
         change = {} if facts.has_delegates else {"name": "keep_linear"}
         yield Remedy(
             "Keep linear layers whole, which have an optimised kernel, in place of addmm, which "

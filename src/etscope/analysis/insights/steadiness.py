@@ -1,6 +1,6 @@
 """Differences of runs: a slow first run, a drift, two speeds, a few slow runs.
 
-Whether runs differ is told from their totals alone, which hold no part twice. A first run that was
+Only the totals decide whether runs differ, because they hold no part twice. A first run that was
 cold and disturbed runs do not count (`etscope.analysis.profile.counted`): what is said of the
 others is of the runs that do.
 """
@@ -82,7 +82,7 @@ def _without_growth(profile: MethodProfile) -> Floats:
 def _of(
     time: LeafTimes, kind: str, severity: Severity, sentence: str, ticks: float | None = None
 ) -> Finding:
-    """A finding about the runs. ticks: what is in doubt, which is no part of the time of a run."""
+    """Make a finding about the runs. ticks: the time in doubt, which is not a part of a run."""
     profile = time.profile
     quantity = None if ticks is None else Quantity(float(time.scale(ticks)), time.scale.unit)
     place = Place("timeline") if len(profile.every.runs) > 1 else None

@@ -10,7 +10,7 @@ LAYOUT_SHARE = 0.05  # of changes of layout and type: a few % are normal with an
 FRAMEWORK_SHARE = 0.10  # of what no instruction accounts for: tracing alone costs some %
 REST_SHARE = 0.10  # of what a delegate's events leave over: packing and threads cost some %
 OUTLIER_SHARE = 0.02  # of an average that one run makes
-BESIDE_SHARE = 0.10  # of what a token takes beside the runtime: its choice alone costs some %
+BESIDE_SHARE = 0.10  # of a token's time outside of the runtime: choosing it alone costs some %
 
 # -- Steadiness: what makes runs slow or differ is in `etscope.analysis.profile.counted`.
 

@@ -1,9 +1,9 @@
 """The executions in a dump as the calls of a language model: their phase, position and tokens.
 
-A run.json says what each call was. Without one, the names of the methods tell a part of it
-(`extension/llm/runner/constants.h`), and the rest is told from the dump: the runners of ExecuTorch
-give a program the prompt in one call or a few, which take longer than those of one token each, and
-whose values, where they were logged, are larger. What is told from the dump is marked as inferred.
+A run.json says what each call was. Without one, the names of the methods give a part of it
+(`extension/llm/runner/constants.h`), and the dump the rest: ExecuTorch's runners pass the prompt
+in one call or a few. Such a call takes longer than a call of one token, and its values, if they
+were logged, are larger. What comes from the dump is marked as inferred.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["RunCalls", "inferred_calls", "recorded_calls"]
 
 Ints = npt.NDArray[np.int64]
 
-# Methods of which every call is of one phase; those of encoders have their own name as the phase.
+# Methods with calls of one phase only; an encoder's phase has the method's name.
 _PHASES = {
     "prefill": PREFILL,
     "prefill_forward": PREFILL,
@@ -46,8 +46,8 @@ _FACTS = frozenset(
     {"get_max_seq_len", "get_max_context_len", "get_vocab_size", "use_kv_cache", "get_eos_ids"}
 )
 _KERNELS = "native_call_llama::"
-# A call is of several tokens if it takes this much longer than those of one that follow it, and its
-# instructions do: one that was interrupted is long in one of them alone.
+# A call has several tokens if it takes this much longer than the single-token calls after it in
+# most of its instructions; an interruption lengthens only one.
 _LONGER, _INSTRUCTIONS_LONGER = 1.4, 1.2
 _NEAR = 7  # calls of one token that a call is compared with
 
@@ -58,7 +58,7 @@ class RunCalls:
 
     run: int64, index of the run in the dump. phase: None where it is not known. position: int64,
     of the first token in the context, -1 where it is not known; tokens: int64, 0 where not known.
-    inferred: says how the phases were told from the dump; None if they were noted when it ran.
+    inferred: how the phases were inferred from the dump; None if the run recorded them.
     """
 
     run: Ints
@@ -74,10 +74,10 @@ class RunCalls:
 
     @property
     def note(self) -> str | None:
-        """A sentence for the reader of phases that were told from the dump; None for noted ones."""
+        """A sentence for the reader of inferred phases; None for recorded ones."""
         if self.inferred is None:
             return None
-        return f"Phases were not noted when it ran: they are told {self.inferred}."
+        return f"The run did not record phases: they are inferred {self.inferred}."
 
     def chosen(self, phase: str | None, calls: range | None) -> RunCalls:
         """Return the calls of a phase, and of those the ones with these numbers in the dump.
@@ -102,7 +102,7 @@ class RunCalls:
                 last = "" if calls.stop == calls.start + 1 else f"..{calls.stop - 1}"
                 count = "one call" if len(kept) == 1 else f"{len(kept):,} calls"
                 raise UsageError(
-                    f"there is no call {calls.start}{last}",
+                    f"call {calls.start}{last} does not exist",
                     hint=f"the dump has {count}, counted from 0",
                 )
             numbers = np.arange(len(kept))
@@ -137,11 +137,10 @@ def inferred_calls(
     methods: Collection[str],
     of_one_length: Collection[str] = (),
 ) -> RunCalls:
-    """Return the executions in a dump with what can be told of them; of a program that is no
-    language model nothing is.
+    """Return the executions in a dump as calls; only a language model's have phases and tokens.
 
     blocks: those that executed a method, by method. methods: all that the program has;
-    of_one_length: those of which every call takes as many tokens as the others.
+    of_one_length: methods that take the same number of tokens in every call.
     """
     every = [block for of_it in blocks.values() for block in of_it]
     working = {
@@ -192,8 +191,8 @@ def inferred_calls(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """The executions of a method, in order: int64 tokens, -1 for several, nobody knows how many, 0
-    where nothing tells; phases, by default those of the tokens. how: in words."""
+    """The executions of a method, in order: int64 tokens, -1 for an unknown number above 1, 0 if
+    unknown; phases, by default from the tokens. how: in words."""
 
     tokens: Ints
     how: str
@@ -206,8 +205,8 @@ class _Told:
 
 
 def _told(dump: ETDump, method: str | None, blocks: Sequence[Block], varies: bool) -> _Told | None:
-    """Tell the executions of a method of a language model: by its name, or if the tokens of a call
-    vary by what was logged."""
+    """Infer the executions of a language model's method: from its name, or if its calls vary in
+    tokens from what was logged."""
     calls = sum(len(block.runs) for block in blocks)
     known = method if method in _ENCODERS else _PHASES.get(method or "")
     if known is not None:
@@ -216,8 +215,7 @@ def _told(dump: ETDump, method: str | None, blocks: Sequence[Block], varies: boo
 
 
 def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:
-    """Tell calls from the sizes of the tensors that they logged: those of several tokens have
-    larger ones, by the number of tokens."""
+    """Infer calls from the sizes of their logged tensors, which grow with the number of tokens."""
     if len(blocks) != 1:
         return None
     block = blocks[0]
@@ -235,8 +233,8 @@ def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:
 
 
 def _by_length(blocks: Sequence[Block]) -> _Told | None:
-    """Tell calls from their times, as the first one is known to take the prompt: a call of several
-    tokens is longer than those of one token after it, in most of its instructions."""
+    """Infer calls from their times: the first one takes the prompt, and a call of several tokens is
+    longer than the single-token calls after it in most of its instructions."""
     runs = np.concatenate([block.runs for block in blocks])
     order = np.argsort(runs, kind="stable")
     total = np.concatenate([block.ticks[list(block.executions)].sum(axis=0) for block in blocks])

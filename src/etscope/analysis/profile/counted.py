@@ -38,7 +38,7 @@ SLOW_RATIO = 1.5
 _SURELY_SLOW = 3.0
 # Of fewer runs the median says little: of four, two may be disturbed.
 FEWEST = 5
-# Of three runs, two that agree tell that the first was cold; of two, either may be the odd one.
+# With three runs, two that agree show that the first was cold; with two, either may be the odd one.
 FEWEST_AFTER_FIRST = 2
 # A drift must be this large between the halves, and be sure to this confidence: one report in a
 # thousand may say it falsely.
@@ -126,8 +126,8 @@ def counted(profile: MethodProfile, *, is_warmed_up: bool = False) -> MethodProf
 
 
 def _expected(total: Ticks, calls: RunCalls | None) -> Floats | None:
-    """The time that each run usually takes, [runs]; None where runs differ by themselves, and
-    nothing tells by how much."""
+    """Return the time that each run usually takes, [runs]; None if runs differ by an unknown
+    amount."""
     middle = np.full(len(total), float(np.median(total)) if len(total) else 0.0)
     if calls is None:
         return middle

@@ -34,7 +34,7 @@ def module_total(profiles: Iterable[MethodProfile], name: str, scale: Scale) -> 
     if undivided:
         where = (
             f"the delegate calls of instructions {', '.join(sorted(undivided))} ran "
-            f"{name!r} together with other modules, and logged no events that tell its part"
+            f"{name!r} together with other modules, without events that show its part"
         )
         if not found:
             raise MissingDataError(

@@ -1,7 +1,7 @@
 """The profile of a method: one row for each instruction, which add up to its time.
 
 ``Method::execute`` holds the calls of the instructions, a call holds its kernel or the events of
-its delegate. The time that no call accounts for is a row of its own, so that the rows sum to the
+its delegate. The time that no call accounts for has its own row, so that the rows sum to the
 method's time to the tick, in every run.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["MethodProfile", "Row", "identity", "method_profile"]
 
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
-# A row whose time is added up, with its instruction.
+# A row that counts in sums, with its instruction.
 Leaf = tuple["InstructionRows", "Row"]
 # The meaning of each event that delegates logged in a block, by its index in the block's keys.
 Meanings = Callable[[Block], Mapping[int, Meaning]]
@@ -70,7 +70,7 @@ class Row:
 
     @property
     def own_clock(self) -> bool:
-        """True for a delegate's event that is no part of the method's time: bytes, cycles of an
+        """True for a delegate's event that is not a part of the method's time: bytes, cycles of an
         accelerator, times on another clock. It is shown, but never added to or compared with the
         others."""
         return self.meaning is not None and not self.meaning.adds
@@ -82,19 +82,19 @@ class Row:
 
     @property
     def kernel_name(self) -> str:
-        """The name; a delegate's kernel without the number that tells it from others of that name:
+        """The name; a delegate's kernel without the number that distinguishes kernels of one name:
         "Convolution (NHWC, F32) IGEMM #3"."""
         return re.sub(r" #\d+$", "", self.name) if self.kind == "delegated" else self.name
 
     @property
     def ran(self) -> npt.NDArray[np.bool_]:
-        """The runs in which it ran."""
+        """The runs that executed it, [runs]."""
         return self.calls > 0
 
 
 @dataclass(frozen=True)
 class InstructionRows:
-    """The rows of one instruction: its own, and those of the events that its delegate logged.
+    """The rows of one instruction: its own, and one for each event that its delegate logged.
 
     first: index of `head` in the profile's rows; the rows `below` follow it.
     """
@@ -149,7 +149,7 @@ class MethodProfile:
     `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load`
     are the samples of the loading events that were logged, by name. `alternatives` are other
     methods of the same instructions, which the runs may be of instead. `traced`: debug data was
-    logged, which takes time of its own. `calls`: of a language model, those that the runs are.
+    logged, which takes extra time. `calls`: the runs as calls of a language model.
     `excluded`: other runs of the dump, which do not count; None if all do.
     """
 
@@ -264,7 +264,7 @@ def method_profile(
             if key.is_framework:
                 continue
             if key.instruction is None and not block.span_holds(block.executions, [index]):
-                continue  # logged around the method or beside it: not a part of its time
+                continue  # logged around the method or outside of it: not a part of its time
             same = identity(key)
             entry = sums.get(same)
             if entry is None:
@@ -292,8 +292,8 @@ def method_profile(
 
 
 def profile_of(profiles: Sequence[MethodProfile], method: str | None) -> MethodProfile | None:
-    """Return the profile of a method, of several phases that of the one that took most time; None
-    if it did not run."""
+    """Return the profile of a method, with several phases the phase that took most time; None if it
+    did not run."""
     of_it = [profile for profile in profiles if profile.method == method]
     return max(of_it, key=lambda profile: int(profile.total.sum()), default=None)
 
@@ -335,7 +335,7 @@ def identity(key: EventKey) -> Hashable:
 def _instruction_rows(
     instruction: int | None, entries: list[_Sum], attribute: Attribute
 ) -> Iterator[Row]:
-    """Yield the row of the call, then those of the events that its delegate logged."""
+    """Yield the row of the call, then a row for each event that its delegate logged."""
 
     def row(kind: str, entry: _Sum, **more: Any) -> Row:
         key = entry.key
@@ -366,7 +366,7 @@ def _instruction_rows(
             kind = "kernel" if entry.key.role == "kernel" else "other"
             yield row(kind, entry, name=entry.key.name.removeprefix(KERNEL_PREFIX))
     else:
-        # A kernel may log its phases, which are a part of its own event.
+        # A kernel may log its phases, which are parts of its event.
         kernels = [entry for entry in kernels if entry.key.role == "kernel"] or kernels
         names = dict.fromkeys(entry.key.name.removeprefix(KERNEL_PREFIX) for entry in kernels)
         # Both events of a kernel have its handles; the kernel's own also names the operator.
@@ -382,11 +382,11 @@ def _instruction_rows(
 
 
 def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]) -> Iterator[Row]:
-    """Yield a call's row and those of the events that its delegate logged, each below what it is a
-    part of, with the rest of each that is divided.
+    """Yield a call's row and the rows of its delegate's events, each below the row that contains
+    it, with a rest for each divided row.
 
-    The leaves are told here: what is divided into parts and a rest is none, nor are the events
-    inside of what is not divided, nor numbers on another clock.
+    This decides what is a leaf: not a row that is divided into parts and a rest, not the events
+    inside an undivided row, and not numbers on another clock.
     """
     known = {entry.identity: entry for entry in delegated}
 
@@ -429,8 +429,8 @@ def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]
 
 
 def _rest(whole: Row, parts: Sequence[Ticks], depth: int) -> Row | None:
-    """Return the row of what the parts leave of a whole; None where it is not divided: it has no
-    parts, is no time of the method itself, or the parts hold one another."""
+    """Return the row of what the parts leave of a whole; None if it is not divided: it has no
+    parts, is not a time of the method itself, or the parts overlap."""
     if not parts or whole.own_clock:
         return None
     ticks = whole.ticks - np.sum(parts, axis=0)
@@ -449,8 +449,8 @@ def _rest(whole: Row, parts: Sequence[Ticks], depth: int) -> Row | None:
 
 
 def _within(head: Row, inner: Row) -> Attribution:
-    """The attribution of a part of a delegate's call. A part of which no node is known is shown at
-    the module that holds all of the call."""
+    """Return the attribution of a part of a delegate's call. A part without a known node is shown
+    at the module that holds all of the call."""
     own, whole = inner.attribution, head.attribution
     if own.located:
         return own

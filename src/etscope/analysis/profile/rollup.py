@@ -17,7 +17,7 @@ GROUPINGS = (
     "op", "operator", "type", "module", "module_type", "source", "delegate", "backend",
 )  # fmt: skip
 _DEEPEST = 100  # levels of modules; deeper ones are joined
-# Operators that a quantised model has around each of its own.
+# Operators that a quantized model has around each of its operators.
 _AROUND = ("quantize", "dequantize", "choose_qparams")
 
 # The group of a leaf.
@@ -78,11 +78,11 @@ class Rollup:
         return sorted(self.groups, key=measure, reverse=True)
 
     def tree(self, measure: Measure | None = AVERAGE) -> list[Group]:
-        """Return modules with all that is inside them, each before those inside it. Those of depth
+        """Return modules with all that is inside them, each before its children. Modules of depth
         0 add up to all groups.
 
         measure: the modules inside another are sorted by it, the largest first; None: in order of
-        first use. Of groups that are not named by modules there is no tree.
+        first use. Only groups by module have a tree.
         """
         parts: dict[str, list[Group]] = {}
         around: dict[str, str | None] = {}

@@ -1,4 +1,4 @@
-"""Conversion of a dump's ticks to the unit in which times are shown."""
+"""Conversion of a dump's ticks to the unit for shown times."""
 
 from __future__ import annotations
 

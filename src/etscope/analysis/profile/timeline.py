@@ -34,7 +34,7 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
     row for each event of each run, for other tools.
 
     `start` and `end` are the dump's own ticks, of unit `scale.source`; `elapsed` is in
-    `scale.target`. What is no time of the dump's clock has its number in `value`, with its unit;
+    `scale.target`. A number that is not a time of the dump's clock is in `value`, with its unit;
     estimated times are there, in ticks. `backend_columns` is JSON. Of a language model there are
     `phase`, `position` and `tokens` of the call that a run is. Nothing is aggregated.
     """
@@ -146,10 +146,10 @@ class EventSpans:
 def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
     """Return all profiling events of the dump as spans.
 
-    Ticks are those of the dump, of unit `source`; cycles stay cycles. Events inside delegates are
+    Ticks are the dump's, of unit `source`; cycles stay cycles. Events inside delegates are
     on a track for each backend below the runtime's. Events on a delegate's own clock are moved to
     the start of their call, on a track that says so; estimated times have a track that says so,
-    too. Numbers that are no times on a timeline are left out.
+    too. Numbers that are not times on a timeline are left out.
     """
     return event_spans(trace, source=source).timeline
 
@@ -217,7 +217,7 @@ def event_spans(
 
 
 def _lane_note(meaning: Meaning) -> str | None:
-    """Return what is said beside the name of a backend's track."""
+    """Return the note next to the name of a backend's track."""
     own = _OWN_CLOCK if meaning.clock is Clock.DEVICE else None
     return ", ".join(filter(None, (own, ESTIMATED if meaning.is_estimate else None))) or None
 
@@ -291,7 +291,7 @@ class RunSpans:
 
 
 def few_runs(profile: MethodProfile) -> dict[int, str]:
-    """Choose the runs that tell most: positions in `profile.runs`, each with the reason: "first",
+    """Choose the runs that show most: positions in `profile.runs`, each with the reason: "first",
     "median", "slowest", or several of these. The first run fills caches and is often the slowest:
     then the slowest of the others is chosen, too."""
     total = profile.total

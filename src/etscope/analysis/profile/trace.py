@@ -97,8 +97,8 @@ def attribution_of(
 ) -> Callable[[EventKey], Attribution]:
     """Return the function that attributes the events of a method.
 
-    instructions: of the program, empty without one; labels: of the instructions, by which those of
-    branches are found; inner: the operators behind events inside of delegates.
+    instructions: of the program, empty without one; labels: of the instructions, to find those of
+    branches; inner: the operators behind events inside of delegates.
     """
     branches = branch_nodes(labels, symbols)
     delegated = inner or {}
@@ -132,7 +132,7 @@ def attribution_of(
 
 
 class _Unavailable:
-    """Stands for a logged tensor whose debug buffer was not given."""
+    """Stands for a logged tensor without its debug buffer."""
 
     def __repr__(self) -> str:
         return "<no debug buffer>"
@@ -145,11 +145,11 @@ UNAVAILABLE = _Unavailable()
 class Trace(MadeOnce):
     """A dump, and with it as much as was given of: debug buffer, record, program.
 
-    `forced`: take the runs for the record's even if they contradict it. `calls`: those that the
-    dump has the runs of, in order; by default those that `etscope run --save` noted beside it.
+    `forced`: take the runs for the record's even if they contradict it. `calls`: the calls of
+    the dump's runs, in order; by default from the run.json that `etscope run --save` wrote.
     `chosen`: the executions that are looked at, of those in the dump; see `only`. `all_runs`: the
     profiles have warm-up and disturbed runs, too. `ran`: what is known of a run that is not saved,
-    by default the run.json beside the dump.
+    by default the run.json next to the dump.
     """
 
     dump: ETDump
@@ -175,7 +175,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def saved_run(self) -> SavedRun | None:
-        """The run.json that `etscope run --save` wrote beside the dump; None without one."""
+        """The run.json that `etscope run --save` wrote next to the dump; None without one."""
         return saved_run(self.dump.path) if self.ran is None else self.ran
 
     @cached_property
@@ -203,7 +203,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def executions(self) -> list[int]:
-        """The runs of the dump that executed a method, by index: loading has runs of its own."""
+        """The runs of the dump that executed a method, by index, without runs that loaded."""
         return [run for run in range(self.dump.num_runs) if self.dump.run_name_of(run) == _EXECUTE]
 
     # -- the calls of a language model
@@ -227,7 +227,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def run_phases(self) -> Mapping[int, str]:
-        """The phase of each run of the dump of which it is known."""
+        """The known phases of the dump's runs, by run."""
         calls = self.calls_of_runs
         return {
             run: phase
@@ -240,8 +240,8 @@ class Trace(MadeOnce):
         return self.run_phases.get(int(block.runs[0]))
 
     def only(self, phase: str | None = None, calls: range | None = None) -> Trace:
-        """Return the trace of some of the executions alone: of a phase, and of the calls with these
-        numbers in the dump, counted from 0, all of which count. Loading is left out.
+        """Return the trace of only some executions: of a phase, and of the calls with these
+        numbers in the dump, counted from 0. All of them count. Loading is left out.
 
         Raises `MissingDataError` if no call is known to be of the phase, `UsageError` for numbers
         beyond the last call.
@@ -251,7 +251,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def known_calls(self) -> tuple[SavedCall, ...]:
-        """`calls`, or those that `etscope run --save` noted beside the dump, with their inputs.
+        """`calls`, or the calls in the run.json next to the dump, with their inputs.
         Raises as `saved_calls`."""
         return self.calls or saved_calls(self.dump.path, self._input_types)
 
@@ -301,7 +301,7 @@ class Trace(MadeOnce):
     @cached_property
     def attributions(self) -> tuple[Attribution, ...]:
         """The attribution of each of `events.events`, to what ran there. What a delegate logged
-        has its backend, as far as it is known."""
+        has its backend, if it is known."""
         by_block = {
             id(block): (self.shown_at(block), self.backend_of(block)) for block in self.blocks
         }
@@ -347,8 +347,8 @@ class Trace(MadeOnce):
         """For each run of the dump the methods that it fits, the chosen one first: one that no
         block of other events was taken for.
 
-        Blocks of the same events (of several bundled inputs) are of one method: nothing tells them
-        apart.
+        Blocks of the same events (of several bundled inputs) are of one method: nothing
+        distinguishes them.
         """
         ran = {call.method for call in self.calls} or saved_methods(self.dump.path)
         possible = [method for method in self.methods if method in ran] or self.methods
@@ -392,7 +392,7 @@ class Trace(MadeOnce):
         return next(iter(self._fitting[int(block.runs[0])]), None)
 
     def also_fitting(self, block: Block) -> tuple[str, ...]:
-        """Other methods that the block may be of as well: nothing in the dump tells them apart."""
+        """Return other methods that the block may also be of, which the dump cannot distinguish."""
         return self._fitting[int(block.runs[0])][1:]
 
     def disagreement(self, block: Block, method: str) -> str | None:
@@ -519,7 +519,7 @@ class Trace(MadeOnce):
         return RunNodes(symbols, labels, self.recorded_program)
 
     def inner_events(self, method: str) -> InnerEvents:
-        """The operators behind events inside delegates of which the record has no map."""
+        """Return the operators behind events inside delegates that the record has no map of."""
         program = self.recorded_program
         if program is None or self.record is None:
             return {}
@@ -591,7 +591,7 @@ class Trace(MadeOnce):
         return counted(profile, is_warmed_up=any(warmups))
 
     def _is_of_one_length(self, name: str | None) -> bool:
-        """Return True if the program tells that each call of a method has inputs of one size."""
+        """Return True if the program shows that each call of a method has inputs of one size."""
         program = self.recorded_program
         methods = () if program is None else program.methods
         return any(method.name == name and is_of_one_length(method) for method in methods)
@@ -602,8 +602,8 @@ class Trace(MadeOnce):
         return self.once(("meanings", id(block)), lambda: meanings(block, backend))
 
     def backend_of(self, block: Block) -> Callable[[EventKey], str | None]:
-        """Return the function that tells the backend of the delegate that an event of the block's
-        is of; None where it is not known."""
+        """Return a function from an event of the block to its delegate's backend; None if it is
+        not known."""
         method = self.method_of(block)
         if method is None:
             return lambda _: None
@@ -708,13 +708,13 @@ def _split(block: Block, kind_of: Callable[[int], str]) -> list[Block]:
 
 
 def runs_of(block: Block, wanted: Collection[int]) -> Block:
-    """Return a block with those of its runs that are wanted."""
+    """Return a block with only the wanted runs."""
     kept = np.array([run in wanted for run in block.runs.tolist()], np.bool_)
     return block if kept.all() else replace(block, runs=block.runs[kept], first=block.first[kept])
 
 
 def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:
-    """The blocks in groups in which each instruction is the same."""
+    """Return the blocks in groups with the same instructions."""
     groups: list[list[Block]] = []
     observed: list[Observed] = []
     for block in blocks:

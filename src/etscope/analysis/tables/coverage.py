@@ -22,7 +22,7 @@ def coverage_tables(
     """Return for each method the time of each backend's calls by why it has a line of Python or
     none, longest first. The times of a backend add up to its calls.
 
-    Numbers that are no part of the time (cycles, estimates, times of a device) are counted as
+    Numbers that are not a part of the time (cycles, estimates, times of a device) are counted as
     `other_events`, by the same reasons.
 
     Raises `MissingDataError` when no delegate was called.
@@ -47,7 +47,7 @@ def _table(profile: MethodProfile, scale: Scale, has_record: bool) -> Table:
         for leaf in group.leaves:
             reasons.setdefault(_reason(group, leaf, has_record), []).append(leaf)
         for row, after in zip(group.below, (*group.below[1:], None), strict=True):
-            # Those that could have a node have an identifier, and are no sum of others.
+            # Only events with an identifier that are not a sum of others could have a node.
             is_sum = after is not None and after.depth > row.depth
             is_phase = row.meaning is None or row.meaning.identifier is None
             if not row.own_clock or is_sum or is_phase:

@@ -23,12 +23,12 @@ def growth_columns(
     `growth_low` to `growth_high`, its interval. No columns where positions are not known, or too
     few.
 
-    times: int64 [runs] in ticks for each row; None for what is no time of the method.
+    times: int64 [runs] in ticks for each row; None for what is not a time of the method.
     """
     position = _positions(profile)
     if position is None:
         return {}
-    # With all of the method's rows, so that the same is said of a row whatever is shown beside it.
+    # With all of the method's rows, so that a row's growth does not depend on the other rows shown.
     every = {id(row.ticks): row.ticks for row in profile.rows if not row.own_clock}
     shown = {id(one): one for one in times if one is not None}
     looked_at = {**every, **shown}
@@ -72,6 +72,6 @@ def growth_note(profile: MethodProfile) -> Iterator[str]:
 
 
 def _positions(profile: MethodProfile) -> npt.NDArray[np.int64] | None:
-    """The position of each run; None where growth cannot be told."""
+    """Return the position of each run; None if growth cannot be computed."""
     calls = profile.calls
     return calls.position if calls is not None and is_enough(calls.position) else None

@@ -76,7 +76,7 @@ def columns(unit: str) -> tuple[Column, ...]:
     )
 
 
-# Columns that are shown by default; the numbers that are no times where there are some.
+# Default columns; those of numbers that are not times only if a row has one.
 DEFAULT_COLUMNS = (
     "instruction", "event", "avg", "p50", "p90", "value", "unit", "derived", "share", "cumulative",
     "growth", "module", "source",
@@ -88,8 +88,8 @@ _LESS_BESIDE_WORK = ("p50", "p90", "cumulative")
 def default_columns(
     tables: Sequence[Table], by: str | None = None, *, work: bool = False
 ) -> list[str]:
-    """Return the columns of `profile_table`, or of `grouped_table`, to show by default: at the end
-    those that backends add. work: show those of the work, too."""
+    """Return the columns of `profile_table`, or of `grouped_table`, to show by default, and at the
+    end the columns that backends add. work: show the columns of the work, too."""
     filled = {name for table in tables for name in filled_columns(table)}
     if by is not None:
         shown = ["avg", "share", *(["growth"] if "growth" in filled else [])]
@@ -107,7 +107,7 @@ def default_columns(
             if name in known:
                 continue
             cells = zip(table.values["event"], table.values[name], strict=True)
-            # A column whose values all are in the names of their rows tells no more.
+            # A column adds nothing if all its values are in the names of their rows.
             if any(value is not None and str(value) not in event for event, value in cells):
                 of_backends[name] = None
     shown = [name for name in DEFAULT_COLUMNS if name not in _WHERE_FILLED or name in filled]
@@ -202,7 +202,8 @@ def profile_table(
 
 
 def _shares(rows: Sequence[Row]) -> list[dict[str, float | None]]:
-    """Return for each row its share of the last one, the total, and that of all rows up to it."""
+    """Return for each row its share of the last one, the total, and the share of all rows up to
+    it."""
     total = float(rows[-1].ticks.mean())
     found: list[dict[str, float | None]] = []
     cumulative = 0.0
@@ -252,8 +253,8 @@ def _shown_rows(
 
 
 def _without_other_numbers(below: Sequence[Row], keep: Callable[[Row], bool]) -> list[Row]:
-    """Return the rows of a call without the numbers beside its time that are not kept, if one of
-    them is. What holds a kept row is kept."""
+    """Return the rows of a call without the numbers other than its time that are not kept, if one
+    of them is. What holds a kept row is kept."""
     kept: list[Row] = []
     depth = 0  # of what holds the row before, read from the end
     for row in reversed(below):
@@ -266,8 +267,8 @@ def _without_other_numbers(below: Sequence[Row], keep: Callable[[Row], bool]) ->
 
 
 def _sorted_apart(row: Row) -> tuple[bool, bool, str, str]:
-    """Return what divides the rows of a call for sorting: other numbers, by what they are, follow
-    its times, of which the rest is the last."""
+    """Return the sort key for the parts of a call: times first, the rest last among them, then
+    other numbers by kind."""
     meaning = row.meaning
     is_rest = row.kind == "unaccounted"
     if meaning is None:
@@ -309,8 +310,8 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
 
 
 def _number(row: Row, scale: Scale) -> tuple[float | None, str | None, float | None]:
-    """Return the number of a row that is no time, its unit, and the microseconds that can be
-    derived from it: the mean of the runs that logged it. A point in time has no number."""
+    """Return the number of a row that is not a time, its unit, and the microseconds derived from
+    it: the mean of the runs that logged it. A point in time has no number."""
     meaning, ran = row.meaning, row.ran
     if meaning is None or meaning.is_time or not ran.any():
         return None, None, None
@@ -333,8 +334,8 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
         )
     if any(not meaning.adds and not meaning.is_estimate for meaning in meanings):
         yield (
-            "Some delegates log numbers that are no part of the method's time: bytes, cycles, or "
-            "times on a clock of their own. These are shown without a share, and not added up."
+            "Some delegates log numbers that are not a part of the method's time: bytes, cycles, "
+            "or times on another clock. These have no share and are not added up."
         )
     if any(meaning.unit_us is not None for meaning in meanings):
         yield (
@@ -345,8 +346,8 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
     yield from _silent_calls(profile)
     if profile.alternatives:
         yield (
-            f"Nothing in the dump tells runs of {profile.method} from those of "
-            f"{' or '.join(profile.alternatives)}: modules and lines are those of {profile.method}."
+            f"The dump does not distinguish runs of {profile.method} from runs of "
+            f"{' or '.join(profile.alternatives)}: modules and lines are {profile.method}'s."
         )
     if lacks_program(profile):
         yield LACKS_PROGRAM
@@ -378,7 +379,7 @@ def runs_notes(profile: MethodProfile) -> Iterator[str]:
         yield "etscope inspect --all-runs counts the excluded runs, too."
     # Of fewer, the median may be of disturbed runs: see `FEWEST`.
     if 1 < len(profile.every.runs) < FEWEST:
-        yield f"Fewer than {FEWEST} runs do not tell which of them were disturbed."
+        yield f"Fewer than {FEWEST} runs do not show which of them were disturbed."
     elif 1 <= len(profile.runs) < FEWEST < len(profile.every.runs):
         yield (
             f"Only {count(len(profile.runs), 'run')} remain: record more, on a machine that does "
@@ -387,7 +388,7 @@ def runs_notes(profile: MethodProfile) -> Iterator[str]:
 
 
 def _silent_calls(profile: MethodProfile) -> Iterator[str]:
-    """Yield a sentence for each backend of which no call has events."""
+    """Yield a sentence for each backend without events in any call."""
     below: dict[str, list[bool]] = {}
     for group in profile.instructions:
         backend = group.head.attribution.backend_id
@@ -404,13 +405,13 @@ _UNLINED_SHARE = 0.1  # of the method's time: less is what a few operators have 
 # Their operators are listed in the data of the program.
 _TOLD_BY_PROGRAM = (xnnpack.BACKEND, vulkan.BACKEND)
 LACKS_PROGRAM = (
-    f"The modules and lines of what ran inside {' or '.join(_TOLD_BY_PROGRAM)} are told by the "
-    "program: give it too (--program)."
+    f"The program has the modules and lines of what ran inside {' or '.join(_TOLD_BY_PROGRAM)}: "
+    "give it too (--program)."
 )
 
 
 def lacks_program(profile: MethodProfile) -> bool:
-    """Return True when the program would tell the modules of what ran inside a delegate."""
+    """Return True if the program would give the modules of what ran inside a delegate."""
     calls = [
         group
         for group in profile.instructions
@@ -422,7 +423,7 @@ def lacks_program(profile: MethodProfile) -> bool:
 
 
 def _statistics(rows: Sequence[Row], scale: Scale) -> dict[str, Floats]:
-    """Return statistics of each row over the runs in which it ran, NaN if in none. `avg` is not
+    """Return statistics of each row over the runs that executed it, NaN without one. `avg` is not
     among them: it is over all runs, so that its column adds up to the method's."""
     samples = scale(np.stack([row.ticks for row in rows]))
     return summarize_rows(samples, np.stack([row.ran for row in rows]), _STATISTICS)
@@ -548,7 +549,7 @@ def _by_group(
     counted = {id(leaf) for group in groups for leaf in group.rows}
     hidden = [leaf for _, leaf in profile.leaves if id(leaf) not in counted]
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden, name)]
-    if cut and not hidden:  # modules whose time the modules around them have
+    if cut and not hidden:  # modules that count in the modules around them
         tail.insert(0, (name, []))
     everything = [*((group.name, group.rows) for group in groups), *tail]
     counts = [*(len(group.members) for group in groups), *([None] * len(tail))]

@@ -1,4 +1,4 @@
-"""Columns of tables that tell the work of rows, and the rates at which it was done."""
+"""Columns of tables for the work of rows and its rates."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def bound_name(limits: ProfileLimits | None, row: Row) -> str:
 
 
 def sorted_by(limits: ProfileLimits | None, name: str) -> Callable[[Sequence[Row]], float]:
-    """Return what rows are sorted by, largest first, for a column of `SORTED_BY`; rows of which it
-    is not known come last."""
+    """Return the sort key for a column of `SORTED_BY`, largest first; rows with an unknown value
+    come last."""
 
     def measure(rows: Sequence[Row]) -> float:
         value = work_cells(limits, rows)[name]
@@ -116,8 +116,8 @@ def work_notes(limits: ProfileLimits | None) -> Iterator[str]:
         )
     if total.is_bound:
         yield (
-            "Some sizes of the runs are not known: the work of these rows is that of the largest "
-            "that the program allows, and has no rates."
+            "Some sizes of the runs are not known: the work of these rows is for the largest sizes "
+            "that the program allows, without rates."
         )
     yield from calibration_notes(limits)
 

@@ -6,13 +6,13 @@ The rules, by families of operators (n: elements of the output, m: elements of t
   each multiply-add; no bias, no padding, no causal mask, no softmax inside of attention.
 - Elementwise: for each element of the output, one for each arithmetic operation, comparison or
   function (an exponential is one) in the formula that torch's documentation gives. Conversions of
-  type and choices of an element are no operations.
+  type and choices of an element do not count.
 - Reductions: one for each element that goes in, as products count k additions for k elements, and
   what follows them (the division of a mean) for each that comes out.
 - Normalisation, softmax, pooling, interpolation, quantisation: by their formulas in the same way.
 - Movement of data: none.
 
-Operators that are not here have unknown work. So have sorts, whose work depends on the values.
+Operators that are not here have unknown work. So have sorts: their work depends on the values.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Moved = Callable[[Operation], Traffic]
 
 
 def work_of(operation: Operation) -> Work:
-    """Return the work of an operator; unknown for one that has no rule here, or whose arguments are
-    not as its rule needs them."""
+    """Return the work of an operator; unknown without a rule here, or if the rule does not know
+    such arguments."""
     rule = RULES.get(operation.name) or next(
         (rule for names, rule in _FAMILIES.items() if names.fullmatch(operation.name)), None
     )
@@ -63,8 +63,8 @@ def work_of(operation: Operation) -> Work:
 
 
 def _dtype(operation: Operation) -> str:
-    """The type of numbers that an operator computes in: the widest of floats that it takes; if it
-    takes none, of those that it gives (it dequantises); else that of its first tensor."""
+    """Return the type of numbers that an operator computes in: the widest float type it reads; if
+    it reads none, the widest it writes (it dequantizes); else the type of its first tensor."""
     if _INT8_BY_INT4.search(operation.own_name):
         return INT8_INT4
     for tensors in (operation.inputs, operation.outputs):
@@ -441,9 +441,9 @@ RULES: Mapping[str, Rule] = {
     **_named(_RUNTIME, "executorch_prim"),
     **_named({"view alloc": Rule(none, _nothing)}, "memory"),
 }
-# The rules of operators without one of their own.
+# The rules of families of operators.
 _FAMILIES: Mapping[re.Pattern[str], Rule] = {
-    # Linear layers on packed low-bit weights: torchao's kernels, and those of Vulkan's passes.
+    # Linear layers on packed low-bit weights: kernels of torchao and of Vulkan's passes.
     re.compile(r"(?:torchao|et_vk)\.linear_\w+"): Rule(
         lambda op: 2 * op.output.elements * op.input.size(-1)
     ),

@@ -47,8 +47,8 @@ class GraphWork:
         self._known: dict[tuple[int, bool], Work] = {}
 
     def of(self, node: Node, *, is_view: bool = False) -> Work:
-        """The work of a node; of a delegate's call that of the nodes inside. Placeholders have
-        none; that of nodes of control flow is unknown, as it depends on the branch and the passes.
+        """Return the work of a node; for a delegate's call, of the nodes inside. Placeholders have
+        none; control flow's is unknown, as it depends on the branch and the number of passes.
 
         is_view: it is known to copy nothing, as memory planning made a view of it.
         """
@@ -79,7 +79,7 @@ class GraphWork:
         """The work of nodes that one delegate's call computes: their FLOPs, and the bytes that
         cross the border of the call. Values that one hands to another are counted apart.
 
-        A constant that is dequantised was so when the program was made: that is no work.
+        Dequantizing a constant is not work: it was done when the program was made.
         """
         nodes = [node for node in nodes if node.kind == "call_function"]
         works = [
@@ -137,8 +137,8 @@ class GraphWork:
         return self._operands[key]
 
     def _role(self, source: Node, graph: Graph) -> str:
-        """The role of the values of a node: those of a view, or of what is changed in place, are
-        what its input is."""
+        """Return the role of a node's values; a view, or what is changed in place, has the role of
+        its input."""
         seen: set[str] = set()
         while source.name not in seen:
             seen.add(source.name)
@@ -155,8 +155,8 @@ class GraphWork:
 
     @cached_property
     def _changed(self) -> frozenset[tuple[int, str]]:
-        """The buffers that operators change in place, by graph and name: those of the exported
-        program, which is not functional."""
+        """The buffers that operators change in place, by graph and name. Only the exported program,
+        which is not functional, has such."""
         return frozenset(
             (id(graph), node.inputs[0])
             for graph in self.graph.with_subgraphs()
@@ -243,7 +243,7 @@ _MOST_VIEWS = 8  # one behind the other; a file may claim any number, and circle
 
 
 def _behind_views(node: Node, graph: Graph) -> Node:
-    """The node whose value a node gives in other dimensions: the weights of a transpose."""
+    """Return the node behind views: for a transpose, its weights."""
     for _ in range(_MOST_VIEWS):
         is_view = operator_name(node.target)[1].removesuffix("_copy") in _VIEWS_OF_WEIGHTS
         source = graph.by_name.get(node.inputs[0]) if is_view and node.inputs else None

@@ -1,9 +1,9 @@
 """The work of a profile's rows for some sizes, of one call of each: of kernels, of delegates' calls
 and of the events inside of them.
 
-Where the program's shapes are fixed, its values and XNNPACK's data tell all. Of dynamic shapes
-these have the largest: the sizes of the run are those of the graph's nodes, of which it is not
-always known which an instruction runs. What is the same for all that it may be is still known.
+With fixed shapes, the program's values and XNNPACK's data have everything. With dynamic shapes
+they have the largest sizes; the run's sizes come from the graph's nodes. Which node an instruction
+runs is not always known; work that all candidates share is known anyway.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class InstructionWork:
         return found
 
     def _of_program(self, number: int) -> Work | None:
-        """The work of an instruction as the program tells it, of the largest sizes."""
+        """Return the work of an instruction from the program, for the largest sizes."""
         program = self._program_with(number)
         return None if program is None else program.of(number, self._position)
 
@@ -149,7 +149,7 @@ class InstructionWork:
         )
 
     def _call(self, number: int, nodes: Sequence[Node]) -> Work:
-        """The work of a delegate's call by its nodes, with the bytes that the program tells."""
+        """Return the work of a delegate's call by its nodes, with bytes from the program."""
         program, of_program = self._program, self._of_program(number)
         if self._graph is None or not nodes:
             return of_program or unknown_work("delegate")
@@ -197,8 +197,8 @@ class InstructionWork:
         return self._at_run_sizes(found, operator, number)
 
     def _at_run_sizes(self, found: Work, operator: XnnNode, number: int) -> Work:
-        """The work of the largest sizes as that of the run: smaller by as much as that of the
-        operator's nodes is."""
+        """Scale the work of the largest sizes to the run's sizes, by the ratio for the operator's
+        nodes."""
         if self._is_static(number):
             return found
         scale = self._scale(operator, number)
@@ -252,7 +252,8 @@ class InstructionWork:
         ]
 
     def _event(self, pairing: Pairing, apart: set[int], number: int) -> Work:
-        """apart: `id`s of the operators whose clamp has an event of its own."""
+        """Return the work of an event. apart: `id`s of the operators with a separate event for
+        their clamp."""
         operator = pairing.node
         if pairing.activation:
             return self._at_run_sizes(clamp_work(operator), operator, number)

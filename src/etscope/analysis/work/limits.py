@@ -11,8 +11,8 @@ or, divided by it, that no more than min(peak FLOP/s, F / B * peak bytes/s) can 
 calibrate` measures the peaks:
 
 - FLOP/s: the best product of matrices in the type of numbers of the work. Work in several types
-  takes the sum of their times. A type that was not measured cannot be faster than a measured one of
-  elements that are no wider: float64, int32 and int64 have the peak of float32.
+  takes the sum of their times. A type that was not measured cannot be faster than a measured one
+  with elements that are not wider: float64, int32 and int64 have the peak of float32.
 - bytes/s: at the size of all that one call reads and writes, its working set: what fits a cache has
   the bandwidth of the cache. The FLOPs of functions (an exponential is one) never reach the peak of
   multiply-adds; such operators are bound by memory all the same, if their kernels are good.
@@ -21,14 +21,14 @@ calibrate` measures the peaks:
 
 A row's share of the peak is the time of the roofline by the measured one. Bytes are counted once,
 as read from where all of the call fits: a share above 1 says that some came from a faster level, or
-that other work slowed the measurement of the peak, which the marks of a calibration tell.
+that other work slowed the measurement of the peak, which a calibration's marks record.
 
 A row is bound by "overhead" if the third limit is larger than the roofline and explains a quarter
 of its time or more (the overheads are measured without a trace; each event of a traced run costs
 about as much again), or if there is nothing to compute and to move. Else it is bound by "compute"
 or "memory", the larger of the two. That says which of them it would run into first, not that it
 has: with a small share it is the kernel that is slow. Rows that are faster than the overheads have
-a share too, of a time that says little. A row whose work is not known, or known in part, has no
+a share too, but their time says little. A row with unknown or partly known work has no
 share and no bound.
 """
 
@@ -73,7 +73,7 @@ class Limits:
     and where the work or the peak is not known; of a row that calls nothing, `overhead_ns` is 0.
     dtype: the type of most FLOPs. level: the memory of the working set, "L2" or "memory".
     roof_ns: the time of the roofline; of several rows, the sum of theirs. bound: of `BOUNDS`, or
-    None; of several rows, that of most time.
+    None; of several rows, the bound with most time.
     """
 
     ns: float
@@ -136,10 +136,10 @@ class ProfileLimits:
         return () if found is None else found.memory_levels(self.threads)
 
     def of(self, rows: Sequence[Row]) -> Limits | None:
-        """Return the limits of rows together. None where they would say nothing: nothing has any
-        work that is known, the ticks are no times, or the sizes of the runs are not known.
+        """Return the limits of rows together. None if they would say nothing: no known work, ticks
+        that are not times, or unknown sizes of the runs.
 
-        Of several rows the share is of those whose work is known, in the time of all.
+        With several rows, the share is for the rows with known work, in the time of all.
         """
         if self.source is TimeScale.CYCLES or any(row.own_clock for row in rows):
             return None
@@ -219,7 +219,7 @@ class ProfileLimits:
         )
 
     def _parts(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The rows with limits of their own that rows are the sums of."""
+        """Yield the rows with limits that these rows sum."""
         for row in rows:
             if row.kind == "total":
                 yield from (group.head for group in self.work.profile.instructions)
@@ -263,8 +263,8 @@ class ProfileLimits:
         return next(fitting, None) if working_set else None
 
     def _overhead_ns(self, row: Row) -> float | None:
-        """The least time of the calls of a row, as measured with next to nothing to compute; None
-        if that was not measured. That of a delegate's call is the call's own, and of its rest."""
+        """Return the least time of a row's calls, as measured with next to nothing to compute; None
+        if that was not measured. A delegate's call and its rest have the call's."""
         peaks = self.peaks
         if peaks is None or (row.kind == "unaccounted" and row.instruction_id is None):
             return None
@@ -295,8 +295,8 @@ def profile_limits(
 
 
 def calibration_notes(limits: ProfileLimits) -> Iterator[str]:
-    """Yield what a reader of the shares of the peak has to know: whose peaks they are, and what
-    speaks against them."""
+    """Yield what a reader of the shares of the peak must know: where the peaks come from, and what
+    makes them doubtful."""
     found, peaks = limits.calibration, limits.peaks
     if found is None or peaks is None:
         yield (
@@ -323,13 +323,14 @@ def calibration_doubts(limits: ProfileLimits) -> Iterator[str]:
         yield f"The calibration is not of this run: {'; '.join(differences)}."
     conditions = None if limits.run is None else limits.run.conditions
     if conditions is None or not conditions.cpu:
-        yield "Nothing tells which machine the run was on: the peaks may be of another."
+        yield "The machine of the run is unknown: the peaks may be another machine's."
     if found.marks:
         yield f"The calibration is marked: {'; '.join(found.marks)}."
 
 
 def _no_slower(dtype: str) -> str:
-    """The measured type whose peak a type cannot exceed: of elements that are no wider."""
+    """Return the measured type with the peak that a type cannot exceed: its elements are not
+    wider."""
     if dtype in FLOATS:
         return FLOAT32 if dtype == "float64" else FLOAT16
     try:

@@ -18,7 +18,7 @@ from etscope.formats.program.scalar_type import scalar_type_of
 
 WEIGHT, ACTIVATION, STATE = "weight", "activation", "state"
 
-# Operators of these namespaces have formulas; those of others are not known, whatever their name.
+# Operators of these namespaces have formulas; all others are unknown, whatever their name.
 _NAMED = re.compile(
     r"(?:executorch\.exir\.dialects\.(?:edge|backend)\.ops\.|torch\.ops\.)?(\w+)(?:\.|::)(\w+)"
 )
@@ -33,7 +33,7 @@ class UnfitError(Exception):
 
 @lru_cache(maxsize=4096)
 def operator_name(target: str) -> tuple[str, str]:
-    """Return the name by which formulas are found ("aten.add"), and the operator's own name.
+    """Return the name to look up formulas ("aten.add"), and the operator's own name.
 
     target: as in a graph ("torch.ops.aten.add_.Tensor", "executorch.exir.dialects.edge.ops.aten.
     view_copy.default") or a program ("aten::add.out"). The first name is without overload, outer
@@ -48,8 +48,8 @@ def operator_name(target: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
-    """A tensor that an operator reads or writes. Each value is one object, which tells one that is
-    read twice from two that are alike.
+    """A tensor that an operator reads or writes. Each value is one object: reading one value twice
+    differs from reading two equal values.
 
     dtype: torch's name without the prefix. role: "weight" (a constant), "state" (a buffer that the
     method writes, and keeps between runs) or "activation". stored: its bytes, if they are not those
@@ -103,7 +103,7 @@ Argument = Operand | tuple["Operand | None", ...] | int | float | str | list[int
 class Operation:
     """An operator with the sizes of its tensors.
 
-    name: as of `operator_name`, by which its formula is found; own_name: with "_copy" and "_".
+    name: as of `operator_name`, to look up its formula; own_name: with "_copy" and "_".
     arguments: by name in the operator's schema, "" where that is not known: they are then in its
     order. outputs: its tensors. is_view: it is known to copy nothing.
     """
@@ -225,11 +225,11 @@ NO_TRAFFIC = Traffic()
 class Work:
     """The work of an operator, or of several together: what is known of it.
 
-    flops, traffic: sums over the operators of which they are known. inner: bytes of a delegate's
-    call that its operators hand to one another, which are no part of `traffic`: they may stay in a
-    cache. unknown: names of the operators whose FLOPs are not known. is_bound: of the largest
-    sizes that the program allows, as those of the run are not known. dtypes: the FLOPs by the type
-    of numbers that they are computed in, sorted: of a quantised product "int8" or "8da4w".
+    flops, traffic: sums over the operators with known ones. inner: bytes that operators of a
+    delegate's call hand to one another, which are not a part of `traffic`: they may stay in a
+    cache. unknown: names of the operators with unknown FLOPs. is_bound: for the largest sizes that
+    the program allows, because the run's are unknown. dtypes: the FLOPs by the type of numbers that
+    they are computed in, sorted: for a quantized product "int8" or "8da4w".
     """
 
     flops: float = 0
@@ -296,7 +296,7 @@ def sum_of(works: Iterable[Work]) -> Work:
 
 
 def unknown_work(name: str) -> Work:
-    """Return the work of an operator of which nothing is known."""
+    """Return the work of an unknown operator."""
     return Work(unknown=(name,))
 
 

@@ -1,9 +1,9 @@
 """The work of the rows of a profile: FLOPs and bytes of one run, the mean over its runs.
 
-A kernel has the work of its instruction in the program, a delegate's call that of its operators,
-and an event inside of it that of its own. FLOPs add up: what the events of a call do not explain is
-the work of its rest. Bytes do not: a call has those that cross its border, and its events those
-that they read and write themselves.
+A kernel has the work of its instruction in the program, a delegate's call the work of its
+operators, and an event inside of it its operator's work. FLOPs add up: what a call's events do not
+explain is the work of its rest. Bytes do not: a call has the bytes that cross its border, its
+events the bytes that they read and write.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class ProfileWork:
     together: Mapping[int, Sequence[Row]]
 
     def of(self, rows: Iterable[Row]) -> Work | None:
-        """The work of rows together; None if nothing has any, as time beside the instructions."""
+        """Return the work of rows together; None if no row has any, as time outside of
+        instructions."""
         known = [work for row in rows for work in self._of(row)]
         return sum_of(known) if known else None
 
@@ -49,7 +50,7 @@ class ProfileWork:
         return [] if work is None else [work]
 
     def ticks_of(self, rows: Iterable[Row]) -> float:
-        """The time in which the work of rows was done, in ticks."""
+        """Return the time that the work of rows took, in ticks."""
         parts = (part for row in rows for part in row.parts or (row,))
         every = {id(one): one for part in parts for one in self.together.get(id(part), (part,))}
         return sum(float(one.ticks.mean()) for one in every.values())
@@ -65,7 +66,7 @@ class ProfileWork:
 
     @property
     def unknown_share(self) -> float:
-        """The share of the method's time in rows some of whose work is not known."""
+        """The share of the method's time in rows with some unknown work."""
         leaves = (leaf for group in self.profile.instructions for leaf in group.leaves)
         ticks = sum(
             float(leaf.ticks.mean())
@@ -76,8 +77,8 @@ class ProfileWork:
 
 
 def profile_work(trace: Trace, profile: MethodProfile) -> ProfileWork | None:
-    """Return the work of a profile's rows, counted once; None if neither a record nor a program
-    tells it."""
+    """Return the work of a profile's rows, counted once; None if neither a record nor a program has
+    it."""
     key = "work of a profile", id(profile)
     # Kept with its profile, so that no other gets the same id.
     return trace.once(key, lambda: (profile, _profile_work(trace, profile)))[1]
@@ -108,7 +109,7 @@ def _profile_work(trace: Trace, profile: MethodProfile) -> ProfileWork | None:
 
 
 def _inner_events(trace: Trace, method: str) -> InnerEvents:
-    """The operators of XNNPACK behind events. Without a record they are told by order alone."""
+    """Return XNNPACK's operators behind events. Without a record only their order decides."""
     program = trace.recorded_program
     if trace.record is not None or program is None:
         return trace.inner_events(method)
@@ -121,7 +122,7 @@ def _inner_events(trace: Trace, method: str) -> InnerEvents:
 
 
 def _with_rests(profile: MethodProfile, works: dict[int, Work]) -> dict[int, Work]:
-    """The work with that of the rests of calls: what the events beside them do not explain."""
+    """Add the work of the rests of calls: what the call's other events do not explain."""
     found = dict(works)
     for group in profile.instructions:
         whole = works.get(id(group.head))

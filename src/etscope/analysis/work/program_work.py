@@ -59,7 +59,7 @@ from etscope.model.table import Column, Kind, Table
 
 
 class ProgramWork:
-    """The work of the instructions of one method. Of dynamic shapes it is that of the largest.
+    """The work of the instructions of one method; with dynamic shapes, for the largest sizes.
 
     listing: its instructions, if these are known already.
     """
@@ -101,7 +101,7 @@ class ProgramWork:
     def weights(self, instruction: int) -> int | None:
         """Bytes of the weights in a delegate's data, by operator that reads them: as the file has
         them. The copy that XNNPACK packs when it loads has the same numbers, padded to its tiles.
-        None where the backend's data does not tell."""
+        None if the backend's data does not say."""
         record = self.records[instruction]
         if operators := self.operators(instruction):
             return sum(
@@ -272,8 +272,8 @@ def _xnn_operand(tensor: XnnTensor) -> Operand:
 
 
 def _xnn_dtype(node: XnnNode) -> str:
-    """The type of numbers that an operator computes in: that of its activations. A conversion has
-    floats on one side."""
+    """Return the type of numbers that an operator computes in: its activations' type. A conversion
+    has floats on one side."""
     types = [one.dtype for one in (*node.inputs[:2], *node.outputs[:1])]
     if node.kind == "Convert":
         return next((dtype for dtype in types if dtype in FLOATS), types[0])

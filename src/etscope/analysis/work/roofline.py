@@ -2,7 +2,7 @@
 below the ceilings that a calibration measured (Williams, Waterman, Patterson 2009).
 
 Every tick of the method counts once: as an operator that computes, as one that only moves data, as
-one without work, as one whose work is not known, or as time outside the operators.
+one without work, as one with unknown work, or as time outside the operators.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ SCHEMA = "etscope.roofline/1"
 GROUPINGS = ("op", "module", "source", "delegate")
 
 HOW_TO_CALIBRATE = (
-    "There are no ceilings, as no calibration of the machine of the run was found: make one there "
-    "with etscope calibrate, or name it with -X peaks."
+    "Ceilings need a calibration of the run's machine: make one there with etscope calibrate, or "
+    "name it with -X peaks."
 )
 LACKS_WORK = (
-    "The work of what ran is not known: it is told by the record (--etrecord) or the program "
-    "(--program)."
+    "The work of what ran is not known: add the record (--etrecord) or the program (--program)."
 )
 
 _NAMED = 4  # of operators in a sentence
@@ -55,7 +54,7 @@ _NAMED = 4  # of operators in a sentence
 class RooflinePoint:
     """An operator, or a group of operators, of one of `PLACES`.
 
-    rows: of the profile, those of time between the instructions none. ns: the time of one run, the
+    rows: of the profile; time between the instructions has none. ns: the time of one run, the
     mean over the runs; share: of the method's time. limits: None unless it computes or moves data.
     is_partial: some of its operators are not known, so that its FLOPs are a lower bound. reason:
     why its place is `UNKNOWN`.
@@ -120,8 +119,8 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A method's runs in one phase. points: those with most time first; their shares add up to 1.
-    by: what they are grouped by. has_work: False if neither a record nor a program tells any."""
+    """A method's runs in one phase. points: most time first; their shares add up to 1. by: what
+    they are grouped by. has_work: False if neither a record nor a program has any work."""
 
     profile: MethodProfile
     points: tuple[RooflinePoint, ...]
@@ -134,7 +133,7 @@ class Roofline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what is beside the picture, and on its ceilings."""
+        """Sentences on what the picture leaves out, and on its ceilings."""
         if not self.has_work:
             return (LACKS_WORK,)
         about = (HOW_TO_CALIBRATE,) if self.ceilings is None else self.ceilings.notes
@@ -163,8 +162,8 @@ class Roofline:
             yield f"{self._counted(unknown)} no place in the picture: {listed}."
         if partial := [point for point in self.of_place(COMPUTES) if point.is_partial]:
             yield (
-                f"{self._counted(partial)} operators inside whose FLOPs are not known: the rate is "
-                "at least what is shown."
+                f"{self._counted(partial)} operators inside with unknown FLOPs: the rate is at "
+                "least the number shown."
             )
         if idle := self.of_place(NO_WORK):
             yield f"{self._counted(idle)} no work, as views and constants."
@@ -183,7 +182,7 @@ def roofline(
 ) -> Roofline:
     """Return the roofline of a method.
 
-    limits: None if neither a record nor a program tells the work. source: the unit of the ticks.
+    limits: None if neither a record nor a program has the work. source: the unit of the ticks.
     by: one of `GROUPINGS`, for a point for each group and
     place; None: for each operator. keep: selects operators; the others have no point.
 

@@ -29,9 +29,9 @@ class RunSizes:
 
 
 def run_sizes(trace: Trace, profile: MethodProfile, graph: Graph | None) -> list[RunSizes]:
-    """Return the sizes of the profile's runs, those of equal sizes together.
+    """Return the sizes of the profile's runs, runs of equal sizes together.
 
-    They are told by the tokens of a language model's call, by values that were logged, or by the
+    They come from the tokens of a language model's call, from logged values, or from the
     inputs that `etscope run --save` kept; without any of these they are the largest that the
     program allows. The position in the context is the mean of the calls: work grows evenly with it.
     """
@@ -110,7 +110,7 @@ def _by_values(
 
 
 def _by_inputs(trace: Trace, profile: MethodProfile, graph: Graph) -> list[Mapping[str, int]]:
-    """The sizes of the inputs that were saved beside the dump; [] if they are not known."""
+    """Return the sizes of the inputs that were saved next to the dump; [] if unknown."""
     given: list[Sequence[Any] | None] = []
     with suppress(EtscopeError):  # the files are gone, or damaged: nothing else needs them
         for call in trace.known_calls:

@@ -48,8 +48,8 @@ class Sizes:
     """The values of a graph's symbols in a run: "s6" -> 5.
 
     position: of the first token of a language model's call in its context, or the mean of several
-    calls; None if not known. bounds: the symbols whose values are the largest that the program
-    allows, as those of the run are not known.
+    calls; None if not known. bounds: the symbols with the largest values that the program
+    allows, because the run's are unknown.
     """
 
     symbols: Mapping[str, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Sizes:
         return tuple(map(self.size, spec.shape))
 
     def is_bound(self, spec: TensorSpec) -> bool:
-        """True if a size of the tensor is no more than a bound."""
+        """Return True if a size of the tensor is only a bound."""
         return any(
             not self.bounds.isdisjoint(SYMBOL.findall(size))
             for size in spec.shape

@@ -15,8 +15,8 @@ from functools import cache
 from etscope.analysis.insights.facts import Level
 from etscope.analysis.insights.rule import Rule
 
-# The order is that of precedence: a rule is not about what one before it claims. Findings that are
-# ranked alike are in this order, too. The level is here, so that a summary imports its rules only.
+# Order of precedence: a rule ignores what an earlier rule claims. Findings of equal rank keep this
+# order, too. The level is here, so that a summary imports its rules only.
 _MODULES: Mapping[str, Level] = {
     "generation": Level.SUMMARY,
     "slowest_parts": Level.SUMMARY,

@@ -72,7 +72,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     taken = facts.time.with_share(facts.time.ticks(members))
     evidence = [
         f"{does(len(found), 'quantize node', 'have')} the scale, zero point and range of the "
-        "dequantize node before, so that the numbers stay as they are.",
+        "dequantize node before, so the numbers do not change.",
     ]
     if moving:
         evidence.append(f"Nothing but {operators(moving)} is between them, which computes nothing.")

@@ -45,7 +45,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     if facts.profile.phase is not None:
         command = ("generate", "--warmup", "1")
     if in_dump is not None:
-        if not facts.is_warmed_up:  # else it is one of runs that differ: of these `unsteady` tells
+        if not facts.is_warmed_up:  # else `unsteady` reports it, with the other runs that differ
             sites = _sites(facts)
             evidence = _evidence(facts, _first_of_dump(facts))
             if sites:
@@ -112,7 +112,7 @@ def _first_of_dump(facts: Facts) -> _First | None:
 
 
 def _first_of_run(facts: Facts) -> _First | None:
-    """The first execution before the dump's runs, as run.json tells of the run without tracing."""
+    """Return the first execution before the dump's runs, from the untraced run in run.json."""
     saved, method = facts.trace.saved_run, facts.profile.method
     if saved is None or facts.scale.source is TimeScale.CYCLES:
         return None
@@ -128,7 +128,8 @@ def _first_of_run(facts: Facts) -> _First | None:
 
 
 def _first_of_generation(facts: Facts) -> _First | None:
-    """The first token of the first generation after loading, told once: with the prefill."""
+    """Return the first token of the first generation after loading; only with the prefill, so that
+    it is reported once."""
     saved = facts.trace.saved_run
     run = None if saved is None or saved.generation is None else saved.generation.of_pass(None)
     if run is None or run.cold_first_token_ns is None or facts.profile.phase != PREFILL:

@@ -25,7 +25,7 @@ _PRODUCTS = ("Fully Connected", "Dynamic Fully Connected", *_CONVOLUTIONS)
 
 def _find(facts: Facts) -> Iterator[Finding]:
     if facts.profile.phase == DECODE or facts.work is None:
-        return  # of decode `memory-bound` tells
+        return  # `memory-bound` reports decode
     members = [member for member in facts.time.members if _is_float_product(facts, member)]
     bound = [member for member in members if _bound_of(facts, member) is not None]
     ticks = facts.time.ticks(bound)
@@ -49,7 +49,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         "which has them in int8 too.",
         bound,
         Explanation(Sureness.POSSIBLE, tuple(evidence), remedies=tuple(_remedies(facts, bound))),
-        severity=Severity.FACT,  # a part of that time, which this run does not tell
+        severity=Severity.FACT,  # a part of that time; this run cannot show how large
     )
 
 
@@ -63,7 +63,7 @@ def _is_float_product(facts: Facts, member: Leaf) -> bool:
 
 
 def _bound_of(facts: Facts, member: Leaf) -> str | None:
-    """Tell what bounds a product: by the calibration, or by what it computes for each byte."""
+    """Return what bounds a product: by the calibration, or by its FLOPs for each byte."""
     work: Work = facts.work_of(member)
     if work.unknown or work.is_bound or work.flops < _LEAST_FLOPS:
         return None
@@ -76,8 +76,8 @@ def _bound_of(facts: Facts, member: Leaf) -> str | None:
 
 def _remedies(facts: Facts, members: Sequence[Leaf]) -> Iterator[Remedy]:
     yield Remedy(
-        "Quantise weights and activations to int8, calibrated with samples of real inputs: "
-        "`etscope export MODEL --backend xnnpack --quantize int8`; `etscope sensitivity` tells "
+        "Quantize weights and activations to int8, calibrated with samples of real inputs: "
+        "`etscope export MODEL --backend xnnpack --quantize int8`; `etscope sensitivity` shows "
         "what to keep in float.",
         "quantize",
         {"scheme": "int8"},

@@ -1,5 +1,5 @@
 """A language model's calls: where decode spends its time, what grows with the
-context, and what a token costs beside the runtime."""
+context, and what a token costs outside of the runtime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MS = 1e6  # ns
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    """Yield what the calls of a phase tell; nothing for those of no language model."""
+    """Yield findings about the calls of a phase; none if it is not a language model's."""
     time, phase, saved = facts.time, facts.profile.phase, facts.trace.saved_run
     if phase is None or not time.total:
         return
@@ -46,8 +46,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
 class _Groups:
     """The leaves of decode calls by line of Python; by operator where no line is known.
 
-    found: growth of the groups in their order, of the whole call, and of `rows`; None where it
-    cannot be told. first, last: positions.
+    found: growth of the groups in their order, of the whole call, and of `rows`; None where it is
+    uncertain. first, last: positions.
     """
 
     time: LeafTimes
@@ -206,7 +206,7 @@ def _beside_the_runtime(time: LeafTimes, pace: Pace) -> Iterator[Finding]:
     decodes = calls.in_phase(DECODE)
     is_chosen_after = (decodes & _of_method(time, pace) & (calls.sampling_ns > 0)).any()
     whole = float(pace.inter_token_ns.sum())
-    if not is_chosen_after or not whole:  # it is told once, of the decoder
+    if not is_chosen_after or not whole:  # reported once, for the decoder
         return
     sampling = float(calls.sampling_ns[decodes].sum()) / whole
     host = max(1 - sampling - float(calls.execute_ns[decodes].sum()) / whole, 0.0)
@@ -232,4 +232,4 @@ def _of_method(time: LeafTimes, pace: Pace) -> np.typing.NDArray[np.bool_]:
     return np.array([name == method for name in calls.methods], np.bool_)[calls.method]
 
 
-RULE = Rule("generation", "What the calls of a language model tell", _find)
+RULE = Rule("generation", "Pace, growth and cost of a language model's calls", _find)

@@ -17,13 +17,13 @@ def _find(facts: Facts) -> Iterator[Finding]:
 
 
 def undivided(time: LeafTimes) -> Finding | None:
-    """The delegate calls of which no events tell what takes the time."""
+    """Find the delegate calls without events that divide their time."""
     members = [member for member in time.members if member[1].kind == "delegate"]
     ticks = time.ticks(members)
     if time.share(ticks) < thresholds.REST_SHARE:
         return None
     below = [row for group, _ in members for row in group.below]
-    why = "log no events of their own"
+    why = "log no events"
     if any(row.meaning is not None and row.meaning.is_estimate for row in below):
         why = "log estimates, which are not measured"
     elif any(row.own_clock for row in below):
@@ -47,7 +47,7 @@ def coarse_clock(facts: Facts) -> Finding | None:
         return None
     least = thresholds.COARSE_STEPS * thresholds.COARSE_STEP_NS
     short = [one for one in events if time.averages[id(one[1])] < least]
-    # Of calls whose rest is large `delegate-rest` tells.
+    # `delegate-rest` reports calls with a large rest.
     rests = facts.free(one for one in time.members if one[1].kind == "unaccounted")
     lost = len(events) * thresholds.COARSE_STEP_NS
     if time.share(time.ticks(rests)) >= thresholds.REST_SHARE:

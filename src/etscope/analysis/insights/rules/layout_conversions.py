@@ -42,7 +42,7 @@ def _conversions(facts: Facts, run: RunGraph) -> Iterator[Node]:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two permutes of which the second undoes the first. between: what computes between them."""
+    """A permute and a second one that undoes it. between: what computes between them."""
 
     first: Node
     second: Node
@@ -50,8 +50,8 @@ class Pair:
 
 
 def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
-    """The pairs of permutes of which the second undoes the first, with nothing but operators of
-    single elements between them."""
+    """Yield pairs of permutes: the second undoes the first, with only elementwise operators between
+    them."""
     for second in run.partition.linked.graph.operators.values():
         first = _value_read(run, second) if stem(second.op) == "permute" else None
         between: list[Node] = []
@@ -240,7 +240,7 @@ _LAYOUT_DELEGATED = ("Transpose", "Convert", "Copy")
 
 
 def _all(facts: Facts) -> Iterator[Finding]:
-    """All changes of layout and type together, which compute nothing: what times alone tell."""
+    """Find all changes of layout and type together, which compute nothing: from times alone."""
     time = facts.time
     members = [one for one in facts.free(time.members) if _is_layout(one[1])]
     ticks = time.ticks(members)

@@ -43,7 +43,7 @@ def parts_of(run: RunGraph) -> Iterator[Parts]:
 def _guards(run: RunGraph) -> Iterator[Parts]:
     """where(not any(not (scores == -inf)), 0, softmax(scores)), as torch decomposes it.
 
-    Beside delegates, all that the same call of the function left outside of them comes with it.
+    With delegates, everything that the same call of the function left outside of them is included.
     """
     calls: dict[str, list[Kernel]] = {}
     for kernel in run.kernels.values():
@@ -128,8 +128,8 @@ def _written_out(run: RunGraph) -> Iterator[Parts]:
 
 
 def _region(run: RunGraph, anchor: Node, form: _Form) -> list[Node] | None:
-    """The nodes of an operator in parts around one of them: between one value and one other, of
-    which no value is read outside, and of which the rest that they read are constants.
+    """Return the nodes of a decomposed operator around one of them: between one input and one
+    output, with no other value read outside and only constants as further inputs.
 
     The smallest with all needed operators is taken.
     """
@@ -164,7 +164,7 @@ def _shift(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
 
 
 def _is_of(run: RunGraph, nodes: Sequence[Node], form: _Form) -> bool:
-    """Return whether nodes have all operators of a form, and what else tells it from others."""
+    """Return whether nodes have all operators of a form, and what else identifies it."""
     if not _has_all(nodes, form):
         return False
     if form.kind == "layer_norm":  # over the last dimensions, else it is another norm
@@ -313,7 +313,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
 
 
 _WHAT: Mapping[str, str] = {
-    _ATTENTION: "are parts of it beside its products and its softmax: a guard for rows of scores "
+    _ATTENTION: "are parts of it other than its products and softmax: a guard for rows of scores "
     "that are -inf throughout, and what the call needs of scales and masks",
     "gelu": "compute what one kernel of gelu would",
     "layer_norm": "compute what one kernel of native_layer_norm would",

@@ -49,7 +49,7 @@ def memory_of(
 ) -> Iterator[Finding]:
     """Yield what takes the memory of a method, whether it ran or not.
 
-    sized: the program's files with their parts, whose modules a record tells. rows: of the method's
+    sized: the program's files with their parts; a record gives their modules. rows: of the method's
     runs, which name the places.
     """
     try:

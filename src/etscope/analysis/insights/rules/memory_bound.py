@@ -89,8 +89,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
 
 
 def _limit(facts: Facts, weights: float, rate: float) -> tuple[Sureness, str] | None:
-    """Tell how sure it is that memory limits a rate of weights, in bytes a second, and why; None if
-    it hardly does."""
+    """Return how surely memory limits a rate of weights, in bytes a second, and why; None if it
+    hardly does."""
     peaks = None if facts.limits is None else facts.limits.peaks
     bandwidth = None if peaks is None else peaks.bandwidth(weights)
     if bandwidth:

@@ -1,4 +1,4 @@
-"""Kernels that copy values as they are: a view would do, or nothing at all."""
+"""Kernels that copy values without a change: a view would do, or nothing at all."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _kind(run: RunGraph, kernel: Kernel) -> str | None:
     givers = list(run.givers(node))
     if kernel.op not in _MAY_KEEP or len(givers) != 1:
         return None
-    # Of a value of several, the type is that of the first: do not compare these.
+    # A node with several values has the type of the first only: do not compare these.
     if len(givers[0].outputs) != 1 or spec_of(node) is None:
         return None
     if is_same_type(node, givers[0]):
@@ -136,7 +136,7 @@ def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -
         return
     members += run.rests(members)
     taken = facts.time.with_share(facts.time.ticks(members))
-    evidence = [f"Their values are those of one tensor in another order{places(len(found))}."]
+    evidence = [f"They only reorder the values of one tensor{places(len(found))}."]
     if merged := run.merged_calls(nodes):
         calls = len(run.calls)
         evidence.append(f"Without them, {calls:,} delegate calls would be {calls - merged:,}.")

@@ -38,7 +38,7 @@ class Island:
 
 
 def _islands(facts: Facts, run: RunGraph) -> list[Island]:
-    """Find the islands, without the kernels that another rule tells more of."""
+    """Find the islands, without the kernels that another rule reports in more detail."""
     left = {
         key: kernel
         for key, kernel in run.kernels.items()
@@ -93,7 +93,7 @@ def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
 
 
 def _all(facts: Facts) -> Iterator[Finding]:
-    """All operators outside of delegates together: what times alone tell."""
+    """Find all operators outside of delegates together, from times alone."""
     time = facts.time
     members = facts.free(one for one in time.members if one[1].kind == "kernel")
     ticks = time.ticks(members)

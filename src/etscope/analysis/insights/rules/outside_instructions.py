@@ -49,7 +49,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
                     "and compute in one call what a loop in Python does in many."
                 ),
                 Remedy(
-                    "Measure without events inside: `etscope run -X profiling_level=method` tells "
+                    "Measure without events inside: `etscope run -X profiling_level=method` shows "
                     "what tracing costs."
                 ),
             ),

@@ -15,7 +15,7 @@ from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes
 
-# Operators, by `stem`, whose values hold those of a buffer as they are, with others beside them.
+# Operators, by `stem`, with values that contain a buffer's values unchanged, next to others.
 _KEEPING = frozenset(
     {"alias", "cat", "clone", "clone_dim_order", "index_copy", "index_put", "scatter",
      "select_scatter", "slice", "slice_scatter", "where"}
@@ -26,7 +26,7 @@ _WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
 
 @dataclass(frozen=True, eq=False)
 class Rewriting:
-    """The nodes that make a buffer anew of what it holds, the last of which is its new value."""
+    """The nodes that make a buffer's new value from its old one; the last node is the new value."""
 
     nodes: tuple[Node, ...]
 
@@ -75,7 +75,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     members = [*run.members(nodes), *copied]
     is_new = bool(facts.free(members))
     facts.claim(nodes)
-    if not is_new:  # `whole-caches` tells more of them
+    if not is_new:  # `whole-caches` reports these in more detail
         return
     taken = facts.time.with_share(facts.time.ticks(members))
     size = format_bytes(sum(bytes_of(one.value) for one in found))
@@ -112,7 +112,7 @@ def _remedies(nodes: Sequence[Node]) -> Iterator[Remedy]:
             "Write the changed part by its position, `buffer.index_copy_(1, position, new)`, in "
             "place of a choice for each element."
         )
-    change = {"name": "reinplace"} if "index_put" in names else {}  # of which the pass knows
+    change = {"name": "reinplace"} if "index_put" in names else {}  # the pass handles it
     yield Remedy(
         "Write into the buffers in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` for "
         "`to_executorch`, or an operator that updates the cache (`llama.update_cache`).",

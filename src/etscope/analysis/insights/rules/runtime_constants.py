@@ -32,7 +32,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
 
 
 def _kind(run: RunGraph, node: Node) -> str:
-    """Tell whether a node lays out a weight, dequantises it, or computes a value."""
+    """Return whether a node lays out a weight, dequantizes it, or computes a value."""
     if stem(node.op).startswith("dequantize_"):
         return _DEQUANTIZED
     while stem(node.op) in _LAYOUTS:
@@ -127,7 +127,7 @@ def _remedies(run: RunGraph, kind: str, nodes: Sequence[Node], size: str) -> Ite
         {"name": "fold_constants"},
     )
     if kind == _WEIGHTS:
-        yield Remedy(f"Or store the weights as they are used, in `__init__`{there}.")
+        yield Remedy(f"Or store the weights in the operator's layout, in `__init__`{there}.")
         shapes = {stem(reader.op) for node in nodes for reader in run.readers(node)}
         if shapes & {"addmm", "mm"} and not run.calls:
             yield Remedy(

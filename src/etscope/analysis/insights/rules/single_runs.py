@@ -25,7 +25,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
 def outlier(time: LeafTimes) -> Finding | None:
     """Find the leaf with the longest average of those that one run makes.
 
-    A run that is slow as a whole is told by itself, not by each of its leaves.
+    A run that is slow as a whole is reported itself, not each of its leaves.
     """
     if len(time.profile.runs) < thresholds.OUTLIER_FEWEST:
         return None

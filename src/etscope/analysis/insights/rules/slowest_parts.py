@@ -17,7 +17,7 @@ _LONGEST_CODE = 60  # characters of a line that are shown in a sentence
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    # Of decode `generation` tells the line, or without lines the operator, and whether it grows.
+    # `generation` reports decode's line, or without lines its operator, and whether it grows.
     is_decode = facts.profile.phase == DECODE
     has_lines = any(leaf.attribution.lines for _, leaf in facts.time.members)
     found = [slowest_module(facts.time)]
@@ -53,7 +53,7 @@ def slowest_module(time: LeafTimes) -> Finding | None:
     longest = max(paths, key=lambda path: time.ticks(own[path]))
     name = paths[0] if len(paths) == 1 else pattern
     select = time.selector(members, f"module:{name}", f"module:{name} and not module:{name}.*")
-    if select is None:  # its leaves are not its own alone: tell the row of the roll-up
+    if select is None:  # its leaves belong to other modules too: use the row of the roll-up
         return module_of_roll_up(time, longest, types.get(longest))
     what = ", ".join(filter(None, (f"{len(paths)} modules" * (len(paths) > 1), kind)))
     sentence = f"The layer that takes most time is {name}{f' ({what})' if what else ''}: "

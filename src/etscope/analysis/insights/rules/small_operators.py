@@ -15,7 +15,7 @@ from etscope.analysis.program.source_location import short_lines
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_bytes, format_share
 
-_FEWEST = 8  # calls: of fewer, each is worth a look of its own
+_FEWEST = 8  # calls: fewer can be looked at one by one
 _SHARE = 0.1  # of the method's time that making calls takes
 # A call that reads and writes less, and computes less, has next to nothing to do: any processor
 # does that in a fraction of what a call takes.
@@ -145,8 +145,8 @@ def _remedies(facts: Facts, members: Sequence[Leaf], noun: str) -> Iterator[Reme
         )
     elif any(group.head.kind == "delegate" for group in facts.time.groups):
         yield Remedy(
-            "Lower them to the backend of their neighbours, where they cost no call of their own: "
-            "`etscope graph --partition` tells why it refused them."
+            "Lower them to the backend of their neighbours, where they need no extra call: "
+            "`etscope graph --partition` shows why it refused them."
         )
     else:
         yield Remedy(

@@ -18,7 +18,7 @@ _PARALLEL = "Xnnpack"
 _DIVIDED = ("Fully Connected", "Dynamic Fully Connected", "Convolution", "Batch Matrix Multiply")
 _SMALL_FLOPS = 1e5
 _SMALL_SHARE = 0.3  # of the method's time in such operators
-_LARGE_FLOPS = 5e6  # of an operator whose parts are worth a thread each
+_LARGE_FLOPS = 5e6  # an operator this large gains from a thread for each part
 _LARGE_SHARE = 0.5
 
 
@@ -40,7 +40,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
 
 
 def _cores(facts: Facts) -> int | None:
-    """The cores that the run could use; None where run.json does not tell."""
+    """Return the number of cores that the run could use; None if run.json does not say."""
     saved = facts.trace.saved_run
     conditions = None if saved is None else saved.conditions
     if conditions is None:
@@ -100,12 +100,12 @@ def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
             Sureness.POSSIBLE,
             (
                 f"On average a product computes {flops / max(1.0, calls) / 1e3:.3g} kFLOP.",
-                "To wake threads and to wait for them takes a part of each; how much, only runs "
-                "with fewer threads tell.",
+                "Waking threads and waiting for them takes a part of each; only runs with fewer "
+                "threads show how much.",
             ),
             remedies=(_remedy(1),),
         ),
-        severity=Severity.FACT,  # a part of that time, which this run does not tell
+        severity=Severity.FACT,  # a part of that time; this run cannot show how large
     )
 
 
@@ -115,7 +115,7 @@ def _is_small(facts: Facts, member: Leaf) -> bool:
 
 
 def _too_few(facts: Facts, members: Sequence[Leaf], threads: int, cores: int) -> Iterator[Finding]:
-    """One thread for large operators, beside idle cores."""
+    """Find large operators on one thread while cores are idle."""
     large = [member for member in members if facts.work_of(member).flops >= _LARGE_FLOPS]
     ticks = facts.time.ticks(large)
     if facts.time.share(ticks) < _LARGE_SHARE:

@@ -1,4 +1,4 @@
-"""Operators whose work is not known: their rates are not judged by any rule."""
+"""Operators with unknown work: no rule judges their rates."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _find(facts: Facts) -> Iterator[Finding]:
             Sureness.MEASURED,
             (f"No formula gives the FLOPs of {', '.join(names[:_SHOWN])}{more}.",),
             remedies=(
-                Remedy("Compare their times with those of a reference: `etscope inspect --by op`."),
+                Remedy("Compare their times with a reference's: `etscope inspect --by op`."),
             ),
         ),
         severity=Severity.UNKNOWN,
     )
 
 
-RULE = Rule("unknown-work", "Operators whose work is not known", _find)
+RULE = Rule("unknown-work", "Operators with unknown work", _find)

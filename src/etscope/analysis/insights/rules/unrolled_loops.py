@@ -1,8 +1,8 @@
-"""Loops of Python that export wrote out, whose steps have little to do: inside of delegates.
+"""Loops of Python that export unrolled, with little work a step: inside of delegates.
 
-Of those outside `small-operators` tells. A loop is known by what its steps share: each takes
-another piece of one value, or multiplies with the same weight, or multiplies one value with a
-weight of its own.
+`small-operators` reports loops outside of delegates. A loop is recognised by what its steps share:
+each takes another piece of one value, or multiplies with the same weight, or multiplies one value
+with another weight.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count
 
-_FEWEST = 8  # steps: fewer are worth a look of their own
-_SMALL_NS = 20e3  # of an operator: what the backend does around a longer one is little beside it
+_FEWEST = 8  # steps: fewer can be looked at one by one
+_SMALL_NS = 20e3  # an operator this long dwarfs what the backend does around it
 _PIECES = frozenset({"getitem", "narrow", "select", "slice"})
 _PRODUCTS = frozenset({"addmm", "convolution", "linear", "mm"})
 
@@ -69,8 +69,8 @@ def _starts(run: RunGraph) -> list[list[Node]]:
 
 
 def _loop(run: RunGraph, starts: Sequence[Node]) -> Loop | None:
-    """The loop with these nodes in its steps: what reads some of them, but not all; None if each
-    step is a layer of its own, with its own weights, after those before."""
+    """Return the loop with these nodes in its steps: what reads some of them, but not all; None if
+    each step is a separate layer with other weights, one after the other."""
     graph = run.partition.linked.graph
     steps = _steps(run, starts)
     within: dict[tuple[object, ...], list[Node]] = {}

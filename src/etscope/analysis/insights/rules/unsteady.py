@@ -16,7 +16,7 @@ from etscope.units import format_share
 
 _KINDS = ("drift", "two-speeds", "slow-runs")
 _BUSY = 0.5  # load of a core before the run: others took it
-_ALIKE = 0.5  # of the method's change: less is steady beside it
+_ALIKE = 0.5  # of the method's change: an operator that changes less counts as steady
 _MOSTLY = 0.8  # of the time
 
 
@@ -83,7 +83,7 @@ def _remedies(facts: Facts, kind: str) -> Iterator[Remedy]:
         yield Remedy("Let the machine cool down, and run longer before: `--warmup 50`.")
     elif kind == "two-speeds":
         yield Remedy(
-            "Keep the process on cores of one kind, whose clock does not change: `taskset -c 0-1 "
+            "Keep the process on cores of one kind with a constant clock: `taskset -c 0-1 "
             "etscope run …`, with as many `--threads`."
         )
     if len(facts.profile.every.runs) < ENOUGH_RUNS:

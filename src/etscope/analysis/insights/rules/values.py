@@ -1,4 +1,4 @@
-"""The diagnosis of the logged values, which tells whether an operator is wrong."""
+"""The diagnosis of the logged values: is an operator wrong?"""
 
 from __future__ import annotations
 

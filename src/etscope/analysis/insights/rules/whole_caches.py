@@ -84,7 +84,7 @@ def copying(facts: Facts, caches: Sequence[StateTensor]) -> list[Leaf]:
 
 
 def _tokens(facts: Facts) -> float:
-    """The mean number of tokens of a call; 1 where nobody knows, as of a decoder's step."""
+    """Return the mean number of tokens of a call; 1 if unknown, as for a decoder's step."""
     calls = facts.profile.calls
     if calls is None or not (calls.tokens > 0).all():
         return 1.0
