@@ -42,8 +42,8 @@ _DELEGATE_CALL = "executorch_call_delegate"
 def calibration_program(
     dtypes: Sequence[str] = DTYPES, widths: Sequence[int] = WIDTHS
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the program, whose products, additions and delegates are of XNNPACK, and in words why
-    there are no products in a dtype.
+    """Return the program, with products, additions and delegates of XNNPACK, and in words why it
+    has no products in a dtype.
 
     Raises `ExportFailure` if ExecuTorch cannot make it, or if XNNPACK does not take all of it.
     """
@@ -91,8 +91,7 @@ class _Additions(nn.Module):  # type: ignore[misc]
 
 
 class _Products(nn.Module):  # type: ignore[misc]
-    """Products with one matrix of weights, whose rows have the length 1: values stay as large as
-    they are."""
+    """Products with one matrix of weights; its rows have the length 1, so values do not grow."""
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _LIMIT = 600
 _LINES = 4
-# Packages whose lines do not help the author of a model.
+# Lines of these packages do not help the author of a model.
 _FOREIGN = ("torch", "torchao", "executorch", "torchgen", "sympy", "numpy", "etscope")
 
 

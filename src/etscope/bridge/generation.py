@@ -63,7 +63,7 @@ def _interruptible() -> Iterator[threading.Event]:
 
 
 class _Tensors:
-    """The tensors of the inputs, made once; those of the template change in place."""
+    """The tensors of the inputs, made once; the template's change in place."""
 
     def __init__(self, task: GenerationTask, program: Program) -> None:
         self.given = [tensor_from_numpy(array) for array in task.given]

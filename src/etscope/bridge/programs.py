@@ -91,7 +91,7 @@ class _Serializer(exir_serialize.GraphModuleSerializer):  # type: ignore[misc]
 
 
 def _constant(node: torch.fx.Node) -> torch.Tensor | None:
-    """Return the tensor of a node, if it is an attribute whose elements are all equal."""
+    """Return the tensor of a node, if it is an attribute with equal elements."""
     if node.op != "get_attr" or "val" not in node.meta:
         return None
     value = getattr(node.graph.owning_module, node.target, None)
@@ -112,8 +112,8 @@ _LIBRARIES = {b".ops.llama.": "executorch.extension.llm.custom_ops.custom_ops"}
 
 def check_kernels(program: ExportedProgram) -> None:
     """Raise `FormatError` for an operator that the dispatcher does not know, in the programs of
-    delegates too: other operators of such names are TorchScript's, some of which print, write files
-    and warn."""
+    delegates too: other operators of such names are TorchScript's, and some print, write files and
+    warn."""
     for target in _targets(program):
         operator = target._op if isinstance(target, EdgeOpOverload) else target
         if isinstance(operator, torch._ops.OpOverload) and not (
@@ -249,8 +249,8 @@ def extra_programs(module: Any) -> dict[str, ExportedProgram]:
 def exported_programs(programs: Any) -> dict[str, ExportedProgram]:
     """Map each method to its exported program, of one program or a mapping of them.
 
-    They get tables of weights of their own: `to_backend` takes the weights of a delegate out of
-    those that the lowered program shares with them.
+    They get separate tables of weights: `to_backend` takes a delegate's weights out of the table
+    that the lowered program shares with them.
     """
     found = {"forward": programs} if isinstance(programs, ExportedProgram) else programs
     if not isinstance(found, Mapping) or not all(
@@ -275,7 +275,8 @@ class _AnyOperator(Verifier):  # type: ignore[misc]
 
 
 def with_graph(program: ExportedProgram, graph_module: torch.fx.GraphModule) -> ExportedProgram:
-    """Return a program with another graph, such as a pass made of its own, and any operators."""
+    """Return a program with another graph, such as a pass made from its graph, and any
+    operators."""
     return _update_exported_program_graph_module(
         program, graph_module, override_verifiers=[_AnyOperator]
     )

@@ -96,13 +96,13 @@ def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[s
 
 def _loaded(program: Any, names: Iterable[str], shares: bool) -> Execute:
     """Load the methods of a generation, all before one runs: loading sets buffers back. shares:
-    their memory is the same; else each has memory of its own."""
+    they share memory; else each has separate memory."""
     if shares:
         methods = {name: program.load_method(name) for name in names}
         return lambda name, inputs: methods[name](inputs, clone_outputs=False)
     for name in names:
-        # There is no call that loads a method; one with a value that it does not take ends before
-        # anything is executed. If loading fails, the first call tells.
+        # The bindings cannot only load a method. A call with a value that it does not take ends
+        # before anything is executed. If loading fails, the first call reports it.
         with suppress(RuntimeError):
             program.run_method(name, [True])
     return lambda name, inputs: program.run_method(name, inputs, clone_outputs=False)

@@ -1,7 +1,7 @@
 """Taps: intermediate values of an exported program made outputs of it, after its own ones.
 
 A value that is an output leaves each delegate that computes it, and can be looked at on every
-backend. A tap has one side effect: an operator whose value is needed is not fused into the next.
+backend. A tap has one side effect: a tapped operator is not fused into the next.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from etscope.formats.etrecord.own_members import MethodTaps, Tap
 from etscope.model.selector import Fields, Selector
 
 _NAMES_SHOWN = 5
-_ROOT = "_export_root"  # the name of what torch traces as a module of its own
+_ROOT = "_export_root"  # torch's name for the module around what it traces
 
 # Operators that XNNPACK and its quantizer fuse with the operator before, in one int8 operator.
 _ACTIVATIONS = frozenset(
@@ -83,7 +83,7 @@ def tapped_programs(
     programs: Mapping[str, ExportedProgram], selectors: Sequence[str]
 ) -> tuple[dict[str, ExportedProgram], dict[str, MethodTaps]]:
     """Make the selected values further outputs of the methods of a model; return the programs and
-    their taps. A program without selected nodes is returned as it is.
+    their taps. A program without selected nodes is returned unchanged.
 
     Raises `UsageError` for a selector that cannot be read, or that picks only nodes that cannot be
     tapped: those inside of control flow, and those that compute no tensor; `MissingDataError` for
@@ -168,7 +168,7 @@ def picked_nodes(
             warnings.warn(f"{why}; the others are tapped", EtscopeWarning, stacklevel=2)
         if not matched and useless:
             raise UsageError(
-                f"the tap {text!r} picks only nodes that have no value of their own: "
+                f"the tap {text!r} picks only nodes without a separate value: "
                 + _listed([node.name for node in useless])
             )
         if not matched:
@@ -299,7 +299,7 @@ def tap_point_of(node: Node, value: Node) -> TapPoint:
         if quantizes:
             if at is not value:
                 warnings.warn(
-                    f"{node.name} has no value of its own in int8: it is one operator with "
+                    f"{node.name} has no separate value in int8: it is one operator with "
                     f"{at.name}, which is tapped instead",
                     EtscopeWarning,
                     stacklevel=2,
@@ -339,13 +339,13 @@ def is_identity(node: Node) -> bool:
 
 
 def origin_of(quantize: Node) -> Node:
-    """Return the node whose value is quantised; for an input of the program, its quantisation."""
+    """Return the node with the quantized value; for an input of the program, its quantization."""
     source = owner_of(quantize.args[0])
     return source if source.op == "call_function" else quantize
 
 
 def owner_of(value: Any) -> Any:
-    """Return the node that computes a value; for an element of a tuple, that of the tuple."""
+    """Return the node that computes a value; for an element of a tuple, the tuple's node."""
     return owner_of(value.args[0]) if value.target is operator.getitem else value
 
 
@@ -359,7 +359,7 @@ def element_of(value: Node) -> Any:
 def tapped(program: ExportedProgram, names: set[str]) -> tuple[ExportedProgram, MethodTaps]:
     """Make the values of the nodes of these names further outputs of a program.
 
-    A program whose nodes write to their arguments is brought into the functional form, where
+    A program with nodes that write to their arguments is brought into the functional form, where
     values do not change: `relu_` becomes `relu`. The graph is a copy; weights are the program's.
     """
     writes = writes_in_place(program.graph_module)
@@ -415,7 +415,7 @@ def _output(graph: Graph, copies: Mapping[Node, Node], point: TapPoint, *, copy:
     if source is not None:
         with graph.inserting_after(copies[source]):
             back = graph.node_copy(source, copies.__getitem__)
-        for what in ("stack_trace", "nn_module_stack"):  # not those of the operator that reads it
+        for what in ("stack_trace", "nn_module_stack"):  # not the reading operator's
             if what in point.node.meta:
                 back.meta[what] = point.node.meta[what]
         return back
@@ -445,7 +445,7 @@ def _program(
     calls: Sequence[ModuleCallEntry],
     further: Sequence[Node],
 ) -> ExportedProgram:
-    """Make the program with the graph of `module`, whose outputs are those of `specs` and then
+    """Make the program with the graph of `module`; its outputs are those in `specs` and then
     `further`. `calls`: its call signatures without these."""
     more = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name), None) for n in further]
     inputs = list(program.graph_signature.input_specs)
@@ -483,7 +483,7 @@ def with_more_outputs(signature: ModuleCallSignature, count: int) -> ModuleCallS
 def _functional(
     original: ExportedProgram, program: ExportedProgram, own: int
 ) -> tuple[ExportedProgram, dict[int, int]]:
-    """Bring the tapped program into the form in which nothing is written to; return it with the
+    """Bring the tapped program into the functional form, without writes; return it with the
     outputs that moved, old position -> new. Copies of tapped values are not needed there, and a
     value that was tapped twice becomes one output."""
     try:

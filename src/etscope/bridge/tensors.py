@@ -13,7 +13,7 @@ import torch
 
 from etscope.formats.program.scalar_type import as_numpy
 
-# numpy lacks these types, and torch does not read those of ml_dtypes: the bits go through integers.
+# numpy lacks these types, and torch does not read ml_dtypes': the bits go through integers.
 _BITS: dict[str, tuple[type[np.generic], torch.dtype]] = {
     "bfloat16": (np.int16, torch.bfloat16),
     "float8_e5m2": (np.uint8, torch.float8_e5m2),
@@ -38,7 +38,7 @@ def tensor_over(array: npt.NDArray[Any]) -> torch.Tensor:
 
 def tensor_sharing(array: npt.NDArray[Any]) -> torch.Tensor:
     """Return a tensor over an array's memory if torch can take that and computes the same from it,
-    else a copy. Nothing may write to it: the memory may be that of a file."""
+    else a copy. Nothing may write to it: the memory may be a file's."""
     return _converted(array, _sharing)
 
 
@@ -82,24 +82,27 @@ def numpy_from_tensor(tensor: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def torch_values(values: Sequence[Any]) -> list[Any]:
-    """Convert numpy arrays to torch tensors; other values stay as they are."""
+    """Convert numpy arrays to torch tensors; return other values unchanged."""
     return [torch_value(value) for value in values]
 
 
 def torch_value(value: Any) -> Any:
-    """Convert a numpy array to a torch tensor of its own memory; other values stay as they are."""
+    """Convert a numpy array to a torch tensor with separate memory; return other values
+    unchanged."""
     return tensor_from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
 def numpy_value(value: Any) -> Any:
-    """Convert a torch tensor to a numpy array of its own memory; other values stay as they are."""
+    """Convert a torch tensor to a numpy array with separate memory; return other values
+    unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     return np.array(numpy_from_tensor(value), order="K")
 
 
 class StoredWeights(Mapping[str, torch.Tensor]):
-    """Tensors by name over arrays of a mapped file; each look-up makes one, of its own memory."""
+    """Tensors by name over arrays of a mapped file; each look-up makes one, with separate
+    memory."""
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         self._arrays = arrays

@@ -71,7 +71,7 @@ def get_reducer(name_or_reducer: str | StatReducer) -> StatReducer:
         return reducer
     if name_or_reducer not in _KNOWN:
         raise UsageError(
-            f"there is no reducer {name_or_reducer!r}", hint=f"there are: {', '.join(_KNOWN)}"
+            f"unknown reducer {name_or_reducer!r}", hint=f"reducers: {', '.join(_KNOWN)}"
         )
     return _KNOWN[name_or_reducer]
 
@@ -192,7 +192,7 @@ def select_all_call_function(exclude: tuple[str, ...] = ("getitem",)) -> NodeSel
 
 
 def select_by_op_type(*op_targets: str) -> NodeSelector:
-    """Select the nodes whose operator ends with one of these names: "aten.linear.default"."""
+    """Select nodes by the ends of their operators' names: "aten.linear.default"."""
     _check_not_empty(op_targets, "an operator's name")
 
     def selects(node: Node) -> bool:
@@ -202,9 +202,10 @@ def select_by_op_type(*op_targets: str) -> NodeSelector:
 
 
 def select_by_module_path(*patterns: str, output_only: bool = True) -> NodeSelector:
-    """Select the nodes of modules whose path fits one of these shell globs ("layers.*.attention").
+    """Select the nodes of modules with paths that fit one of these shell globs
+    ("layers.*.attention").
 
-    output_only: only the last nodes of each module, those whose values no node of it takes.
+    output_only: only the last nodes of each module, which no other node of it reads.
     """
     _check_not_empty(patterns, "a pattern")
     return _select_by_module(
@@ -220,12 +221,12 @@ def select_by_module_class(*class_names: str, output_only: bool = True) -> NodeS
 
 
 def select_any(*selectors: NodeSelector) -> NodeSelector:
-    """Select the nodes that one of these selects; none when there are no selectors."""
+    """Select the nodes that one of these selects; none without selectors."""
     return lambda node: any(selects(node) for selects in selectors)
 
 
 def select_all(*selectors: NodeSelector) -> NodeSelector:
-    """Select the nodes that all of these select; all when there are no selectors."""
+    """Select the nodes that all of these select; all nodes without selectors."""
     return lambda node: all(selects(node) for selects in selectors)
 
 
@@ -282,9 +283,9 @@ class TapSpec:
     """A tap.
 
     node_name, op_target: the node and its operator at the time of tapping. output_index: position
-    among the flat outputs of the program. reducer_name, fields: those of the reducer. stack_trace,
-    module_path, module_class: those of the node, the module being the innermost; None where the
-    program has none.
+    among the flat outputs of the program. reducer_name, fields: of the reducer. stack_trace,
+    module_path, module_class: of the node and its innermost module; None where the program has
+    none.
     """
 
     node_name: str
@@ -309,7 +310,7 @@ def tap_intermediate_outputs_(
     rules: pairs of a selector and a reducer (or its name), or one such pair; the first that selects
         a node decides. By default STATS of all nodes. max_taps: no more than these, the first ones.
 
-    The program is lowered with marks in it, for which there is no kernel: `strip_taps_` afterwards.
+    The program is lowered with marks in it that have no kernel: `strip_taps_` afterwards.
     A node with several values is tapped at each one that is used.
 
     Raises `UsageError` (a `ValueError`) for rules that are empty or select nothing (a warning
@@ -319,7 +320,7 @@ def tap_intermediate_outputs_(
     if isinstance(given, tuple) and len(given) == 2 and callable(given[0]):
         given = [given]
     if not given:
-        raise UsageError("there are no rules of what to tap")
+        raise UsageError("no rules of what to tap")
     pairs = [(selects, get_reducer(reducer)) for selects, reducer in given]
     wanted = [  # found before marks are put in
         (node, value, reducer)
@@ -442,7 +443,7 @@ def tap_compare(
     error_on_empty: bool = True,
 ) -> tuple[pd.DataFrame, list[TapSpec]]:
     """Export a model with taps, lower it with `partitioner`, run it here, and compare the taps with
-    those of the exported program: see `compare_aot_runtime_dataframe`.
+    the exported program's: see `compare_aot_runtime_dataframe`.
 
     rules, error_on_empty: see `tap_intermediate_outputs_`.
     """
@@ -466,7 +467,7 @@ def compare_aot_runtime_dataframe(
     specs: Sequence[TapSpec], aot_flat: Sequence[Any], rt_flat: Sequence[Any]
 ) -> pd.DataFrame:
     """Make a row for each tap: PyTorch's values (`aot_flat`, the flat outputs of the tapped
-    program) beside those of the runtime (`rt_flat`).
+    program) and the runtime's (`rt_flat`).
 
     Columns: node_name, module_path, module_class, op_target, reducer_name, output_index; then
     "aot_<field>" and "rt_<field>" for each field of the reducer, or for whole tensors sqnr_db

@@ -57,8 +57,8 @@ class Exported:
     record: the `ETRecord`, with the program's bytes in it.
     example_inputs, reference_outputs: by method, flat: the values in the order of the program's
         own lists; a text among the inputs is None, as the program takes it.
-    backend: the one that was asked for, or several, separated by commas; that of `export_llm` is
-        not told.
+    backend: the requested one, or several, separated by commas; None with `export_llm`, which does
+        not say.
     """
 
     program: Any
@@ -68,8 +68,8 @@ class Exported:
     backend: str = "portable"
 
     def undelegated(self) -> list[str]:
-        """Say of each method of which the backend took no operator why that is likely so; and of
-        which it took some, if the types of the others' tensors are the reason."""
+        """Return for each method without an operator in the backend the likely reason; for a method
+        with some, only if the types of the others' tensors are the reason."""
         backends = chosen(self.backend)
         if all(one.backend.partitioners is None for one in backends):
             return []
@@ -207,7 +207,7 @@ def _exported(model: Any, inputs: Any, options: ExportOptions) -> Exported:
 
 
 def _exported_llm(config: LlmConfigFile, options: ExportOptions) -> Exported:
-    """Export by `export_llm`, which takes no options beside its config."""
+    """Export with `export_llm`, which takes only its config."""
     from etscope.bridge.language_models.export_llm import export_llm
     from etscope.etrecord import ETRecord
 
@@ -338,7 +338,7 @@ def inputs_of_file(model: Any, file: TensorFile) -> Any:
     if not file.ordered:
         raise UsageError(
             f"{file.path} does not keep the order of its tensors, and their names "
-            f"({', '.join(map(str, file.names))}) are not those of the model's parameters",
+            f"({', '.join(map(str, file.names))}) differ from the model's parameters",
             hint="name them as the parameters of forward, or write an .npz file",
         )
     if not file.values:
@@ -356,7 +356,7 @@ def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 
     dynamic_shapes)`. It may also be an object with `get_eager_model` and `get_example_inputs`.
 
     "file.pt2" is a file of `torch.export.save`. No code of it is run. "config.json", or a folder
-    with one, is a language model of transformers, with the weights in files of safetensors beside
+    with one, is a language model of transformers, with the weights in safetensors files next to
     it, or else random ones of the seed. "llm.yaml" is a config of ExecuTorch's `export_llm`, which
     then does the export.
 
@@ -390,8 +390,8 @@ def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 
 
 
 def check_model_name(spec: str) -> None:
-    """Raise the errors of `load_model` that a name alone or a look into its file tells, without
-    importing torch."""
+    """Raise the errors of `load_model` that a name or a look into its file shows, without importing
+    torch."""
     config = config_file(spec)
     if config is not None:
         check_config(config)
@@ -485,7 +485,7 @@ def _check_attribute(path: Path, attribute: str, spec: str) -> None:
 def _no_attribute(name: str, known: Iterable[str], kind: str, owner: str, spec: str) -> UsageError:
     close = get_close_matches(name, [one for one in known if not one.startswith("_")])
     return UsageError(
-        f"{spec}: there is no {name!r} in {kind} {owner}",
+        f"{spec}: {kind} {owner} has no {name!r}",
         hint=f"did you mean {close[0]!r}?" if close else None,
     )
 

@@ -21,7 +21,7 @@ def inputs_of_texts(texts: Sequence[str]) -> tuple[Any, Any]:
     indices of any table. With names the inputs are a dict; the dynamic shapes are None if no size
     is dynamic.
 
-    Raises `UsageError` for a text that is not of this form, and for named beside unnamed ones.
+    Raises `UsageError` for a text of another form, and for named and unnamed ones together.
     """
     import torch
 

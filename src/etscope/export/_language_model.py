@@ -32,15 +32,15 @@ class LanguageModel:
     Args:
         model: a `transformers.PreTrainedModel` for causal language modelling, image and text to
             text, or speech to text.
-        context: length of the cache in tokens; by default that of the model, at most 2,048.
+        context: length of the cache in tokens; by default the model's, at most 2,048.
         prompt: tokens that a call takes: "dynamic", any number; "one-token"; or a number N: the
             methods are then `prefill`, of N tokens, and `decode`, of one, with one cache. By
             default "dynamic", and "one-token" for speech.
         logits: "last", of the last token of a call, or "all". By default "all" for prompts of a
             fixed length, which a shorter one does not fill, else "last".
         sdpa: "plain" attention, in operators of ATen over the whole cache, or "custom":
-            ExecuTorch's `llama::custom_sdpa`, which reads it as far as it is filled, for causal
-            models without windows. The model keeps it.
+            ExecuTorch's `llama::custom_sdpa`, which reads only the filled part, for causal models
+            without windows. The model keeps it.
 
     Raises `UsageError` for values that are none of these, and in `export` for a model that
     generates no text.
@@ -84,8 +84,8 @@ def is_language_model(model: Any) -> bool:
 
 
 def config_file(spec: str) -> Path | None:
-    """Return the config.json that a name is of: its own path, or that of its folder; None if it is
-    of none."""
+    """Return the config.json that a name stands for: its path, or its folder's; None for another
+    name."""
     path = Path(spec)
     if path.is_dir() and (path / CONFIG).is_file():
         return path / CONFIG
@@ -121,5 +121,5 @@ class LlmConfigFile:
 
 
 def is_llm_config(spec: str) -> bool:
-    """Return whether a name is that of a YAML file."""
+    """Return whether a name stands for a YAML file."""
     return Path(spec).suffix in (".yaml", ".yml") and Path(spec).is_file()

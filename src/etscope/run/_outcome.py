@@ -65,8 +65,8 @@ class Latency:
     load_ns: reading the program and loading the method.
     first_ns: the first execution, warm-up included; it fills caches.
     samples_ns: [iterations], each execution after the warm-up.
-    traced: None, or what was recorded meanwhile, which takes time of its own: "times" or
-        "values". Only an untraced latency is that of the model.
+    traced: None, or what was recorded meanwhile, which takes extra time: "times" or
+        "values". Only an untraced latency is the model's.
     """
 
     method: str
@@ -150,7 +150,7 @@ class Run(Outcome):
     @cached_property
     def call_outputs(self) -> list[list[Any]]:
         """The outputs of each call's last execution, flat: torch tensors when torch is installed,
-        else numpy arrays; numbers as they are."""
+        else numpy arrays; numbers unchanged."""
         if available("torch") is None:
             return [list(outputs) for outputs in self.arrays]
         from etscope.bridge.tensors import torch_values
@@ -162,7 +162,8 @@ class Run(Outcome):
         """The outputs of the only call; see `call_outputs`."""
         if len(self.calls) != 1:
             raise UsageError(
-                f"this run made {len(self.calls)} calls", hint="call_outputs has those of each"
+                f"this run made {len(self.calls)} calls",
+                hint="call_outputs has each call's outputs",
             )
         return self.call_outputs[0]
 
@@ -179,7 +180,7 @@ class Run(Outcome):
     def call_taps(self) -> list[dict[str, Any]]:
         """For each call, the values that were tapped when the model was exported, by name of the
         node ("conv2d"; "topk[1]" of a node with several values). They are not part of
-        `call_outputs`. Without the record of the export they cannot be told from outputs.
+        `call_outputs`. Without the record of the export they cannot be distinguished from outputs.
         """
         named = []
         for call, outputs in zip(self.calls, self._all_arrays, strict=True):
@@ -197,7 +198,7 @@ class Run(Outcome):
         """The tapped values of the only call; see `call_taps`."""
         if len(self.calls) != 1:
             raise UsageError(
-                f"this run made {len(self.calls)} calls", hint="call_taps has those of each"
+                f"this run made {len(self.calls)} calls", hint="call_taps has the taps of each"
             )
         return self.call_taps[0]
 
@@ -309,8 +310,7 @@ class Run(Outcome):
 
     @property
     def profile_path(self) -> Path:
-        """The ETDump with the most accurate times: that of the run that recorded times only, if
-        any."""
+        """The ETDump with the most accurate times: of the run that recorded only times, if any."""
         return self._dump(self.passes.get(PROFILE, self._last))
 
     def _dump(self, done: Executed) -> Path:
@@ -401,7 +401,7 @@ class Run(Outcome):
         if not checks:
             raise MissingDataError(
                 "nothing was run that has expected outputs",
-                hint="run a bundled program (.bpte) whose test cases have some",
+                hint="run a bundled program (.bpte) with expected outputs in its test cases",
             )
         widened = tuple(name for name, is_dynamic in dynamic.items() if is_dynamic)
         return Verification(tuple(checks), rtol=rtol, atol=atol, dynamic=widened)
@@ -420,7 +420,7 @@ class Run(Outcome):
         """Write the debug buffer to a file; `MissingDataError` when there is none."""
         if self.debug_buffer_path is None:
             raise MissingDataError(
-                "no tensor was recorded, so there is no debug buffer",
+                "no tensor was recorded, so the run has no debug buffer",
                 hint="debug_level='intermediate_outputs' (--debug-level) records them",
             )
         copy_file(self.debug_buffer_path, path)

@@ -44,7 +44,7 @@ class Call:
     """One method to execute on one set of inputs; None takes the value of the same option of
     `run()`.
 
-    testset_index: the bundled test case whose inputs are taken.
+    testset_index: the bundled test case that gives the inputs.
     """
 
     method: str | None = None
@@ -74,7 +74,7 @@ class RunOptions:
     debug_buffer_size: bytes; by default computed from the memory plan. `grow`: when it is too
         small, run again with a larger one. The file ends after the last tensor, whatever the size.
     traced_iterations: executions that record values, 1 by default; `warmup` is not executed there.
-    separate: False makes one run that does it all, and whose latency is marked as traced.
+    separate: False makes one run that does it all, with a latency marked as traced.
     profiling_level: "all", or "method" for the times of whole methods only.
     delegate_filters: regular expressions; a value that a delegate logs is recorded if its name
         matches one of them. Without filters all are.
@@ -85,10 +85,10 @@ class RunOptions:
         "auto": python, unless only native supports the options.
     isolate: False runs in this process, which ends if the runtime aborts; python runner only.
         "auto" takes the native one, with a warning, for values that the other cannot record.
-    timeout: seconds for each of the runs, those in processes of their own.
+    timeout: seconds for each run in a separate process.
     profiled_iterations: executions of the separate run that records times; `iterations` by default.
     place: the machine of the runner's processes; this one by default.
-    memory: measure who takes the memory of the process, in a run of its own: the first call of each
+    memory: measure who takes the memory of the process, in a separate run: the first call of each
         method, executed twice; native runner only.
     """
 
@@ -169,7 +169,7 @@ class RunOptions:
             ),
             (
                 not self.isolate and self.runner == NATIVE,
-                "the native runner is always a process of its own",
+                "the native runner is always a separate process",
             ),
             (
                 not self.isolate and self.timeout is not None,
@@ -192,7 +192,7 @@ def run(
 ) -> Run:
     """Run a program on the ExecuTorch runtime.
 
-    By default there are separate runs, each with a load of its own: one without tracing for the
+    By default there are separate runs, each loads the program: one without tracing for the
     latency, one that records the time of each event, and with a debug level one that records
     values as well. Recording takes time, so only the first gives the latency of the model.
 
@@ -345,7 +345,7 @@ def job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]
         if call.testset_index is not None:
             if not 0 <= call.testset_index < len(suite.cases):
                 raise MissingDataError(
-                    f"there is no test case {call.testset_index} of method {suite.method!r}",
+                    f"method {suite.method!r} has no test case {call.testset_index}",
                     hint=f"it has {len(suite.cases)}, counted from 0",
                 )
             indices = [call.testset_index]
@@ -358,7 +358,7 @@ def job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]
 
 
 def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> dict[str, Job]:
-    """Return the runs by name, each of which records no more than it must."""
+    """Return the runs by name; each records no more than it must."""
     opened.check_weights(options.data)
     untraced = Job(
         program=Path(),  # known when there is a folder for it

@@ -1,7 +1,7 @@
 """The machines of the runners' processes: this one, or a device in reach; and the command line of
 the native runner.
 
-The flags are those of `etscope-runner --help`; its sources are in `native/`.
+`etscope-runner --help` lists the flags; its sources are in `native/`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Place(Protocol):
         ...
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
-        """Execute a job in a process of its own, which leaves the files of `etscope.run.job` in
+        """Execute a job in a separate process, which leaves the files of `etscope.run.job` in
         `folder`. The folder is on this machine, as are the files of the job.
 
         Raises `RuntimeFailure` when the run fails or takes longer than `timeout` seconds, and
@@ -135,7 +135,7 @@ class Elsewhere:
         for path in files:
             suffix = path.suffix if _SUFFIX.fullmatch(path.suffix) else ""
             names[path] = f"file-{sums[path][:16]}{suffix}"
-        # A library without a folder in its name would be looked for in those of the system.
+        # A library without a folder in its name would be searched in the system's folders.
         names |= {path: f"lib/{names[path]}" for path in job.libraries}
         job_there = replace(
             job,

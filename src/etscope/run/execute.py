@@ -77,7 +77,7 @@ class Folder:
 class ExecutionOptions:
     """Options of executing jobs.
 
-    isolate: in a process of its own. debug_buffer_size: bytes to begin with; None: as the memory
+    isolate: in a separate process. debug_buffer_size: bytes to begin with; None: as the memory
     plan says. grow: run again with a larger debug buffer when it was too small. timeout: seconds.
     place: the machine of the process.
     """
@@ -112,7 +112,7 @@ def library_paths(libraries: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Executed:
-    """A job that was executed. `etdump` and `debug_buffer` are None when there is no such file."""
+    """An executed job. `etdump` and `debug_buffer` are None if the file does not exist."""
 
     job: Job
     result: Result
@@ -146,20 +146,20 @@ def chosen_runner(
         )
     if wanted == PYTHON or (wanted == AUTO and not beyond and not no_python):
         return PYTHON
-    # Where its dump would be broken there is no other way, and nothing to choose for the caller.
+    # Python's dump would be broken: only the native runner can do this, so nothing is asked.
     methods = {method for job in jobs for method in job.methods}
     broken = {text for method in methods for text in unloggable(program, method)}
     if not isolate and not (beyond and broken.issuperset(beyond)):
         raise UsageError(
             f"the Python runtime cannot do this: {'; '.join(beyond) or no_python}",
-            hint="the native runner can, in a process of its own: isolate=True",
+            hint="the native runner can, in a separate process: isolate=True",
         )
     no_native = place.missing(NATIVE)
     if no_native is None:
         return NATIVE
     if wanted == AUTO and not beyond:
         raise MissingDependencyError(
-            f"there is no runner: {no_python}",
+            f"no runner is available: {no_python}",
             hint=f"pip install 'etscope[torch]'; the native runner alone: {no_native}",
         )
     reason = "; ".join(beyond)

@@ -155,8 +155,8 @@ _MAX_DEPTH = 200
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The nesting of one argument. `keys` are those of a dict; a leaf, and an unknown container,
-    has no children."""
+    """The nesting of one argument. `keys`: of a dict; a leaf, and an unknown container, has no
+    children."""
 
     children: tuple[Tree, ...] = ()
     keys: tuple[Any, ...] | None = None
@@ -199,7 +199,7 @@ class Signature:
     keyword: Tree = _UNKNOWN
 
     def keyword_tree(self, given: Mapping[Any, Any]) -> Tree | None:
-        """Return the tree whose keys are those of `given`: of all the arguments if all are keyword
+        """Return the tree with the keys of `given`: of all the arguments if all are keyword
         arguments, or of the one argument that is a dict; None if neither fits."""
         if not self.positional:
             candidate = self.keyword
@@ -305,13 +305,13 @@ def _flat_mapping(
 
 
 def _ordered_keys(keys: list[Any], known: Sequence[str] | None, ordered: bool) -> list[Any]:
-    """Order values whose names are not those of the program's inputs: by the numbers at the ends of
-    the names, else as they were given."""
+    """Order values with other names than the program's inputs: by the numbers at the ends of the
+    names, else in the given order."""
     if known is not None and not set(known).isdisjoint(keys):
         strange = ", ".join(repr(key) for key in keys if key not in known)
         missing = ", ".join(repr(name) for name in known if name not in keys)
-        wrong = [f"there is no input {strange}"] if strange else []
-        wrong += [f"there is no value for {missing}"] if missing else []
+        wrong = [f"the program has no input {strange}"] if strange else []
+        wrong += [f"a value for {missing} is missing"] if missing else []
         raise MismatchError(
             f"the names do not fit: {'; '.join(wrong)}", hint=f"inputs are: {', '.join(known)}"
         )
@@ -396,7 +396,7 @@ def _generated_tensor(tensor: TensorValue, index: int, seed: int) -> npt.NDArray
             f"cannot generate input {index}: {tensor} has sizes without a bound",
             hint="give an input",
         )
-    # Sizes beside a size of 0 count, too: numpy has limits for them.
+    # With a size of 0 the other sizes count, too: numpy has limits for them.
     size = kind.nbytes(math.prod(max(size, 1) for size in tensor.sizes))
     if size > MAX_BYTES:
         raise UsageError(

@@ -45,10 +45,10 @@ PROFILING_LEVELS = (ALL_EVENTS, METHOD_ONLY)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobCall:
-    """Executions of one method: `warmup` of them, whose times are kept apart, then `iterations`.
+    """Executions of one method: `warmup` of them, with times kept apart, then `iterations`.
 
     inputs: flat, as the program's own list of inputs. Tensors are numpy arrays (types of ml_dtypes
-        where numpy has none) whose memory is dense in the order of dimensions that the program
+        where numpy has none) with memory that is dense in the order of dimensions that the program
         expects; None stands for an absent optional.
     bundled_input_index: written into the ETDump for these executions; -1 for none.
     fresh: load the method anew for this call, so that no other has changed its state, and return
@@ -106,7 +106,7 @@ class Job:
     libraries: shared libraries with operators or backends to load first.
     memory: measure who takes the memory of the process (native runner only, without `trace`).
     pools: memory in place of malloc's, for one call without a trace. Native runner only.
-    generation: in place of the calls, those of a language model for its tokens.
+    generation: in place of the calls, a language model's calls for its tokens.
     """
 
     program: Path
@@ -169,11 +169,11 @@ class Result:
          "calls": [{"load_ns": 120000, "warmup_ns": [], "samples_ns": [2031, …],
                     "outputs": [description, …]}]}
 
-    load_ns: reading the program; that of a call: loading its method, 0 when it was loaded before.
+    load_ns: reading the program; of a call: loading its method, 0 if it was loaded before.
     threads: size of the runtime's thread pool, None if not known.
     rss_before_bytes, peak_rss_bytes: resident memory of the runner's process, before it read the
     program and at its peak; None where the system does not report it.
-    memory: of a job with `memory`, as it is in run.json.
+    memory: of a job with `memory`, as in run.json.
     generation: of a job with one: `run`, `start_ns`, `execute_ns` and `sampling_ns` of each call in
     order, `tokens` and `stopped_by` of each generation, warm-up included, and if they were asked
     for `logits`, the description of a tensor, with `logits_positions`.
@@ -293,7 +293,7 @@ def describe_value(value: Any, file: Path, dim_order: tuple[int, ...] | None = N
 
 
 def value_of(description: Any, folder: Path) -> Any:
-    """Return the value of a description; tensors as read-only arrays of their own memory."""
+    """Return the value of a description; tensors as read-only arrays with separate memory."""
     kind = description["kind"]
     if kind == "none":
         return None
@@ -301,7 +301,7 @@ def value_of(description: Any, folder: Path) -> Any:
         return description["value"]
     name = description["file"]
     if Path(name).name != name:  # it may come from a device
-        raise ValueError(f"{name!r} is not a file beside the description")
+        raise ValueError(f"{name!r} is not a file next to the description")
     data = (folder / name).read_bytes()
     return dense_view(
         memoryview(data),

@@ -1,7 +1,7 @@
 """Find the native runner and the debugger's server, or build them: python -m etscope.run.native
 
-prints the path of the runner; with --server that of the debugger's server, with --sources that of
-the folder of their C++, from which they are built for another machine.
+prints the path of the runner; with --server, of the debugger's server; with --sources, of the
+folder of their C++, to build them for another machine.
 
 The C++ is in `native/` of a checkout and in `etscope/native_src` of an installed package. It is
 built against the `executorch` package, which from version 1.5 on is a C++ SDK on Linux. Binaries
@@ -53,7 +53,7 @@ _GET_MAKE = "pip install ninja, or the system's package make"
 
 
 def find_runner() -> Path:
-    """Return the runner: that of `$ETSCOPE_RUNNER`, else the one in the cache, else built now.
+    """Return the runner: from `$ETSCOPE_RUNNER`, else from the cache, else built now.
 
     Raises `MissingDependencyError` when a tool that building needs is missing, and `RuntimeFailure`
     with the log when building fails.
@@ -62,14 +62,14 @@ def find_runner() -> Path:
 
 
 def find_server() -> Path:
-    """Return the debugger's server, `etdb-server`: that of `$ETSCOPE_ETDB_SERVER`, else as the
-    runner, with which it is built."""
+    """Return the debugger's server, `etdb-server`: from `$ETSCOPE_ETDB_SERVER`, else like the
+    runner; both are built together."""
     return _find(SERVER, SERVER_VARIABLE)
 
 
 def native_missing() -> str | None:
-    """Return why there is no native runner and none can be built here; None when there is or can.
-    Nothing is built."""
+    """Return why a native runner is missing and cannot be built here; None if one exists or can be
+    built. Builds nothing."""
     try:
         if os.environ.get(VARIABLE):
             _given(VARIABLE)
@@ -118,7 +118,7 @@ def _find(name: str, variable: str) -> Path:
         _check_tools()
         with _locked(kit.binary(BINARY)):
             if not binary.exists():
-                # Somebody waits for it: on a terminal, or looking at the log of a job.
+                # The build takes minutes; the user waits at a terminal or reads a job's log.
                 print(
                     "building the native runner and etdb-server, once: this takes a minute or two",
                     file=sys.stderr,
@@ -199,7 +199,8 @@ def _given(variable: str) -> Path:
 
 
 def _find_tool(*names: str) -> str | None:
-    """Return the first of some programs on the PATH, or beside this Python, where pip puts them."""
+    """Return the first of some programs on the PATH, or next to this Python, where pip puts
+    them."""
     beside = str(Path(sys.executable).parent)
     for name in names:
         found = shutil.which(name) or shutil.which(name, path=beside)
@@ -229,7 +230,7 @@ def _check_tools() -> None:
 @contextlib.contextmanager
 def _locked(binary: Path) -> Iterator[None]:
     """Let one process at a time build a binary; others wait, and then find it."""
-    import fcntl  # not on Windows, where there is no SDK either
+    import fcntl  # not on Windows, which has no SDK either
 
     try:
         binary.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """The smallest memory pools that a build for a microcontroller has to configure for a program.
 
 There the runtime has no malloc but a pool for each method and one for kernels to work in. A run in
-pools that are too large tells the most that is taken of the method's, with the padding between
-allocations; the smallest temporary pool to go with it is searched for. Both are verified: runs in
+pools that are too large shows the most that a method takes of its pool, with the padding between
+allocations; the smallest temporary pool for it is searched. Both are verified: runs in
 pools of exactly these sizes succeed, and with one byte less they do not.
 """
 
@@ -107,7 +107,7 @@ def smallest_pools(
 ) -> Pools:
     """Find the smallest pools of a method, by default of each, with the native runner.
 
-    The arguments are those of `etscope.run.run`. Raises `RuntimeFailure` when the program fails for
+    Takes the arguments of `etscope.run.run`. Raises `RuntimeFailure` when the program fails for
     another reason, or needs another size each time.
     """
     opened = open_program(program, etrecord)

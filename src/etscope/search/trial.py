@@ -150,7 +150,7 @@ def open_state(
         trials = {key: one.read_as(kind) for key, one in content.get("trials").members().items()}
         for trial in trials.values():
             if trial.failure not in (None, *FAILURES):
-                raise FormatError(f"there is no failure {trial.failure!r:.40}")
+                raise FormatError(f"unknown failure {trial.failure!r:.40}")
     for name in sorted({*known, *given}):
         was, now = known.get(name), given.get(name)
         if was != now:
@@ -235,7 +235,7 @@ def timed_rounds(
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Options of a run: a process of its own, and the largest number of seconds."""
+    """Options of a run: in a separate process, and the largest number of seconds."""
 
     isolate: bool = True
     timeout: float | None = None
@@ -244,7 +244,7 @@ class Isolation:
         if self.timeout is not None and not self.isolate:
             raise UsageError(
                 "a run in this process cannot be timed out",
-                hint="leave the timeout out, or run in a process of its own (isolate)",
+                hint="leave the timeout out, or run in a separate process (isolate)",
             )
 
 

@@ -53,7 +53,7 @@ def test_calibration_changes_the_ranges() -> None:
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="before it was quantised"):
+    with pytest.raises(MissingDataError, match="graph before quantization is missing"):
         bisect(Small(), tmp_path, inputs=[(X,)], against="float")
     with pytest.raises(UsageError, match="give quantize too"):
         bisect(Small(), tmp_path, inputs=[(X,)], calibration=[(X,)])

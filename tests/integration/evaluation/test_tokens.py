@@ -324,12 +324,12 @@ def test_what_cannot_be_compared_is_refused() -> None:
             *(UsageError, made, IDS, {**of_record, "prompt_length": 0}),
             "prompt_length must be at least 1",
         ),
-        (MismatchError, cnn, IDS, {}, "not that of a language model"),
+        (MismatchError, cnn, IDS, {}, "not like a language model's"),
     ):
         with pytest.raises(error, match=words):
             evaluated(program.pte, tokens, **options)
     for reference, words in (
-        (cnn.pte, "the reference: .*not that of a language model"),
+        (cnn.pte, "the reference: .*not like a language model's"),
         (torch.nn.Embedding(512, 7), "a vocabulary of 7 tokens, and the program of 512"),
         (lambda tokens: torch.zeros(1, 1, 512), "returns logits of 1 of 23 tokens"),
         (lambda tokens: tokens, r"returns int64 \[1, 23\], and not logits"),

@@ -249,7 +249,7 @@ def test_a_config_that_is_none_of_a_language_model(tmp_path: Path) -> None:
         check_model_name(str(tmp_path))
     for config, kind in ((ViTConfig(), "vit"), (BertConfig(), "bert")):
         config.save_pretrained(tmp_path)
-        with pytest.raises(UsageError, match=f"of the type '{kind}', which is no language model"):
+        with pytest.raises(UsageError, match=f"of the type '{kind}', which does not generate text"):
             load_model(str(tmp_path))
     path = tmp_path / "config.json"
     path.write_text('{"model_type": "zebra"}')

@@ -164,7 +164,7 @@ def test_taps_narrow_down_a_delegate() -> None:
 
 
 def test_taps_of_a_quantised_delegate_are_compared() -> None:
-    with pytest.warns(EtscopeWarning, match="conv2d has no value of its own in int8: .* relu_"):
+    with pytest.warns(EtscopeWarning, match="conv2d has no separate value in int8: .* relu_"):
         what = exported(Net(), IMAGE, backend="xnnpack", quantize=True, taps=["op:conv2d", "add"])
     taps = what.record.taps["forward"].taps
     assert [tap.op.partition(".default")[0] for tap in taps] == [
@@ -299,5 +299,5 @@ def test_layers_that_quantise_their_inputs_are_tapped_as_a_whole() -> None:
             "aten.linear.default",
             "aten.relu.default",
         ]
-    with pytest.raises(UsageError, match="no value of their own"):
+    with pytest.raises(UsageError, match="only nodes without a separate value"):
         export(program, example, backend="xnnpack", taps="op:*quantize_affine*")

@@ -217,7 +217,7 @@ def test_a_budget_ends_the_trials(plant: Plant, tried: Any) -> None:
 
 
 def test_a_baseline_that_fails(tried: Any) -> None:
-    with pytest.raises(MissingDataError, match="as it is cannot be exported"):
+    with pytest.raises(MissingDataError, match="the unchanged model cannot be exported"):
         tried(linear, passes=["fuse_sdpa"])
 
 

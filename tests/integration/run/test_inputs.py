@@ -177,7 +177,7 @@ def test_names_of_the_record_come_first() -> None:
 
 def test_a_name_that_is_not_there() -> None:
     text = refusal(three(), {"x": a, "y": b, "zz": c}, ("x", "y", "z"))
-    assert "there is no input 'zz'; there is no value for 'z'" in text
+    assert "the program has no input 'zz'; a value for 'z' is missing" in text
     assert "inputs are: x, y, z" in text
 
 

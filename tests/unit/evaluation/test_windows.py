@@ -61,7 +61,7 @@ def test_files_without_tokens(tmp_path: Path) -> None:
         ("cut.npz", FormatError, "not a file of numpy"),
         ("floats.npy", UsageError, "whole numbers, not float64"),
         ("none.tokens", MissingFileError, "none.tokens"),
-        ("words.txt", UsageError, "'call' is no token id"),
+        ("words.txt", UsageError, "'call' is not a token id"),
     ):
         with pytest.raises(error, match=message):
             read_tokens(tmp_path / name)

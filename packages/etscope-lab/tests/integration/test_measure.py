@@ -172,7 +172,7 @@ def test_expected_outputs_of_a_bundle(tmp_path: Path) -> None:
     assert answer["state"] == "done", answer["error"]
     assert answer["summary"]["verification"] == {"passed": 1, "failed": 1}
     assert answer["summary"]["latency"]["iterations"] == 2 * 3  # of both cases
-    assert any(mark.startswith("no numerics: there is no ETRecord") for mark in answer["marks"])
+    assert any(mark.startswith("no numerics: the job has no ETRecord") for mark in answer["marks"])
 
 
 # -- A/B

@@ -19,8 +19,8 @@ _NAMES = 3  # of weights, in a message
 
 
 def model_of_config(config_file: Path, seed: int | None) -> Any:
-    """Return the language model of a config.json, in float32: with the weights in files of
-    safetensors beside it, else with random ones of that seed.
+    """Return the language model of a config.json, in float32: with the weights in safetensors
+    files next to it, else with random ones of that seed.
 
     No code that the folder may hold is run, and nothing is downloaded. Raises `UsageError` for a
     config of no language model, and for weights that are damaged or of another model.
@@ -46,7 +46,7 @@ def model_of_config(config_file: Path, seed: int | None) -> Any:
             raise UsageError(
                 f"the weights in {folder} lack {len(missing):,} of the model's, such as "
                 f"{', '.join(missing[:_NAMES])}",
-                hint=f"they are of another model than that of {config_file}, or a file is missing",
+                hint=f"the weights are of another model than {config_file}, or a file is missing",
             )
         return model.eval()
     if seed is not None:
@@ -62,15 +62,14 @@ def _loader(config: Any, config_file: Path) -> Any:
         return transformers.AutoModelForSpeechSeq2Seq
     if kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         return transformers.AutoModelForImageTextToText
-    # Models that fill gaps in a text are among those of causal ones, as they can be made to be one.
+    # transformers also lists models that fill gaps in a text as causal, as they can be made so.
     fills_gaps = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and (
         not fills_gaps or getattr(config, "is_decoder", False)
     ):
         return transformers.AutoModelForCausalLM
     raise UsageError(
-        f"{config_file} describes a model of the type {kind!r}, which is no language model that "
-        "generates text",
+        f"{config_file} describes a model of the type {kind!r}, which does not generate text",
         hint="give file.py:function, which returns the model and example inputs",
     )
 

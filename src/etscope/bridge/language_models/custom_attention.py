@@ -1,9 +1,8 @@
 """Attention of transformers' models by ExecuTorch's own operator, `llama::custom_sdpa`.
 
-It reads the cache only as far as it is filled, so that a token takes longer the more there were
-before it; attention in plain operators reads all of the cache each time. Its library,
-`extension/llm/custom_ops`, is in the package of ExecuTorch; runners must have it linked in.
-"""
+It reads only the filled part of the cache, so a token takes longer the more came before it;
+attention in plain operators reads all of the cache each time. Its library,
+`extension/llm/custom_ops`, is in the package of ExecuTorch; runners must have it linked in."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ _NAME = "executorch_custom_sdpa"
 def use_custom_attention(model: Any) -> None:
     """Let the layers of a causal model attend with `llama::custom_sdpa`, from now on.
 
-    Raises `UsageError` for a model whose attention the operator does not compute: with a window,
-    with a cap on its scores, or in another type than float32.
+    Raises `UsageError` for a model with attention that the operator does not compute: with a
+    window, with a cap on its scores, or in another type than float32.
     """
     text = model.config.get_text_config(decoder=True)
     kinds = getattr(text, "layer_types", None) or ()

@@ -85,7 +85,7 @@ def _read_config(path: Path) -> Any:
     except Exception as error:
         raise UsageError(
             f"{path} is not a config of export_llm: {innermost(error)}",
-            hint="its fields are those of executorch.extension.llm.export.config.llm_config",
+            hint="executorch.extension.llm.export.config.llm_config has its fields",
         ) from error
     for field in ("export_only", "foundation_weights_file", "lora_weights_file"):
         if getattr(config.export, field):
@@ -99,7 +99,7 @@ def _read_config(path: Path) -> Any:
 
 def _add_examples(record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Add to a record what `export_llm` leaves out, and return it: the example inputs of each
-    method, as it is exported, and PyTorch's outputs."""
+    exported method, and PyTorch's outputs."""
     methods = {
         name: program_method(name, exported, None)
         for name, exported in record.exported_programs.items()

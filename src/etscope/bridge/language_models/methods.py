@@ -1,6 +1,6 @@
 """The methods of a language model, and what its program says of itself.
 
-Names of methods and constants, and the order of inputs, are those of ExecuTorch's
+Names of methods and constants, and the order of inputs, come from ExecuTorch's
 `extension/llm/runner/constants.h`, `multimodal_prefiller.cpp` and `extension/asr/runner`.
 """
 
@@ -23,7 +23,7 @@ from etscope.bridge.lowering.export import Inputs, ModelMethods, ModuleMethod
 from etscope.errors import UsageError
 
 DYNAMIC, ONE_TOKEN = "dynamic", "one-token"
-_LONGEST = 2048  # tokens of a cache that nobody chose the length of
+_LONGEST = 2048  # tokens of a cache by default: a longer one takes more memory than a phone gives
 _EXAMPLE = 4  # tokens of the example input of a method that takes any number of them
 
 
@@ -39,7 +39,7 @@ class Choices(NamedTuple):
 def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
     """Return the methods of a transformers model that generates text.
 
-    Raises `UsageError` for a model that generates none, or whose context is shorter.
+    Raises `UsageError` for a model that generates no text, or has a shorter context.
     """
     text = model.config.get_text_config(decoder=True)
     context = _context(choices.context, text)
@@ -185,7 +185,7 @@ def _length(context: int) -> Any:
 def _constants(
     model: nn.Module, text: Any, context: int, *, longest: int, dynamic: bool
 ) -> dict[str, Any]:
-    """Return the constant methods by which runners know a program: integers, booleans, and the
+    """Return the constant methods that describe a program to runners: integers, booleans, and the
     list of the ids that end a text."""
     generation: Any = getattr(model, "generation_config", None)
     found: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""Models of transformers whose `forward` is a method of a program, with a KV cache in buffers.
+"""Models of transformers with a `forward` that is a method of a program, and a KV cache in buffers.
 
-The cache is that of `transformers.integrations.executorch`: one buffer for the keys and one for the
+The cache comes from `transformers.integrations.executorch`: one buffer for the keys and one for the
 values of each layer, of the length of the context. Layers with a sliding window get the whole
 context too, and their mask keeps to the window: a cache that rolls has control flow on its length.
 
@@ -140,7 +140,7 @@ def text_decoder(model: nn.Module, inputs: str, context: int, all_logits: bool) 
         in the context.
     context: length of the cache, in tokens.
 
-    Raises `UsageError` for a model whose state is not a cache of keys and values.
+    Raises `UsageError` for a model with another state than a cache of keys and values.
     """
     mixin = {"tokens": _OfTokens, "embeddings": _OfEmbeddings, "encoder": _OfEncoder}[inputs]
     method = _as_method(model, mixin)

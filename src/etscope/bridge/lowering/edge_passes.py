@@ -204,8 +204,8 @@ _MOVING = frozenset(
 def cancel_qdq(program: ExportedProgram, partitioners: Sequence[Partitioner] = ()) -> int:
     """Leave a value in int8 that is dequantised, at most moved, and quantised to the same numbers.
 
-    Where a backend takes what is between, it stays as it is: backends know operators in int8 by
-    the nodes around them that dequantise and quantise.
+    What a backend takes in between does not change: backends recognise int8 operators by the nodes
+    around them that dequantize and quantize.
     """
     taken = _taken(program, partitioners)
     found = 0
@@ -241,7 +241,7 @@ def _undoes(quantize: Node, dequantize: Node) -> bool:
 
 
 def _value(node: Node) -> Any:
-    """The fake value of a node whose arguments changed."""
+    """Return the fake value of a node with changed arguments."""
     args = torch.fx.map_arg(node.args, lambda one: one.meta["val"])
     kwargs = torch.fx.map_arg(node.kwargs, lambda one: one.meta["val"])
     with args[0].fake_mode:

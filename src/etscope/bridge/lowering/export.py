@@ -318,7 +318,7 @@ def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[s
         if given is None:
             takes = ", ".join(inspect.signature(model.forward).parameters)
             raise UsageError(
-                f"no example inputs for the model, whose forward takes ({takes})",
+                f"the model has no example inputs; its forward takes ({takes})",
                 hint=_NO_INPUTS_HINT,
             )
         method = ModuleMethod(model, given, options.dynamic_shapes)
@@ -377,7 +377,7 @@ def _module_of(program: ExportedProgram) -> torch.nn.Module:
 
 @contextmanager
 def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Set evaluation mode for the time being: dropout and batch norm as they are on a device."""
+    """Set evaluation mode for a while: dropout and batch norm then work as on a device."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -403,7 +403,7 @@ def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
 
 
 def copied_value(value: Any) -> Any:
-    """Copy a tensor; other values stay as they are."""
+    """Copy a tensor; return other values unchanged."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
@@ -462,8 +462,8 @@ _GRADIENTS = ("requires grad is being used in an in-place", "Only Tensors create
 
 
 def _hint_of_gradients(error: BaseException) -> str | None:
-    """Return the way out for a model whose cache is written while gradients are recorded; None if
-    that is not what the error is about."""
+    """Return the way out for a model that writes its cache while gradients are recorded; None if
+    the error is about something else."""
     if not any(words in innermost(error) for words in _GRADIENTS):
         return None
     return (
@@ -480,8 +480,8 @@ def quantized(
     *,
     fold: bool = True,
 ) -> Method:
-    """Quantise a method, as its quantizer says; its outputs are then those of the quantised graph
-    in PyTorch. fold: keep weights in int8, rather than in float before their quantisation."""
+    """Quantize a method, as its quantizer says; its outputs then come from the quantized graph in
+    PyTorch. fold: keep weights in int8, rather than in float before their quantization."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     if dynamic is None and method.program.range_constraints:
@@ -528,10 +528,10 @@ def _with_taps(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lowering:
-    """Options of a lowering, beside the programs and the backends.
+    """Options of a lowering, other than the programs and the backends.
 
-    quantize: the programs were quantised. fuse_embeddings: so were embeddings, for which there is
-        a kernel. passes: names; those of the exported program were applied. constants,
+    quantize: the programs were quantized. fuse_embeddings: so were embeddings, and a kernel for
+        them exists. passes: names; those of the exported program were applied. constants,
         shared_state: see `ModelMethods`.
     """
 
@@ -590,8 +590,8 @@ def recording(new_record: Callable[[], Any]) -> Iterator[None]:
     """Let ExecuTorch's `generate_etrecord=True` fill a record that `new_record` makes.
 
     That flow takes the edge program at the right time: before the partitioning, with every
-    operator a node of its own, and before `to_executorch()` changes it. It makes its record by a
-    function without parameters, which is exchanged for the time being.
+    operator as a separate node, and before `to_executorch()` changes it. It makes its record with a
+    function without parameters, which is replaced for a while.
     """
     with mock.patch.object(_program, "_create_empty_etrecord", new_record):
         yield

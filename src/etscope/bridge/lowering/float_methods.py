@@ -29,9 +29,9 @@ class FloatMethod(NamedTuple):
 
 
 def float_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[str, FloatMethod]:
-    """Export a model, without lowering it, and return its methods as they are in PyTorch.
+    """Export a model, without lowering it, and return its methods for PyTorch.
 
-    options: of these, those of the tracing are taken. Raises what `etscope.export.export` raises.
+    options: only the options of the tracing count. Raises what `etscope.export.export` raises.
     """
     plain = ExportOptions(dynamic_shapes=options.dynamic_shapes, strict=options.strict)
     found = {}
@@ -62,7 +62,7 @@ def in_float32(model: Any, inputs: Any) -> tuple[Any, Any]:
 
 def with_channels_last(model: Any, inputs: Any) -> Any:
     """Return a copy of a module's inputs with tensors of four dimensions in channels-last layout.
-    Weights stay as they are: XNNPACK takes no others.
+    Weights do not change: XNNPACK takes no others.
 
     Raises `UsageError` for a model that is exported already, or takes no such tensor.
     """

@@ -34,7 +34,7 @@ class Unit:
 
     nodes: in execution order; the first names the unit. moves: it hands on its int8 inputs with
     their scale (a view, a relu, a maximum): nothing is lost there. sources: the names of the units
-    whose int8 values it takes, without units that only move them.
+    with int8 values that it takes, without units that only move them.
     """
 
     nodes: tuple[model.Node, ...]
@@ -144,7 +144,7 @@ def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
     }
     found = []
     inside: set[Node] = set()
-    givers: dict[Node, tuple[str, ...]] = {}  # node -> the units whose values it hands on
+    givers: dict[Node, tuple[str, ...]] = {}  # node -> the units with values that it passes on
     for node, note in annotations.items():
         if node.op != "call_function" or node in inside:
             continue

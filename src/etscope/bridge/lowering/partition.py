@@ -1,6 +1,6 @@
 """Keep what partitioners say while ExecuTorch lowers a program: what they took, and why not more.
 
-Each tells it in a way of its own: a line of a log at a level that nobody sets (`WhyNoPartition` of
+Each reports it differently: a log line at a level that is off by default (`WhyNoPartition` of
 `exir/backend/utils.py`, which XNNPACK uses; Vulkan's `log_skip`; Core ML's `log_once`), a table of
 a reporter (Arm), print (OpenVINO), or not at all. So the functions that they call are listened to,
 not their logs, whatever the levels.
@@ -67,7 +67,7 @@ def keeping_partition() -> Iterator[KeptPartition]:
     """Keep what the partitioners say of the programs that are lowered inside: by
     `to_edge_transform_and_lower` or `EdgeProgramManager.to_backend`, with any partitioners.
 
-    The reasons that are kept are not logged or printed besides. The level of the root logger, which
+    The reasons that are kept are not logged or printed. The level of the root logger, which
     Vulkan's partitioner sets when it is imported, is restored.
     """
     kept = KeptPartition()
@@ -95,7 +95,7 @@ def keeping_partition() -> Iterator[KeptPartition]:
 
 
 class _Listening:
-    """A partitioner whose answers are kept."""
+    """A partitioner that keeps its answers."""
 
     def __init__(self, partitioner: Any, found: list[Partitioning]) -> None:
         self._partitioner, self._found = partitioner, found
@@ -226,7 +226,7 @@ class _Answers:
 
 
 def _loaded(module: str, name: str) -> Any:
-    """Return a class of a backend whose module is loaded; None without."""
+    """Return a backend's class if its module is loaded, else None."""
     return getattr(sys.modules.get(module), name, None)
 
 

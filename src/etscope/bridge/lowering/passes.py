@@ -31,8 +31,8 @@ Rewrite = Callable[[ExportedProgram], int]  # changes the program; returns the n
 def rewritten(
     programs: Mapping[str, ExportedProgram], names: Sequence[str]
 ) -> dict[str, ExportedProgram]:
-    """Return copies of the methods of a model to which the passes were applied in order; those of
-    the lowering are left out.
+    """Return copies of a model's methods after these passes, in order; passes of the lowering are
+    left out.
 
     Raises `ExportFailure` for a pass that has nothing to change in any method, or that fails.
     """
@@ -51,7 +51,7 @@ def rewritten(
 
 
 def _copied(program: ExportedProgram) -> ExportedProgram:
-    """A copy with a graph and a signature of its own and the same tensors; without effects on
+    """Return a copy with a separate graph and signature and the same tensors; without effects on
     arguments, so that a node can be replaced by its value."""
     if any(_writes(node) for node in program.graph.nodes):
         program = program.run_decompositions({})
@@ -79,7 +79,7 @@ def _writes(node: Node) -> bool:
 # -- constants
 
 
-# Operators whose value is a number that a scale stands for: backends take them as pairs.
+# Operators that quantize or dequantize: backends take them as pairs.
 _QUANTISING = ("quantized_decomposed", "torchao")
 
 
@@ -90,7 +90,7 @@ def fold_constants(program: ExportedProgram) -> int:
 
 
 def _folded(program: ExportedProgram, nodes: Iterable[Node]) -> int:
-    """Replace those of the nodes whose values are known by constants; return their number."""
+    """Replace the nodes with known values by constants; return their number."""
     skipped = {
         node.target
         for node in program.graph.nodes
@@ -217,7 +217,7 @@ def _attention(
     scores = scores.reshape(*heads, length, context) + bias
     weights = scores.softmax(-1).reshape(-1, length, context)
     found = torch.bmm(weights, values).reshape(*heads, length, value.shape[-1])
-    # A row of a causal mask has the key of its own place.
+    # A row of a causal mask has at least its own key.
     return found if is_causal else found * has_keys
 
 

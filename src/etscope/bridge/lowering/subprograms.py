@@ -1,4 +1,4 @@
-"""Pieces of an exported program: cut out as programs of their own, with eager PyTorch's values at
+"""Pieces of an exported program: cut out as separate programs, with eager PyTorch's values at
 their borders."""
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _plain(program: ExportedProgram, inputs: Inputs) -> ExportedProgram:
 
 
 def operator_graph(program: ExportedProgram) -> OperatorGraph:
-    """The program's calls as a graph, whose nodes `cut` takes by name."""
+    """Return the program's calls as a graph; `cut` takes its nodes by name."""
     units = [node for node in program.graph.nodes if _is_unit(node)]
     names = {node.name for node in units}
     return OperatorGraph(
@@ -318,7 +318,7 @@ def capture(
     names: Iterable[str],
     known: Mapping[str, Sequence[tuple[int | None, Any]]] = MappingProxyType({}),
 ) -> dict[str, torch.Tensor]:
-    """Return the values of these nodes in an eager run, of their own memory. `known` values, by
+    """Return the values of these nodes in an eager run, with separate memory. `known` values, by
     node, replace those that are computed."""
     nodes = {node.name: node for node in program.graph.nodes}
     found: dict[str, torch.Tensor] = {}

@@ -51,8 +51,8 @@ class WeightQuantization(NamedTuple):
             return
         if self.scheme != "8da4w" and self.embedding_bits != 4:
             raise UsageError(
-                "the group size is for weights of 4 bits; those of 8 bits have one scale for each "
-                "row",
+                "the group size is for weights of 4 bits; weights of 8 bits have one scale for "
+                "each row",
                 hint="leave it out",
             )
         if self.group_size < 1 or self.group_size % _GROUP:
@@ -71,8 +71,8 @@ def quantized_copy(roots: Any, quantization: WeightQuantization) -> Any:
     """Return a copy of the modules, each in its own place, with quantised weights.
 
     roots: a module, or any value with modules in it that `copy.deepcopy` copies, and `modules_of`
-        lists. Modules that they share are quantised once; a weight that an embedding shares with a
-        linear layer becomes one of its own for each.
+        lists. Modules that they share are quantized once; a weight that an embedding shares with a
+        linear layer becomes two separate weights.
 
     Raises `UsageError` if no layer of a kind can be quantised, and warns of those that stay float.
     """
@@ -137,7 +137,7 @@ def _layers(roots: Any, kind: type[nn.Module]) -> list[_Layer]:
 
 
 def modules_of(roots: Any) -> Iterator[nn.Module]:
-    """Yield the modules to quantise: a module itself, or those of the methods of a model."""
+    """Yield the modules to quantize: a module itself, or the modules of a model's methods."""
     if isinstance(roots, nn.Module):
         yield roots
         return

@@ -94,7 +94,7 @@ def calibrate(
 ) -> Calibration:
     """Measure the peaks of a machine, this one by default, with a program of `make_program`.
 
-    told: called with the number of processes that have ended, and of all.
+    told: a function called with the number of ended processes, and of all.
 
     Raises `UsageError` for wrong options, `FormatError` for a damaged program, `MissingDataError`
     for one without anything to measure, `MissingDependencyError` without a runner, and
@@ -144,8 +144,8 @@ def calibrate(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _First:
-    """The first execution of each method, which tells how often to repeat it: ns by execution; and
-    what the runner says of itself."""
+    """The first execution of each method, which decides how often to repeat it: ns by execution;
+    and what the runner says of itself."""
 
     times: dict[Execution, float]
     runner: str
@@ -196,7 +196,7 @@ class _Work:
 
     def measure(self, first: _First, threads: int | None) -> Peaks:
         """Time everything that ran, round by round: what disturbs the machine for a while disturbs
-        a round of everything. The time of a round is that of its best execution, as others only
+        a round of everything. A round takes the time of its best execution: others only
         lose time to what else the machine does."""
         each_round = [
             (one, min(max(math.ceil(_SAMPLE_NS / max(ns, 1.0)), 1), _MOST_ITERATIONS))

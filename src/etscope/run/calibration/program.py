@@ -20,7 +20,7 @@ _SOURCES = (_PACKAGE / "analysis" / "calibration.py", _PACKAGE / "bridge" / "cal
 
 def make_program(folder: PathLike) -> Path:
     """Make the program in a folder, to be used on any machine of the same version of ExecuTorch;
-    return its path. A dtype whose products cannot be made is left out, with a warning.
+    return its path. A dtype without possible products is left out, with a warning.
 
     Raises `MissingDependencyError` without torch and executorch, `ExportFailure` if they fail,
     `UsageError` for a folder that cannot be written.

@@ -61,18 +61,18 @@ class GenerateOptions:
     inputs: arrays for the encoders of images and sound, in their order, or a file of them; -1 in
         `tokens` is the place of the next one, without any they come first.
     max_new_tokens: tokens to generate at most. end_tokens: ids that end a generation, by default
-        those of the program; () for none.
+        the program's; () for none.
     temperature, top_k, top_p, seed: the choice of the next token, exactly as
         `etscope.analysis.generation.sampler` says: at temperature 0 the likeliest.
     force_tokens: ids that are taken one after another in place of the likeliest (teacher forcing).
-    logits: keep the logits in a run of their own: the rows that tokens were chosen from, and with
+    logits: keep the logits in a separate run: the rows that tokens were chosen from, and with
         `force_tokens` all rows that the program gives, also those of the prompt.
     iterations, warmup: generations that count, and generations before them that do not.
     profiled_iterations: generations of the run that records times. Values are of one generation.
     values_at: the first and the last call (from 0, in a generation) that values are recorded of, on
         the native runner.
     verify: refuse a record of another program, and a tokenizer of another size.
-    memory: measure who takes the memory of the process, in a run of its own; native runner only.
+    memory: measure who takes the memory of the process, in a separate run; native runner only.
 
     The others are as in `etscope.run.RunOptions`.
     """
@@ -180,11 +180,11 @@ def generate(
     """Generate tokens with the program of a language model, as its users do: the prompt, then a
     token at a time with the cache.
 
-    By default there are separate runs, each with a load of its own: one without tracing, whose
-    times are those of the model, one that records the time of each event, and with a debug level
+    By default there are separate runs, each loads the program: one without tracing for the model's
+    times, one that records the time of each event, and with a debug level
     one that records values as well. Each generation begins at position 0.
 
-    program: as for `etscope.run.run`. Its methods are told by their names and what they take: see
+    program: as for `etscope.run.run`. Names and inputs of its methods show their roles: see
         `etscope.analysis.generation.layout`.
     etrecord: the record of the export.
     options, changes: fields of `GenerateOptions`, as `max_new_tokens=16`; changes, and the prompt,
@@ -193,7 +193,7 @@ def generate(
     SIGINT (Ctrl-C) ends it after the call that runs; the result has what was recorded until then,
     and `is_interrupted`.
 
-    Raises `MismatchError` for a program that is no language model, a prompt that is longer than the
+    Raises `MismatchError` for a program that is not a language model, a prompt longer than the
     cache, tokens that the model does not have and a tokenizer of another model, and what
     `etscope.run.run` raises.
     """
@@ -242,7 +242,7 @@ def _task(
     parts = arranged(prompt.ids, () if source is not None else given.parts)
     if not parts:
         raise UsageError(
-            "there is no prompt",
+            "the prompt is missing",
             hint="give a text with --tokenizer, ids (--tokens 1,5,9), or --prompt-length N",
         )
     rows = sum(len(part) if isinstance(part, Sequence) else part.rows for part in parts)
@@ -257,7 +257,7 @@ def _task(
         check_tokens(forced, layout, "the forced tokens")
         if not forced:
             raise UsageError(
-                "there are no forced tokens", hint="leave out force_tokens, or give one"
+                "the forced tokens are empty", hint="leave out force_tokens, or give one"
             )
         room = None if layout.last_position is None else layout.last_position + 2 - rows
         if room is not None and len(forced) > room:
@@ -283,7 +283,7 @@ def _task(
 
 
 def _arrays(inputs: Any) -> list[Any]:
-    """Return the arrays for the encoders from those of a caller, or of a file or several."""
+    """Return the arrays for the encoders from a caller's arrays, or from one or more files."""
     if inputs is None:
         return []
     if isinstance(inputs, (str, os.PathLike)):
@@ -295,7 +295,7 @@ def _arrays(inputs: Any) -> list[Any]:
 
 
 def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dict[str, Job]:
-    """Return the runs by name, each of which records no more than it must."""
+    """Return the runs by name; each records no more than it must."""
     opened.check_weights(options.data)
     untraced = Job(
         program=Path(),  # known when there is a folder for it
@@ -308,8 +308,8 @@ def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dic
     )
     if options.values_at is not None and options.values_at[0] >= task.calls:
         raise UsageError(
-            f"there is no call {options.values_at[0]} to record values of: a generation has at "
-            f"most {task.calls:,}, counted from 0"
+            f"call {options.values_at[0]} does not exist: a generation has at most "
+            f"{task.calls:,}, counted from 0"
         )
     once = replace(task, runs=1, warmup=0)
     jobs = {LATENCY: untraced}

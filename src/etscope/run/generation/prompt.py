@@ -81,7 +81,7 @@ def open_tokenizer(path: PathLike) -> Tokenizer:
 
 
 def check_tokenizer(tokenizer: Tokenizer, layout: Layout) -> None:
-    """Raise `MismatchError` for a tokenizer whose vocabulary is not the model's."""
+    """Raise `MismatchError` for a tokenizer with another vocabulary than the model's."""
     known, size = layout.vocabulary_size, tokenizer.size
     if _LEAST_SHARE * known <= size <= known:
         return
@@ -97,7 +97,7 @@ def tokens_from(given: str | PathLike | Sequence[int] | npt.NDArray[Any]) -> lis
     """Return ids from a sequence, from text ("1,5,9"), or from a file: text of that kind, a .npy,
     or a .npz with one array or one named "tokens". -1 stands for the next image or sound.
 
-    Raises `UsageError` for text that is no ids, `MissingFileError` for a file that is not there.
+    Raises `UsageError` for text that is not ids, `MissingFileError` for a missing file.
     """
     if isinstance(given, (str, os.PathLike)):
         text = os.fspath(given)
@@ -140,7 +140,7 @@ def _ids_of_text(text: str, where: str) -> list[int]:
     words = re.split(r"[\s,]+", text.strip("[] \n\r\t,")) if text.strip("[] \n\r\t,") else []
     for word in words:
         if not re.fullmatch(r"-?\d{1,18}", word):
-            raise UsageError(f"{where}: {word!r:.40} is no token id", hint="give ids: 1,5,9")
+            raise UsageError(f"{where}: {word!r:.40} is not a token id", hint="give ids: 1,5,9")
     return [int(word) for word in words]
 
 
@@ -176,10 +176,10 @@ class Given:
 def encoder_inputs(
     program: Program, layout: Layout, given: Sequence[Any], seed: int | None
 ) -> Given:
-    """Give arrays to the encoders, in order: each encoder takes as many as it has inputs, and one
-    whose inputs they do not fit is left out.
+    """Give arrays to the encoders, in order: each encoder takes as many as it has inputs, and an
+    encoder that they do not fit is left out.
 
-    seed: generate those of the source that each call needs when none are given. Raises
+    seed: without arrays, generate the values that each call needs. Raises
     `MismatchError` for arrays that no encoder takes, or one that is missing.
     """
     encoders = layout.encoders if layout.source is None else (layout.source,)

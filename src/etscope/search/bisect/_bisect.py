@@ -169,7 +169,7 @@ def bisect(
         strategy: "bisect" (by order of execution), "modules" (from the outermost module inwards),
             "linear" (each node alone).
         method: "forward" by default, or the only one.
-        isolate: run each piece in a process of its own, so that a crash is an answer.
+        isolate: run each piece in a separate process, so that a crash is an answer.
         timeout: seconds for each run.
         resume: go on with the answers in the folder.
         progress: called with each piece that was tried, and its answer.
@@ -179,9 +179,7 @@ def bisect(
     a fresh process, and what `load_model` and `export` raise.
     """
     if strategy not in STRATEGIES:
-        raise UsageError(
-            f"there is no strategy {strategy!r}", hint=f"it is {', '.join(STRATEGIES)}"
-        )
+        raise UsageError(f"unknown strategy {strategy!r}", hint=f"it is {', '.join(STRATEGIES)}")
     if against not in AGAINST:
         raise UsageError(f"a piece is compared with one of {', '.join(AGAINST)}, not {against!r}")
     if calibration and not quantize:
@@ -208,13 +206,13 @@ def bisect(
     if against == FLOAT:
         if floats is None:
             raise MissingDataError(
-                "there is no graph of the model before it was quantised to compare with",
+                "the model's graph before quantization is missing; it is the reference",
                 hint="give quantize (--quantize), or an ETRecord with the float graph",
             )
         subject = bridge.with_floats(subject, floats)
     graph = bridge.operator_graph(subject.program)
     if not graph.nodes:
-        raise MissingDataError("the model computes nothing: there are no operators in its graph")
+        raise MissingDataError("the model computes nothing: its graph has no operators")
     given = {
         "model": bridge.fingerprint(subject),
         "backend": backend,
@@ -403,8 +401,8 @@ class PieceSearch:
         return self._minimal(piece)
 
     def _boundary(self, good: int, bad: int, piece_at: Callable[[int], Piece]) -> int:
-        """The position nearest to `good` found by bisection whose piece is bad; unknown positions
-        are passed over."""
+        """Return the position nearest to `good`, found by bisection, with a bad piece; unknown
+        positions are skipped."""
         while abs(bad - good) > 1:
             middle = (good + bad) // 2
             between = range(min(good, bad) + 1, max(good, bad))

@@ -195,7 +195,7 @@ class CommandCheck:
                     f"the command {_end_of(done.returncode)}: it says neither good nor bad",
                     log="\n".join([*_lines(done.stdout), *_lines(done.stderr)][-_LOG:]),
                     hint="let it end with 0 for good, 1 to 124 for bad, 125 for unknown; to look "
-                    "for a crash of the program, let the command run it in a process of its own "
+                    "for a crash of the program, let the command run it in a separate process "
                     "and end with 1",
                 )
             if done.returncode not in (0, SKIP):

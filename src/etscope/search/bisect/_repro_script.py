@@ -1,6 +1,6 @@
 """Reproduce a failure that `etscope bisect` found. Needs torch and executorch, nothing else.
 
-    python repro.py            runs program.pte on the inputs beside it and compares
+    python repro.py            runs program.pte on the inputs next to it and compares
     python repro.py --lower    lowers piece.pt2 again first, and runs that
 
 Exits with 1 and prints how when it still fails; with 0 when it does not.

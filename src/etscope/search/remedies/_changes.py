@@ -40,7 +40,7 @@ class Setting:
 
     @property
     def of_export(self) -> str:
-        """The options that a program depends on, beside those that do not change in a search."""
+        """The options that a program depends on and that a search changes."""
         options = {k: v for k, v in self.export.items() if k != "calibration"}
         return repr((sorted(options.items()), self.dtype, self.channels_last))
 
@@ -92,7 +92,7 @@ class Setting:
         if self.dtype is not None:
             lines.append("model = source.model.float()  # and its inputs likewise")
             model = "model"
-        if self.channels_last:  # of one image; of more inputs, those of four dimensions
+        if self.channels_last:  # of one image; with more inputs, of each with four dimensions
             lines.insert(0, "import torch")
             lines.append("(image,) = source.inputs")
             lines.append("image = image.contiguous(memory_format=torch.channels_last)")
@@ -231,7 +231,7 @@ def _pass(setting: Setting, given: Mapping[str, Any]) -> Setting:
 
 
 def _more(setting: Setting, option: str, value: str) -> tuple[str, ...]:
-    """The values of an option of which there may be several, with one more."""
+    """Return the values of an option that takes several, with one more."""
     before = setting.export.get(option) or ()
     known = (before,) if isinstance(before, str) else tuple(before)
     if value in known:

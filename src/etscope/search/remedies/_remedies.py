@@ -132,10 +132,10 @@ def try_remedies(
     run, and find the best of them together.
 
     The model is exported with the options given, run and explained: the baseline. Each remedy is
-    exported and run; its outputs are held against the model in PyTorch on the same inputs; its time
-    is compared with the baseline's in rounds in which both run, in random order. Those that help
-    are put in the order of their own times, in rounds in which all of them run, and combined, the
-    best first. The best with the model's numbers is measured again in fresh rounds, as the best of
+    exported and run; its outputs are compared with the model's in PyTorch on the same inputs; its
+    time is compared with the baseline's in rounds that run both, in random order. Those that help
+    are put in the order of their own times, in rounds that run all of them, and combined, the best
+    first. The best with the model's numbers is measured again in fresh rounds, as the best of
     several measurements is partly luck. One that quantises is the best only where that is allowed,
     or the baseline is quantised.
 
@@ -178,14 +178,14 @@ def _baseline(options: Mapping[str, Any], runs: Runs) -> Setting:
     for name in options:
         if name not in _OPTIONS:
             raise UsageError(
-                f"there is no option {name!r} of an export to begin with",
+                f"an export has no option {name!r}",
                 hint=f"options are: {', '.join(_OPTIONS)}",
             )
     return Setting({**_OPTIONS, **options}, runs.threads)
 
 
 def _source(inputs: Any, source: Source) -> Source:
-    """A source with these inputs, as it is exported."""
+    """Return a source with these inputs."""
     if inputs is not None:
         read = source.read_inputs(inputs) if isinstance(inputs, (str, Path)) else inputs
         source = replace(source, inputs=read)
@@ -284,7 +284,7 @@ class _Search:
         )
         if trial.failure is not None:
             verb = "run" if trial.failure == RUN else "exported"
-            raise MissingDataError(f"the model as it is cannot be {verb}: {trial.detail}")
+            raise MissingDataError(f"the unchanged model cannot be {verb}: {trial.detail}")
         if trial.error is None:
             raise MissingDataError("the model has no output of numbers to compare")
         return trial

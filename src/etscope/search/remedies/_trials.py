@@ -52,8 +52,8 @@ class Runs:
     """The runs of a search.
 
     method: the one that is timed; None: forward, or decode, or the first. threads, runner,
-    libraries, timeout: as for `etscope.run.run`; the runner "native" makes each run of a round a
-    process of its own, others run in this one. rounds: of each comparison; twice as many of the
+    libraries, timeout: as for `etscope.run.run`; the runner "native" starts a separate process for
+    each run of a round, others run in this one. rounds: of each comparison; twice as many of the
     last one. seed: of torch's random numbers, before the model is made, and of the order of rounds.
     """
 
@@ -72,7 +72,7 @@ class Runs:
 
     @property
     def isolates_rounds(self) -> bool:
-        """True if each round is a process of its own: starting Python takes longer than a
+        """True if each round runs in a separate process: starting Python takes longer than a
         round."""
         return self.runner == "native"
 
@@ -216,7 +216,7 @@ class Laboratory:
 
     def _error(self, path: Path, setting: Setting) -> float | None:
         """The metric of the worst output of all methods; each starts from the initial state, in a
-        process of its own."""
+        separate process."""
         found: list[float | None] = []
         for name, method in self.floats.items():
             with self._run(path, setting, name, iterations=1, warmup=0, isolate=True) as done:

@@ -155,10 +155,9 @@ def in_order(
     """Sort outcomes by their own times, the fastest first.
 
     Of those that take less than `min_effect` more than the fastest, the ones with the model's
-    numbers come first, and of these the ones with fewer changes. own: times of rounds that all ran
-    in, by key: a share of the baseline's time is of the rounds of one remedy alone, in which the
-    machine may have been slower.
-    """
+    numbers come first, and of these the ones with fewer changes. own: times of rounds with all
+    of them, by key: a share of the baseline's time is of the rounds of one remedy alone, in which
+    the machine may have been slower."""
     left, found = list(outcomes), list[Outcome]()
     while left:
         most = min(own[one.key] for one in left) * (1 + min_effect)
@@ -178,8 +177,8 @@ class Remedies:
     findings: of the baseline. outcomes: remedies and combinations: first those that are faster with
     the numbers that are wanted, the fastest first, then those with other numbers. best: the
     best that was confirmed; None if none was. confirmation: the best again, in fresh rounds.
-    unconfirmed: those that were faster at first, and not in fresh rounds. beside: the fastest with
-    other numbers, where these are not wanted and it is faster than the best. own: times in common
+    unconfirmed: faster at first, but not in fresh rounds. beside: the fastest with other numbers,
+    if these are not wanted and it is faster than the best. own: times in common
     rounds, ns, by key of the outcome. setting: all options of the best, or of the baseline.
     command, python: export the model so. files: those written of the best export.
     """
@@ -291,7 +290,7 @@ class Remedies:
         return f"Faster with other numbers: {one.words}: {told}. --allow quantize takes it."
 
     def to_json(self) -> dict[str, Any]:
-        """The results as plain values, those of the table's rows among them."""
+        """Return the results as plain values, with the table's rows."""
         table = self.table()
         rows = [dict(zip(table.names, row, strict=True)) for row in table.rows()]
         return {

@@ -39,7 +39,7 @@ class Group:
 def check_grouping(by: str, select: str | None) -> None:
     """Raise `UsageError` for an unknown grouping, and for an invalid selector."""
     if by not in GROUPINGS:
-        raise UsageError(f"there is no grouping {by!r}", hint=f"it is {', '.join(GROUPINGS)}")
+        raise UsageError(f"unknown grouping {by!r}", hint=f"it is {', '.join(GROUPINGS)}")
     if select is not None:
         Selector(select)
 
@@ -111,7 +111,7 @@ def _selector(members: Sequence[Unit], units: Sequence[Unit], by: str) -> str:
 
 
 def neighbours(groups: Sequence[Group]) -> list[frozenset[int]]:
-    """Pairs of groups, as positions, one of which takes int8 values from the other.
+    """Return for each group the groups, as positions, that exchange int8 values with it.
 
     A value is in float only when the unit that makes it and those that use it are.
     """

@@ -93,14 +93,14 @@ def sensitivity(
             by default.
         samples: inputs to measure errors on, in the same forms; the example inputs by default.
         metric, tolerance: of the error, and the worst number that is still good; without a
-            tolerance there is no search.
+            tolerance nothing is searched.
         group: a part is a "module" (the innermost), an "op" or a "node". select: a selector; only
             what it picks is in the parts.
-        pairs: also try each two parts of which one takes int8 values from the other: a value
-            between two operators is in float only when both are.
+        pairs: also try each two parts that exchange int8 values: a value between two operators is
+            in float only if both are.
         rounds: of the times.
         dynamic_shapes, method, strict, seed: as for `export` and `load_model`.
-        isolate: run each program in a process of its own for its error, so that a crash is an
+        isolate: run each program in a separate process for its error, so that a crash is an
             answer. timeout: seconds for each such run.
         folder: keeps results and programs; `resume`: go on with those in it.
         progress: called with a description of each variant that was measured, and the variant.
@@ -175,7 +175,7 @@ class References:
     keeps_state: bool = False
 
     def check(self, metric: Metric) -> None:
-        """Raise `MissingDataError` when there is no output to compare by the metric."""
+        """Raise `MissingDataError` without an output to compare by the metric."""
         for number, outputs in enumerate(self.expected):
             for index, value in enumerate(outputs):
                 if np.asarray(value).dtype.kind == "f" and np.isnan(value).any():
@@ -253,8 +253,8 @@ def _median_ns(program: Path, references: References, iterations: int) -> float:
 
 
 def open_variants(folder: Path, given: Mapping[str, Any], *, resume: bool) -> SearchState[Variant]:
-    """The variants known in the folder, by `variant_key`, that could not be lowered or whose
-    programs are still there.
+    """Return the variants known in the folder, by `variant_key`, that could not be lowered or that
+    still have their programs.
 
     Raises what `open_state` does, and `UsageError` for a folder that cannot be made.
     """
@@ -314,7 +314,7 @@ class _Variants:
         return variant
 
     def path(self, key: Key | str, *, chosen: bool = False) -> Path:
-        """The program of a variant; with `chosen` that of the final export."""
+        """Return the path of a variant's program; with `chosen`, of the final export's."""
         name = key if isinstance(key, str) else variant_key(self._names(key))
         return self.state.path.parent / PROGRAMS / f"{'chosen-' if chosen else ''}{name}.pte"
 

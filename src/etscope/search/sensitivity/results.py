@@ -147,7 +147,7 @@ class Sensitivity:
 
 
 def gain(metric: Metric, number: float | None, base: float | None) -> float | None:
-    """The improvement of a number over that of the int8 model, in the metric's own unit."""
+    """Return the improvement of a number over the int8 model's, in the metric's own unit."""
     if number is None or base is None:
         return None
     if number == base:
