@@ -173,7 +173,7 @@ def test_what_cannot_be_is_a_value_error() -> None:
         ours.tap_intermediate_outputs_(program, nothing)
     with pytest.raises(ValueError, match="no rules"):
         ours.tap_intermediate_outputs_(program, [])
-    with pytest.raises(ValueError, match="no reducer 'MEDIAN'"):
+    with pytest.raises(ValueError, match="unknown reducer 'MEDIAN'"):
         ours.get_reducer("MEDIAN")
     with pytest.raises(ValueError, match="built-in"):
         ours.get_reducer(ours.StatReducer("STATS", (), ours.STATS.emit, ours.STATS.eager))

@@ -45,6 +45,6 @@ def test_what_the_python_runner_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
         def missing(self, runner: str) -> str:
             return f"no {runner}"
 
-    with pytest.raises(MissingDependencyError, match="there is no runner: no python") as caught:
+    with pytest.raises(MissingDependencyError, match="no runner is available: no python") as caught:
         chosen_runner("auto", [], None, place=Nowhere())  # type: ignore[arg-type]
     assert "etscope[torch]" in str(caught.value.hint) and "no native" in str(caught.value.hint)

@@ -82,7 +82,9 @@ class Breakpoints:
         """Find a breakpoint by number. Raises `UsageError` with the known numbers."""
         if number not in self._all:
             known = ", ".join(map(str, self._all)) or "none"
-            raise UsageError(f"there is no breakpoint {number}", hint=f"breakpoints are: {known}")
+            raise UsageError(
+                f"breakpoint {number} does not exist", hint=f"breakpoints are: {known}"
+            )
         return self._all[number]
 
     @property
@@ -136,11 +138,11 @@ class Breakpoints:
             self._all[one.number] = replace(one, looked=0, unknown=0, why="")
 
     def undecided(self) -> Breakpoint | None:
-        """A breakpoint whose condition never had a value, so that it could not be hit."""
+        """A breakpoint with a condition that never had a value, so that it could not be hit."""
         return next((one for one in self if one.looked and one.unknown == one.looked), None)
 
     def unseen(self) -> Breakpoint | None:
-        """A breakpoint whose condition was never evaluated in the run."""
+        """A breakpoint with a condition that was never evaluated in the run."""
         conditional = (one for one in self if one.enabled and (one.condition or one.watch))
         return next((one for one in conditional if not one.looked), None)
 
@@ -150,7 +152,7 @@ class Breakpoints:
         return any(one.enabled and one.condition and one.condition.names_call for one in self)
 
     def partly_decided(self) -> list[Breakpoint]:
-        """Breakpoints whose condition had no value at some of the operators."""
+        """Breakpoints with a condition that had no value at some of the operators."""
         return [one for one in self if one.enabled and 0 < one.unknown < one.looked]
 
 
@@ -168,7 +170,7 @@ def fields_of_stop(stop: Stop) -> Fields:
     # "softmax" for "aten._softmax.default"
     stems = [stem(node.op) for node in nodes] or [stem(stop.op)]
     return {
-        # The path is that of a node in a branch or loop: "submodule_0/aten_mul_tensor".
+        # A node in a branch or loop has a path: "submodule_0/aten_mul_tensor".
         "name": [stop.name, *([stop.path] if stop.path else ()), *(node.name for node in nodes)],
         "op": [stop.op, stop.name.removeprefix(KERNEL_PREFIX), *(one.op for one in nodes), *stems],
         "module": [stop.module] if stop.module else [],

@@ -57,8 +57,8 @@ class Block:
 class Debugger:
     """Everything that commands read and change.
 
-    inputs: of a run, in any form that `etscope.run` takes, or `Calls` with those of several; None
-    for those of the recorded run or the record. recorded: the
+    inputs: of a run, in any form that `etscope.run` takes, or `Calls` with several sets; None
+    for the inputs of the recorded run or the record. recorded: the
     runs of the dump, also if another target is selected. position: of the current stop; None
     before the run has begun. ended: the run went past its last stop. level: number of modules above
     the operator that `up` went. frame: index of the selected Python frame. file_shown: the file of
@@ -96,7 +96,7 @@ class Debugger:
     _named: tuple[LinkedGraph, Mapping[str, Node]] | None = None
     _program: tuple[LinkedGraph, Background[ReferenceProgram]] | None = None
     _loads_ahead: bool = False
-    _is_awaited: bool = False  # the user was told that the reference is being loaded
+    _is_awaited: bool = False  # the user has read that the reference is being loaded
     _reference: tuple[Target | None, int, ReferenceValues] | None = None
 
     def __post_init__(self) -> None:
@@ -231,12 +231,12 @@ class Debugger:
         return tuple(found)
 
     def reference_program(self, method: str, calls: object) -> ReferenceProgram:
-        """The reference of a method, loaded once. Raises `MissingDataError` without a record, or if
-        there are no inputs in `calls`."""
+        """The reference of a method, loaded once. Raises `MissingDataError` without a record, or
+        without inputs in `calls`."""
         linked = self.files.edge(method)
         if not calls or self.files.record is None:
             raise MissingDataError(
-                "there are no inputs to run the reference on",
+                "the reference has no inputs to run on",
                 hint="the record has none of this method: give them with --inputs FILE, "
                 "or target live FILE",
             )
@@ -318,7 +318,7 @@ class Debugger:
 
     def path_named(self, name: str) -> str:
         """Find the path of a node of the method's edge graph, or of one of its values. In a branch
-        or the body of a loop, its own names come first, then those of the graphs around it, then
+        or the body of a loop, its own names come first, then names of the graphs around it, then
         the only path that ends in the name. "/NAME" is of the method's graph itself.
 
         Raises `UsageError` with similar names."""

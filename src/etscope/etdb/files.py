@@ -23,7 +23,7 @@ from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program
 from etscope.formats.run_json import dump_with_values
 
-NO_RECORD = "there is no ETRecord"
+NO_RECORD = "no ETRecord is loaded"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"
 
 _DEBUG_BUFFER = "debug buffer"
@@ -104,7 +104,7 @@ class Files:
         return self._linked[name]
 
     def edge(self, method: str) -> LinkedGraph:
-        """The edge graph of a method, whose nodes the debugger names."""
+        """The edge graph of a method; the debugger uses names of its nodes."""
         if self.record is None:
             raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
         return self.linked(graph_name(self.record, EDGE, method))
@@ -145,7 +145,7 @@ class Files:
 
     def opened(self, *paths: str, debug_buffer: str | None = None) -> Files:
         """Open further files, identified by content; each replaces a file of the same kind.
-        debug_buffer: one whose name need not tell what it is.
+        debug_buffer: a debug buffer with any name.
 
         A folder is the files of its run, of two dumps the one with values. Given with a debug
         buffer, run.etdp of such a folder is its values.etdp."""
@@ -179,7 +179,7 @@ class Files:
 
 def _files_of(path: str) -> list[str]:
     """Return the path, or the files of the run in a folder."""
-    if not os.path.isdir(path):  # noqa: PTH112 (a path as it was typed)
+    if not os.path.isdir(path):  # noqa: PTH112 (a path as the user typed it)
         return [path]
     run = run_of_files([path])
     found = (run.record, run.program, *run.logged)

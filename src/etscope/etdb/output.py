@@ -41,7 +41,7 @@ Item = str | Table | Section
 class Output:
     """Output of a command. values: what the texts describe, by name, for JSON. finding: a run
     stopped at a condition of the user. ends: the session is over. code: the exit code of a script
-    in which a command failed."""
+    with a failed command."""
 
     items: list[Item] = field(default_factory=list)
     values: list[tuple[str, Any]] = field(default_factory=list)
@@ -165,7 +165,7 @@ def _plain_value(value: Any) -> dict[str, Any]:
     if value.dtype.kind in "biufV":
         one = tensor_statistics(value)
         ranges = {"min": one.least, "max": one.greatest, "mean": one.mean, "std": one.deviation}
-        # NaN if no number is finite, which is no value of the tensor.
+        # NaN if no number is finite: not a value of the tensor.
         found |= {name: None if math.isnan(number) else number for name, number in ranges.items()}
         found |= {"nan": one.nan, "inf": one.plus_inf + one.minus_inf}
         if value.size <= _MOST_IN_JSON:
@@ -276,7 +276,7 @@ def value_lines(value: Any, *, full: bool = False, width: int = PLAIN_COLUMNS) -
 
 
 def tensor_statistics(tensor: np.ndarray[Any, Any] | RemoteTensor) -> Statistics:
-    """Statistics of the elements of a tensor; the runner computes those of its own."""
+    """Return statistics of a tensor's elements; for a remote tensor the runner computes them."""
     if isinstance(tensor, RemoteTensor):
         return tensor.statistics()
     wide = tensor.astype(np.float64)

@@ -149,8 +149,8 @@ class DebuggerScope:
 
     def value_for_call(self, name: str) -> Any:
         """Value of an input for `call`: the run's, also of a view of one. If the run has none, the
-        reference's, whose name is added to `from_reference`. Weights always come from the
-        reference: a program with other weights has an error of its own. State that the run keeps
+        reference's, and its name is added to `from_reference`. Weights always come from the
+        reference: other weights of the program are a separate error. State that the run keeps
         is the run's, on the runtime."""
         reference, target = self._debugger.reference, self._debugger.on_runtime
         parameters = self._debugger.files.edge(self._debugger.method).graph.parameters
@@ -290,8 +290,8 @@ def display_lines(debugger: Debugger, number: int, expression: Expression) -> li
 
 
 def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
-    """Distance of two values; for lists the worst of their elements. NaN at equal positions are no
-    difference, others the worst. None without numbers to compare."""
+    """Return the distance of two values; for lists the worst of their elements. NaN at equal
+    positions does not count, other NaN is the worst. None without numbers to compare."""
     reference, value = single(reference), single(value)
     if isinstance(value, (list, tuple)) or isinstance(reference, (list, tuple)):
         if not (isinstance(value, (list, tuple)) and isinstance(reference, (list, tuple))):
@@ -317,7 +317,7 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
 
 def values_read(debugger: Debugger, name: str, value: Any) -> Any:
     """The value of a node; of several, those that nothing reads become None. Such a value may be
-    zero up to rounding, like the mean beside a layer norm, and its gap would say nothing."""
+    zero up to rounding, like the mean of a layer norm, and its gap would say nothing."""
     node = debugger.nodes().get(name)
     if not isinstance(value, (list, tuple)) or node is None or len(value) != len(node.outputs):
         return value

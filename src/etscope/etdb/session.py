@@ -78,8 +78,8 @@ class Session:
     """The debugger for programs and notebooks: `Session("model.etrecord", "run.etdp")`.
 
     paths: an ETRecord, an ETDump, a debug buffer (after its dump), a folder of `etscope run --save`
-    for both, a .pte or .bpte, in any number and order. debug_buffer: one whose name does not end in
-    .bin. inputs: of the reference, as the model takes them; by default the record's. force:
+    for both, a .pte or .bpte, in any number and order. debug_buffer: one with a name that does not
+    end in .bin. inputs: of the reference, as the model takes them; by default the record's. force:
     continue though files do not belong together. source_unit: of the runtime's clock.
 
     Each command is a method that takes the rest of its line: `session.break_("op:conv")`,
@@ -178,7 +178,7 @@ class Session:
         return code
 
     def _takes_lines(self, line: str) -> bool:
-        """True for a line whose command takes those that follow."""
+        """Return True for a command that takes the following lines."""
         try:
             is_defined = line.partition(" ")[0] in self.debugger.defined
             return not is_defined and split(line)[0].takes_lines
@@ -322,7 +322,7 @@ def read_script(path: str) -> list[str]:
 
 
 def _runs_on(line: str) -> bool:
-    """True for a line whose command goes on with the run."""
+    """Return True for a command that continues the run."""
     try:
         return split(line)[0].group == RUNNING
     except UsageError:

@@ -33,11 +33,10 @@ class Prediction:
     NaN. in_top: the reference's class is among the device's K best. label: None if not known.
     right, right_top: the label is the device's class, or among its K best; reference_right,
     reference_right_top: the same for the reference. reference_margin: the reference's score of its
-    own class minus that of the device's class; device_margin: the other way round. For classes that
-    agree, they are the distance to the second best. floats: the class of the float graph, where the
-    reference is a quantised model whose record has that; float_margin: its score of it minus that
-    of the reference's class; float_right, float_right_top as for the reference.
-    """
+    own class minus its score of the device's class; device_margin: the other way round. For classes
+    that agree, they are the distance to the second best. floats: the class of the float graph, if
+    the reference is a quantized model with that graph in its record; float_margin: its score of it
+    minus its score of the reference's class; float_right, float_right_top as for the reference."""
 
     sample: str
     row: int
@@ -136,8 +135,8 @@ def _rows(output: Any) -> _Scores:
 
 
 def _ranked(scores: _Scores, top: int) -> list[int]:
-    """At least the `top` best classes and the second best, the best first; empty if a score is NaN:
-    then there is no order."""
+    """At least the `top` best classes and the second best, the best first; empty if a score is NaN,
+    which has no order."""
     if np.isnan(scores).any():
         return []
     best: list[int] = np.argsort(-scores, kind="stable")[: max(top, 2)].tolist()
@@ -145,7 +144,7 @@ def _ranked(scores: _Scores, top: int) -> list[int]:
 
 
 def _margin(scores: _Scores, ranked: list[int], other: int | None) -> float | None:
-    """The best score minus that of the other class, or of the second best if they are the same."""
+    """Return the best score minus the other class's, or the second best if they are the same."""
     if not ranked:
         return None
     best = ranked[0]
@@ -176,7 +175,7 @@ class Labels:
         elif sample.number < len(self.by_number):
             return self.by_number[sample.number]
         raise MismatchError(
-            "there is no label for it",
+            "the sample has no label",
             hint="labels are in the order of the samples, or lines of name,label",
         )
 
@@ -259,7 +258,7 @@ def _text_labels(path: Path) -> Labels:
     if by_name and by_number:
         raise FormatError("some lines have a name, and some have none", path=path)
     if not by_name and not by_number:
-        raise FormatError("there are no labels in it", path=path)
+        raise FormatError("the file contains no labels", path=path)
     return Labels(by_number, by_name)
 
 
@@ -279,16 +278,16 @@ MAX_FLIPS = 10_000  # flips that are kept with their margins
 class Task:
     """Counts over all rows of scores.
 
-    rows: those in which the reference has a class. agree: the device has the same class; agree_top:
-    it is among the device's `top` best. undecided: rows in which the reference has no class (NaN),
+    rows: the rows with a class of the reference. agree: the device has the same class; agree_top:
+    it is among the device's `top` best. undecided: rows without a class of the reference (NaN),
     which count nowhere else. labelled: rows with a label; right, right_top, reference_right and
     reference_right_top count among these. flips: rows with another class than the reference's, the
     largest margin of the reference first; at most `MAX_FLIPS` are kept, and `flipped` counts all.
 
-    Of a quantised model whose record has the float graph: float_rows: rows in which that has a
-    class; float_agree: the reference has the same; float_device_agree: the device has it;
-    float_right, float_right_top as for the reference; float_flips: rows in which the reference has
-    another class than the float graph.
+    For a quantized model with the float graph in its record: float_rows: rows with a class of that
+    graph; float_agree: the reference has the same; float_device_agree: the device has it;
+    float_right, float_right_top as for the reference; float_flips: rows with another class of the
+    reference than of the float graph.
     """
 
     top: int
@@ -327,22 +326,22 @@ class Task:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of labelled rows in which the device is right."""
+        """Share of labelled rows that the device has right."""
         return _share(self.right, self.labelled)
 
     @property
     def reference_accuracy(self) -> float | None:
-        """Share of labelled rows in which the reference is right."""
+        """Share of labelled rows that the reference has right."""
         return _share(self.reference_right, self.labelled)
 
     @property
     def float_accuracy(self) -> float | None:
-        """Share of labelled rows in which the float graph is right; None without one."""
+        """Share of labelled rows that the float graph has right; None without one."""
         return _share(self.float_right, self.labelled) if self.float_rows else None
 
     @property
     def quantization_flips(self) -> int:
-        """The number of rows in which quantisation gives another class than the float graph."""
+        """The number of rows with another class after quantization than in the float graph."""
         return self.float_rows - self.float_agree
 
 

@@ -52,7 +52,7 @@ def open_dataset(source: Any, fit: FitInputs, limit: int | None = None) -> Datas
     source:
 
     - a folder: each tensor file in it (.npz, .npy, .safetensors, .pt, .pth) is a sample, in the
-      order of their names, in which numbers count by value; it has the inputs as a file for `run`
+      order of their names (numbers count by value); it has the inputs as a file for `run`
       has them;
     - a file of arrays (.npz, .npy, .safetensors, or .pt with a tensor or a dict): the first axis of
       each array counts the samples. Sample i is ``array[i]``, or ``array[i:i+1]`` where the method
@@ -151,7 +151,8 @@ def _stacked_dataset(
     prefix: str,
     path: Path | None,
 ) -> Dataset:
-    """Arrays whose first axis counts the samples. join: makes a sample of one item of each."""
+    """Make a dataset of arrays; the first axis counts samples. join: makes a sample of one item of
+    each."""
     shapes = [np.shape(array) if hasattr(array, "__array__") else () for array in arrays]
     lengths = {shape[0] if shape else None for shape in shapes}
     if len(lengths) != 1 or None in lengths:

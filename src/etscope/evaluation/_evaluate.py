@@ -100,8 +100,8 @@ def evaluate(
     """Run a program on each sample of a dataset on the ExecuTorch runtime, record its values, and
     diagnose each run against the reference.
 
-    Samples are run in batches, each in a process of its own; of a sample that was compared only
-    numbers are kept.
+    Samples are run in batches, each in a separate process; of a compared sample only numbers are
+    kept.
 
     program: as for `etscope.run.run`; an ETRecord that holds its program is enough. etrecord: the
         record, when the program does not come with it.
@@ -124,7 +124,7 @@ def evaluate(
     options = Options(_labels(labels), top, output, keep_going, progress)
     found_metric = metric if isinstance(metric, Metric) else find_metric(metric)
     if state not in STATES:
-        raise UsageError(f"there is no state {state!r}", hint=f"it is {' or '.join(STATES)}")
+        raise UsageError(f"unknown state {state!r}", hint=f"it is {' or '.join(STATES)}")
     opened = open_program(program, etrecord)
     if opened.record is None:
         raise NumericGapError("an evaluation needs an ETRecord", hint=NO_RECORD_HINT)
@@ -227,7 +227,7 @@ def _compare_runs(
     only: int | None,
 ) -> int:
     """Compare runs of a dump, or only one of them, with the samples; return the number of samples
-    taken. runs: with the number of the sequence in which state goes on from run to run."""
+    taken. runs: with the number of their sequence; in one, state goes on from run to run."""
     memory, broken, last, count = prepared.memory(), False, -1, 0
     for position, ((sequence, run), sample) in enumerate(zip(runs, samples, strict=False)):
         count += 1
@@ -437,7 +437,7 @@ class _Evaluator:
             del batch  # free the inputs before the next ones are read
 
     def _readable(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, Sequence[Any]]]:
-        """The samples whose inputs can be read and fit, with these inputs; skips the others."""
+        """Yield the samples with readable inputs that fit, with these inputs; skip the others."""
         for sample in samples:
             try:
                 inputs = sample.inputs()
@@ -503,7 +503,7 @@ class _Evaluator:
 
 
 class Collector:
-    """Compares samples as they are done, and keeps their results."""
+    """Compares samples when they are done, and keeps their results."""
 
     def __init__(self, options: Options, metric: Metric, count: int | None) -> None:
         self._options, self._metric, self._count = options, metric, count
@@ -561,7 +561,7 @@ class Collector:
         recorded = min(len(reference), len(device))
         if output >= recorded:
             raise MissingDataError(
-                f"there is no output {output} to take classes from: {recorded} were recorded"
+                f"output {output} for the classes does not exist: {recorded} were recorded"
             )
         labels = None if self._options.labels is None else self._options.labels.of(sample)
         exact = None if floats is None or output >= len(floats) else floats[output]

@@ -66,11 +66,11 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """A value of the device over all samples in which it was compared.
+    """A value of the device over all samples that compared it.
 
     row: its row in the first of them, for its position in program and source. samples: their
-    number. wrong: the number in which the operator's own error exceeds its limit. nan: the number
-    in which it has NaN where the reference has numbers. local, total: spreads of the operator's own
+    number. wrong: how many have an own error of the operator above its limit. nan: how many have
+    NaN where the reference has numbers. local, total: spreads of the operator's own
     error, and of the error to the reference. quantization: of the reference's error to the float
     graph, of a quantised model. worst_sample: where the own error is worst. evidence: of all
     samples together; None for values that are moved, and with a tolerance that was given.
@@ -93,7 +93,7 @@ class OperatorStatistics:
 
     @property
     def share(self) -> float:
-        """Share of the samples in which it exceeds its limit."""
+        """Share of the samples with an error above its limit."""
         return self.wrong / self.samples
 
 
@@ -197,7 +197,7 @@ def sample_result(
     outputs: tuple[Sequence[Any], Sequence[Any]],
     predictions: Sequence[Prediction],
 ) -> SampleResult:
-    """The result of a sample. outputs: those of the reference, and of the device."""
+    """Return the result of a sample. outputs: of the reference, and of the device."""
     verdict = WRONG if found.wrong else (FINE if found.stray_nan is None else NAN)
     nearest = max(found.rows, key=lambda row: row.excess)
     errors = [difference(found.metric, *pair) for pair in zip(*outputs, strict=False)]
@@ -260,7 +260,7 @@ class Evaluation:
 
     @cached_property
     def findings(self) -> tuple[SampleResult, ...]:
-        """The samples in which an operator is wrong, or made NaN that the reference has not."""
+        """The samples with a wrong operator, or with NaN where the reference has numbers."""
         return tuple(sample for sample in self.samples if sample.is_finding)
 
     @cached_property
@@ -280,7 +280,7 @@ class Evaluation:
 
     @property
     def is_fine(self) -> bool:
-        """True if all samples were compared, and there is no finding."""
+        """True if all samples were compared, without a finding."""
         return not self.is_finding and not self.skipped
 
     def worst_samples(self, count: int | None = 10) -> tuple[SampleResult, ...]:
@@ -368,7 +368,7 @@ class Evaluation:
         return any(one.side is not None for one in self.compared)
 
     def _evidence_notes(self) -> Iterator[str]:
-        """Sentences on what all samples together tell, and on what more would tell."""
+        """Yield sentences on what all samples together show, and on what more would show."""
         others = self.deviating[0 if self.findings else 1 :]
         if others:
             yield (
@@ -389,20 +389,20 @@ class Evaluation:
             if one.evidence is not None and one.evidence.nearest is not None
         ]
         for row, nearest in sorted(near, key=lambda pair: pair[1].log_p)[:_NEAREST]:
-            told = (
-                "no number of samples tells it"
+            needed = (
+                "no number of samples would"
                 if nearest.more is None
-                else f"{nearest.more:,} more samples would tell such an error, with a power of "
+                else f"{nearest.more:,} more samples would show such an error, with a power of "
                 f"{POWER:.0%} at least"
             )
             yield (
-                f"not told from chance: {described(row)}, where the {nearest.test} of "
-                f"{nearest.where} is off by {nearest.error:.3g} of the value's size; {told}"
+                f"this may be chance: {described(row)}, where the {nearest.test} of "
+                f"{nearest.where} is off by {nearest.error:.3g} of the value's size; {needed}"
             )
         least = [one.evidence.told for one in added if one.evidence and one.evidence.told]
         if least and not self.deviating:
             yield (
-                f"added up, the samples tell a mean error of {min(least):.1g} to {max(least):.1g} "
+                f"together, the samples show a mean error of {min(least):.1g} to {max(least):.1g} "
                 f"of a value's size in a channel or row, by operator, with a power of at least "
                 f"{POWER:.0%}"
             )

@@ -24,7 +24,7 @@ _SOME_KL = 1e-6  # nats, above what rounding makes in float32
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Tokens [begin, end) of a text, of which those from `first` on are predicted."""
+    """Tokens [begin, end) of a text; tokens from `first` on are predicted."""
 
     begin: int
     first: int
@@ -57,12 +57,12 @@ class TokenPlaces:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenEvaluation:
-    """A language model beside its reference on a text.
+    """A language model compared with its reference on a text.
 
     program, reference: what they are called. agreement: at each predicted token; places: of these.
     context, stride, windows: how the text was cut. text_tokens: of the whole text. saved: the
-    folder in which the call of the first token that differs was recorded. record: the file of the
-    program's record, if it is one; has_float: it has the graph before it was quantised.
+    folder with the recorded call of the first token that differs. record: the file of the
+    program's record, if it has one; has_float: it has the graph before quantization.
     """
 
     program: str

@@ -1,5 +1,5 @@
-"""Logits of a language model for tokens that it is given: of a program on the runtime, of the graph
-of a record, or of a module in PyTorch."""
+"""Logits of a language model for given tokens: of a program on the runtime, of the graph of a
+record, or of a module in PyTorch."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def teacher_task(layout: Layout, tokens: Sequence[int], prompt: int | None) -> G
     """
     if layout.source is not None:
         raise UsageError(
-            f"{layout.decode.method} reads the output of {layout.source.method}: it is no language "
-            "model of tokens alone",
+            f"{layout.decode.method} reads the output of {layout.source.method}: it is not a "
+            "language model of tokens alone",
             hint="etscope generate --inputs … -X force_tokens=… -X logits_out=… keeps its logits",
         )
     most = len(tokens) - 1
@@ -159,7 +159,7 @@ class ProgramLogits:
 @dataclass(frozen=True, eq=False)
 class GraphLogits:
     """The graphs of a record, in PyTorch. opened: the record's program, which says what they take.
-    kind: the name of the graphs without that of the method."""
+    kind: the name of the graphs without the method's."""
 
     opened: Opened
     record: RecordView

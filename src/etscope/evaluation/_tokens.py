@@ -59,8 +59,8 @@ from etscope.support.optional import require
 Progress = Callable[[int, int | None], None]
 
 _DEFAULT_CONTEXT = 2048  # of a program that does not say what it takes
-# Values of all calls up to the one that is looked at are kept if they are no more than this: the
-# state of the cache is known from them then, and not computed again.
+# Up to this size, the values of all calls up to the examined one are kept: they give the state of
+# the cache, which then is not computed again.
 _MOST_BYTES = 1 << 30
 _MOST_TEXT = 256 << 20
 _IDS = re.compile(r"[\s\d,\[\]]*")
@@ -103,10 +103,11 @@ def evaluate_tokens(
 
     program: as for `etscope.run.generate`. tokens: ids in a sequence, in text ("1,5,9"), or in a
         file (text, .npy, .npz with `tokens`); with `tokenizer`, a tokenizer.json, a file of text.
-    reference: another program of the same vocabulary (such as the float32 export), an ETRecord
-        whose graphs are run in PyTorch, or a `torch.nn.Module` that takes tokens, int64 [1, n], and
-        returns logits [1, n, vocabulary], as those of transformers do. By default the program's
-        own record. etrecord: that record, when it does not come with the program.
+    reference: another program of the same vocabulary (such as the float32 export), an ETRecord,
+    with
+        graphs that run in PyTorch, or a `torch.nn.Module` that takes tokens, int64 [1, n], and
+        returns logits [1, n, vocabulary], as transformers' do. By default the program's own record.
+        etrecord: that record, if it does not come with the program.
     reference_graph: the graph of the record, "exported_program" or "edge_dialect_exported_program";
         by default the graph before it was quantised if the record has it, else the exported one.
     context: tokens that a window gives to the models at most; by default what the program takes.
@@ -121,7 +122,7 @@ def evaluate_tokens(
     place: the machine that the program runs on; a reference always runs on this one.
     progress: called with the number of windows that are done, and how many there are.
 
-    Raises `UsageError` for less than two tokens and a program that is no language model,
+    Raises `UsageError` for less than two tokens and a program that is not a language model,
     `MismatchError` for tokens that are not in the vocabulary, a reference of another one and a
     context that the program does not have, and what `etscope.run.generate` raises.
     """
@@ -312,8 +313,8 @@ def _compared(
         places.append(_places(rows, kept, number, window.begin))
     if not parts:
         raise MissingDataError(
-            "there is no token that both the program and the reference give logits for",
-            hint="a program that gives logits of the last token of a call alone takes tokens one "
+            "program and reference give logits for no token in common",
+            hint="a program that gives logits only for the last token of a call takes tokens one "
             "by one: prompt_length=1 (-X prompt_length=1)",
         )
     joined = TokenPlaces.joined(places)

@@ -1,4 +1,4 @@
-"""Events of a dump grouped by instruction, and what tells them apart: names that upstream has in
+"""Events of a dump grouped by instruction, and their signatures: names that upstream has in
 `executorch.devtools.inspector._inspector`.
 
 They are for scripts that walk the objects of `etscope.etdump`; etscope itself groups columns.

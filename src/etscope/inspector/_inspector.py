@@ -81,7 +81,7 @@ MetadataParser = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True)
 class EventBlocks:
-    """Makes the events of a trace as upstream's objects, whose fields are read when needed.
+    """Makes the events of a trace as upstream's objects, with fields that are read when needed.
 
     parse_metadata, convert_time: the user's functions for the events of delegates. bundle: has the
     outputs that test cases expect.
@@ -166,8 +166,8 @@ class EventBlocks:
         return Runs(count, lambda run: _outputs(self.trace.values(block, run, positions)))
 
     def _reference(self, method: str | None, index: int) -> ProgramOutput | None:
-        """Return the expected outputs of a test case: those of the bundled program, whose cases the
-        index counts, else those of the record, which may have been made with the same bundle.
+        """Return the expected outputs of a test case: the bundled program's (the index counts its
+        cases), else the record's, which may have been made with the same bundle.
 
         Dumps of ExecuTorch 1.5 have -1 whatever ran: where there is one case, it is that, unless
         the run is known to have had other inputs.
@@ -257,14 +257,14 @@ class Inspector:
         delegate_metadata_parser: from the list of a delegate event's metadata (bytes) to a list
             or dict, for `Event.delegate_debug_metadatas`.
         delegate_time_scale_converter: from (event name, time) to a time in the target scale, for
-            events inside delegates, whose clock may be another one.
+            events inside delegates, which may have another clock.
         enable_module_hierarchy: accepted for upstream's callers; modules are always there.
         reference_graph_name: the record's graph that events are linked to.
         program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators
             without a record, and a bundled program the outputs that its cases expect.
         verify: refuse a record or program that the dump is not of.
-        calls: those that the dump has the runs of, in order; by default those that `etscope run
-            --save` noted beside it.
+        calls: of the dump's runs, in order; by default from the run.json that `etscope run --save`
+            wrote.
 
         Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
         `MismatchError` for files that do not belong together.
@@ -327,7 +327,7 @@ class Inspector:
         stack_traces, module_hierarchy, is_delegated_op, delegate_backend_name, debug_data,
         start_time; then the delegates' metadata if `include_delegate_debug_data`.
 
-        Raises `MissingDataError` when there is no event at all.
+        Raises `MissingDataError` without any event.
         """
         return blocks_frame(self.event_blocks, include_units, include_delegate_debug_data)
 
@@ -420,10 +420,10 @@ class Inspector:
     ) -> dict[str, list[Event]]:
         """The operators of the blocks called `event_block` ("Execute"), by op type.
 
-        Each event stands under every op type behind it; one whose op types are unknown under its
+        Each event stands under every op type behind it; an event with unknown op types under its
         own name. The framework's events and the calls around kernels are left out.
 
-        Raises `MissingDataError` when there is no such block.
+        Raises `MissingDataError` if the block does not exist.
         """
         blocks = [block for block in self.event_blocks if block.name == event_block]
         if not blocks:
@@ -505,8 +505,8 @@ class Inspector:
         run: int | None = None,
         inputs: Any = None,
     ) -> pd.DataFrame:
-        """Compare the values that the device logged with those of a graph of the ETRecord, computed
-        by PyTorch on the same inputs. `numeric_gap` has the same with all that is known of it.
+        """Compare the values that the device logged with a graph of the ETRecord, computed by
+        PyTorch on the same inputs. `numeric_gap` has the same with all that is known of it.
 
         distance: "MSE", "L1", "SNR", or another metric of `etscope.analysis.metrics`; or a
             `NumericalComparatorBase`.
@@ -516,8 +516,8 @@ class Inspector:
             record; by default the exported program, where the edge program leads back to it.
         method: "forward" by default, or the only one that ran.
         run: which of the method's runs, from 0; by default the first that has values.
-        inputs: of that run; by default those of its bundled test case, or the record's
-            representative inputs.
+        inputs: of that run; by default its bundled test case's, or the record's representative
+            inputs.
 
         Columns: aot_debug_handle, aot_ops (nodes of the reference graph), aot_intermediate_output,
         runtime_ops, runtime_debug_handle, runtime_intermediate_output, gap (a list: one number for
@@ -614,8 +614,8 @@ class Inspector:
 
     @property
     def _trace_with_values(self) -> Trace:
-        """The trace with logged values: of a saved run, values are in a dump of their own, as
-        logging them takes time."""
+        """Return the trace with logged values: a saved run has them in a separate dump, as logging
+        them takes time."""
         path = self.trace.dump.path
         other = None if path is None else dump_with_values(str(path))
         if other in (None, str(path)) or self.trace.refers_to_tensors:
@@ -648,8 +648,8 @@ class Inspector:
         all of them with a column for each stage. `etscope.search.stages.model_stages` makes all
         stages of a model by itself.
 
-        Raises the errors of `diagnose_numerics`, and `NumericGapError` for a stage of which no
-        value is known to be one of the stage before.
+        Raises the errors of `diagnose_numerics`, and `NumericGapError` for a stage without any
+        value that is known from the stage before.
         """
         from etscope.diagnosis.numerics import RunToCompare
         from etscope.diagnosis.stages import EagerModel, numeric_stages
@@ -681,8 +681,8 @@ class Inspector:
         operator, module, line and graph node, memory, numerics. "-" is standard output.
 
         numerics: compare logged values with a reference; None does so when both are there.
-        inputs: those that ran, as for `diagnose_numerics`. method: whose
-        values are compared; None for "forward" or the only one that ran.
+        inputs: of the run, as for `diagnose_numerics`. method: the one with the
+        values to compare; None for "forward" or the only one that ran.
 
         Raises `UsageError` for a path that cannot be written, `MissingDependencyError` when the
         page was not built with this installation, and with `numerics=True` what

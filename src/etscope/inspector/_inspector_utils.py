@@ -228,7 +228,7 @@ def as_debug_handle(handle: int | Sequence[int]) -> DebugHandle:
 def find_op_names(
     target_debug_handle: DebugHandle, debug_handle_to_op_names: Mapping[DebugHandle, list[str]]
 ) -> list[str]:
-    """The operators all of whose handles are among `target_debug_handle`."""
+    """Return the operators with all handles among `target_debug_handle`."""
     target = set(target_debug_handle)
     return [
         name
@@ -242,7 +242,7 @@ def merge_runtime_overlapping_debug_handles(
     runtime_intermediate_outputs: Mapping[DebugHandle, tuple[int, Any, int]],
 ) -> dict[DebugHandle, tuple[int, Any, int]]:
     """Join values that share a debug handle: the value of the later instruction, with the handles
-    of both, its own behind those of the earlier one.
+    of both, the earlier one's first.
 
     runtime_intermediate_outputs: handles -> (instruction id, value, number of outputs).
     """

@@ -1,7 +1,7 @@
 """The plots of `compare_results` and `plot_metric`: one metric of each output of a run, as bars.
 
 No window is opened and `pyplot` is not used: nothing has to be closed, and the backend and the
-styles of a user's session stay as they are.
+styles of a user's session do not change.
 """
 
 from __future__ import annotations

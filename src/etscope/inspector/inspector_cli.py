@@ -63,7 +63,7 @@ def _compare(inspector: Inspector) -> None:
             continue
         if block.reference_output is None:
             raise MissingDataError(
-                "there are no reference outputs for the runs of this dump",
+                "the runs of this dump have no reference outputs",
                 hint="give the ETRecord that has them: one of a bundled program, or of "
                 "`etscope export`. If it has several test cases, the dump has to say which one "
                 "ran: those of `etscope run` do, ExecuTorch's own say -1"

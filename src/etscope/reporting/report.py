@@ -136,7 +136,7 @@ def _of_run_json(
         known.add(record.fingerprints.program_sha256)
     is_bundle = files.program is not None and files.program.suffix == ".bpte"
     if ran is not None and known and ran not in known and not is_bundle:
-        return [], ["The run.json beside the dump is of another program: it was not used."]
+        return [], ["The run.json next to the dump is of another program and was not used."]
     return saved_sections(saved), []
 
 
@@ -160,7 +160,7 @@ class ReportOptions:
     values with a reference; None does so where it is possible. inputs: returns the inputs of a
     method's run, given the trace with the values; raises `MismatchError` or `UsageError` for a
     method that takes others.
-    method: whose values are compared; None for "forward", the only one that ran, or
+    method: the one with the values to compare; None for "forward", the only one that ran, or
     the one that the inputs fit. backend_files: of backends' tools, for a report of one dump, each
     with what the user said of its call. calibration: the file of the machine's peaks; None for the
     one that was kept for it. choose: returns the trace of the calls that are reported.
@@ -193,7 +193,7 @@ def report_inputs(
     opened = _Opened()
     if options is not None and options.backend_files and sum(r.dump is not None for r in runs) != 1:
         raise UsageError(
-            "--with needs one dump, whose delegate calls its files are of",
+            "--with needs one dump, the one with the delegate calls of its files",
             hint="make a report of each run, each with its files",
         )
     paths = dict.fromkeys(path for files in runs for path in files.data)
@@ -247,7 +247,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     )
     facts = [opened.fact(role, path) for role, path in roles if path is not None]
     if files.dump is None:
-        without = "There are no logged values without a dump."
+        without = "Logged values need a dump."
         if program is not None and not options.force:
             Side(files.name, program, record).check_record()
         return ReportInput(
@@ -324,7 +324,7 @@ def diagnosis(
     try:
         found = _of_one_method(trace, options, bundle)
     except EtscopeError as error:
-        # These are told in place of the numbers, also where inputs were given.
+        # The page shows these in place of the numbers, also with given inputs.
         is_told = isinstance(error, (_SeveralMethodsError, OtherInputsError))
         if options.numerics or (options.inputs is not None and not is_told):
             raise
@@ -332,7 +332,7 @@ def diagnosis(
         return None, " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
     others = ", ".join(name for name in methods_that_ran(trace) if name != found.method)
     note = (
-        f"Only the values of {found.method} are compared here, not those of {others}: choose with "
+        f"Only the values of {found.method} are compared here, not of {others}: choose with "
         "method=, --method."
     )
     return found, note if others else None
@@ -375,7 +375,7 @@ def _of_one_method(trace: Trace, options: ReportOptions, bundle: BundledFile | N
 
 
 def _several(what: str, methods: Sequence[str]) -> _SeveralMethodsError:
-    hint = "choose whose values are compared (method=, --method)"
+    hint = "choose the method to compare (method=, --method)"
     return _SeveralMethodsError(f"{what}: {', '.join(methods)}", hint=hint)
 
 
@@ -389,7 +389,7 @@ def _missing(trace: Trace) -> str | None:
     if trace.debug_buffer is None:
         return "The dump refers to logged values, but their debug buffer was not given."
     if trace.record is None:
-        return "Without an ETRecord there is no reference to compare the logged values with."
+        return "The logged values need a reference: add the ETRecord."
     for package in ("torch", "executorch"):
         if available(package) is None:
             return (

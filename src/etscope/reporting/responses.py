@@ -82,7 +82,7 @@ def data(library: Library, identifier: str | None) -> Response:
         if identifier is None:
             entries = library.entries()
             if not entries:
-                raise MissingDataError("there is no report yet")
+                raise MissingDataError("no report exists yet")
             identifier = entries[0].id
         return _json(library.data(identifier))
     except MissingDataError as error:

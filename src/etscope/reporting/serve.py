@@ -37,7 +37,7 @@ __all__ = ["is_own_name"]
 
 WANTED_BY = "etscope report --serve"
 _LOOK_SECONDS = 0.5  # between looks at the files
-_ALIVE_SECONDS = 10.0  # between comments, whose sending fails when the browser is gone
+_ALIVE_SECONDS = 10.0  # between comments; sending one fails when the browser is gone
 
 Find = Callable[[], list[RunFiles]]
 
@@ -60,8 +60,8 @@ class _Source:
 class ReportStore:
     """The reports of files and folders, made on request, and again when files change.
 
-    paths: files, which make one report together; folders, each of which makes a report, as does
-    each folder in it that holds files of its own. Files that are added to a folder later are found.
+    paths: files, which make one report together; folders, each makes a report, as does
+    each folder in it with files. Files that are added to a folder later are found.
     given: of the files, as for `runs_of_files`.
 
     Raises the errors of `runs_of_files`, and `UsageError` when there is nothing to show.
@@ -93,7 +93,7 @@ class ReportStore:
     def data(self, identifier: str) -> bytes:
         source = dict(self._sources()).get(identifier)
         if source is None:
-            raise MissingDataError(f"there is no report {identifier!r}")
+            raise MissingDataError(f"no report has the name {identifier!r}")
         runs = source.find()
         stamp = _stamp(runs)
         with self._making:  # two at once would only be slower
@@ -176,8 +176,8 @@ def wsgi_application(
 ) -> Application:
     """Return the application: the page, its data, the list of reports, and the events of changes.
 
-    A path is looked up in a table and never in the file system. Requests whose `Host` is another
-    name are refused: a foreign page whose name was made to lead here must not read the reports.
+    A path is looked up in a table and never in the file system. Requests with another name as
+    `Host` are refused: a foreign page under a name that leads here must not read the reports.
     """
 
     def events(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:

@@ -1,5 +1,5 @@
 """A TensorBoard tab with the reports that `write_tensorboard_artifact` and `etscope report
---tensorboard` wrote beside the event files.
+--tensorboard` wrote next to the event files.
 
 TensorBoard finds `Loader` by the entry point of this package. The class is made on first access, so
 that this module can be imported without TensorBoard.
@@ -35,7 +35,7 @@ ALL = "all"
 # Runs of at most this many folders are joined, so that any two of them can be compared.
 _MOST_TOGETHER = 12
 
-# TensorBoard calls `render` in a frame of its own; the page gets another inside.
+# TensorBoard calls `render` in a separate frame; the page gets another inside.
 _ENTRY = b"""export function render() {
   const frame = document.createElement("iframe");
   frame.src = new URL("./page.html", import.meta.url).href;
@@ -80,7 +80,7 @@ class LogdirReports:
                     self._made = (state, dumps(joined(found)).encode())
                 return self._made[1]
         if identifier not in found:
-            raise MissingDataError(f"there is no report {identifier!r}")
+            raise MissingDataError(f"no report has the name {identifier!r}")
         return dumps(load_document(found[identifier])).encode()
 
     def _found(self) -> Mapping[str, Path]:
@@ -104,7 +104,7 @@ def joined(found: Mapping[str, Path]) -> dict[str, Any]:
             title = run.get("name") if name == "." else f"{name}: {run.get('name')}"
             runs.append({**run, "id": f"run{len(runs)}", "name": title})
     if not runs:
-        raise wrong[0] if wrong else MissingDataError("there is no report yet")
+        raise wrong[0] if wrong else MissingDataError("no report exists yet")
     notes = [f"A report is left out: {error}" for error in wrong]
     comparisons: list[dict[str, Any]] = []
     try:
@@ -147,7 +147,7 @@ def __getattr__(name: str) -> Any:
             )
 
         def data_plugin_names(self) -> tuple[str, ...]:
-            return ()  # its data is in files of its own
+            return ()  # its data is in separate files
 
     class Loader(base_plugin.TBLoader):  # type: ignore[misc]
         """Makes the tab."""

@@ -133,7 +133,7 @@ def _serialized(event: Any) -> bytes:
 # - "/" separates boxes, ":" comes before the number of an output, "^" marks a control edge.
 # - Five or more siblings that differ in a number at their end become one series box, so no name
 #   here ends with a digit.
-# - Names are keys of JavaScript objects, in which "constructor" and "__proto__" are taken.
+# - Names are keys of JavaScript objects, where "constructor" and "__proto__" are taken.
 # - A name is drawn as one line of text; invisible characters are written as escapes.
 
 LONGEST = 120
@@ -320,7 +320,7 @@ def graph_def(named: NamedView) -> Any:
     graph = GraphDef()
     for placed in view.nodes:
         if placed.node.kind == "placeholder":
-            # The tab draws "Const" as a small circle beside its users.
+            # The tab draws "Const" as a small circle next to its users.
             op = "Const" if placed.node.name in placed.graph.parameters else "Input"
         else:
             other = {"output": "Output", "get_attr": "Attribute"}.get(placed.node.kind)

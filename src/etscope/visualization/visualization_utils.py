@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 _TITLE = "Executorch"  # of the collection, as upstream has it
-_PORTS = range(8080, 8100)  # in which Model Explorer looks for a server that runs
+_PORTS = range(8080, 8100)  # where Model Explorer looks for a running server
 _START_SECONDS = 60.0
 _STOP_SECONDS = 5.0
 
 
 class ModelExplorerServer:
-    """A context in which Model Explorer's server runs.
+    """A context that runs Model Explorer's server.
 
     port: None for the first free one from 8080 on, where `visualize` looks for servers.
 
@@ -46,7 +46,7 @@ class ModelExplorerServer:
     """
 
     def __init__(self, open_in_browser: bool = True, port: int | None = None) -> None:
-        # Beside this Python first: its scripts need not be on the PATH.
+        # First next to this Python: its scripts need not be on the PATH.
         places = (sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath))
         command = shutil.which("model-explorer", path=os.pathsep.join(places))
         if command is None:
@@ -89,7 +89,7 @@ def _is_free(port: int) -> bool:
 
 
 class SingletonModelExplorerServer:
-    """A context in which one server runs, however many of these contexts are in each other."""
+    """A context that runs one server, however many of these contexts are nested."""
 
     _shared: ClassVar[ModelExplorerServer | None] = None
     num_open: ClassVar[int] = 0

@@ -142,7 +142,7 @@ def test_the_debugger_shows_the_channel(session: Session) -> None:
         answer = session.execute(line)
         assert WHERE in answer.text
         against = "PyTorch's result from the run's inputs" if "local" in line else "the reference"
-        assert f"{NODE}: the run beside {against}" in answer.text
+        assert f"{NODE}: the run against {against}" in answer.text
         sections = {one.name: one for one in answer.answer.items if isinstance(one, Section)}
         assert sections["channels"].table.values["channel"][0] == CHANNEL
         assert sections["elements"].table.values["index"][0][1] == CHANNEL

@@ -51,7 +51,7 @@ def test_options_and_files_of_commands_keep_the_order_given(tmp_path: Path) -> N
     assert done.stdout.split() == ["1", "2", "3", "4", "5", "1", "2"]
     done = etdb("--batch", "-ex", "print 1", "-ex", "-x", "-x", second)  # -x is a command here
     assert done.stdout.split() == ["1", "4"]
-    assert "there is no command '-x'" in done.stderr
+    assert "unknown command '-x'" in done.stderr
 
 
 def test_answers_to_standard_output_and_errors_to_standard_error() -> None:
@@ -164,7 +164,7 @@ def test_the_lines_of_a_refused_block_are_skipped(tmp_path: Path) -> None:
             assert "2" not in said
             assert "4" not in said
     done = etdb("--batch", *ex("commands", "print 1"))
-    assert "there are no breakpoints" in done.stderr
+    assert "no breakpoints" in done.stderr
     assert "no end follows" in done.stderr
 
 
@@ -245,7 +245,7 @@ def test_a_session_is_logged(tmp_path: Path) -> None:
     assert done.returncode == 2
     text = log.read_text()
     assert "(etdb) start\n[0] aten_convolution_default" in text
-    assert "error: there is no command 'nope'" in text
+    assert "error: unknown command 'nope'" in text
     assert "step" not in text
 
 

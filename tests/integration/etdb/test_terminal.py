@@ -125,7 +125,7 @@ def test_the_prompt_wraps_completes_and_remembers(
     one.wait(gone=lambda screen: screen.count("[1, 10]") == 2)
     one.wait_for_prompt()
     one.keys("nope", "Enter")
-    one.wait("there is no command 'nope'")
+    one.wait("unknown command 'nope'")
     one.wait_for_prompt()
     one.keys("quit", "Enter")
     history = tmp_path / "etscope" / "etdb_history"

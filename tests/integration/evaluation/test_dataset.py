@@ -153,7 +153,7 @@ def test_labels(tmp_path: Path) -> None:
         ("1\nx\n", "line 2 is neither"),
         ("a,1\na,2\n", "has a label already"),
         ("a,1\n2\n", "some lines have a name"),
-        ("label\n", "no labels in it"),
+        ("label\n", "contains no labels"),
     ],
 )
 def test_broken_labels(tmp_path: Path, text: str, words: str) -> None:

@@ -164,7 +164,7 @@ def test_bad_samples_are_named_or_skipped(tmp_path: Path) -> None:
         evaluated(RIGHT, tmp_path, keep_going=True)
     # Without a label nothing is said of a sample.
     skipped = evaluated(RIGHT, inputs(3), labels=[0, 1], keep_going=True, samples=3).skipped
-    assert [sample.reason for sample in skipped] == ["there is no label for it"]
+    assert [sample.reason for sample in skipped] == ["the sample has no label"]
 
 
 def test_a_sample_that_the_runtime_fails_on_is_found_among_others() -> None:
@@ -289,7 +289,7 @@ def test_all_samples_together_tell_what_none_tells_alone() -> None:
     samples = torch.randn(40, 1, 48, 64, generator=torch.Generator().manual_seed(1))
     sound = evaluated("places", samples)
     assert sound.is_fine and not sound.deviating
-    assert "samples tell a mean error of" in str(sound.notes)
+    assert "samples show a mean error of" in str(sound.notes)
 
     found = evaluated("places_off", samples)
     assert not found.findings and found.is_finding and not found.is_fine

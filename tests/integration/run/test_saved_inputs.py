@@ -107,7 +107,7 @@ def test_the_debugger_takes_the_folder_of_a_saved_run(
         assert "gap: SQNR" in session.print("$").text
         opened = [path for what, path in session.debugger.files.paths if what != "ETRecord"]
     assert opened == [f"{folder}/values.etdp", f"{folder}/debug.bin"]
-    named = f"they are beside the dump: core '{folder}/values.etdp' '{folder}/debug.bin'"
+    named = f"they are next to the dump: core '{folder}/values.etdp' '{folder}/debug.bin'"
     with Session(str(record), f"{folder}/run.etdp") as session:
         assert session.start().ok
         for line in ("print $", "gap", "blame", "info tensors"):

@@ -104,7 +104,7 @@ def test_mistakes_are_told() -> None:
         ("break opp:relu", "unknown key"),
         ("break op:relu if aten_relu_defaul > 1", "did you mean"),
         ("break op:relu if 1 +", "not an expression"),
-        ("delete 7", "there is no breakpoint 7"),
+        ("delete 7", "breakpoint 7 does not exist"),
         ("delete x", "the number of a breakpoint"),
         ("watch", "watch what"),
         ("disable", "which breakpoints"),
@@ -179,7 +179,7 @@ def test_a_line_without_an_operator_is_refused_with_the_nearest_one() -> None:
     assert "files are: cnn.py" in refused(one, "break net.py:12")
     assert "FILE.py:12 is a line" in refused(one, "break nothing")
     bare = Session(artifacts("cnn_portable").etdump)
-    assert "a line of which file?" in refused(bare, "break 12")
+    assert "name the file of the line" in refused(bare, "break 12")
     assert "files are: none" in refused(bare, "break net.py:12")
 
 
@@ -194,7 +194,7 @@ def test_hits_are_ignored_going_forward() -> None:
     assert where(one) != third
     assert "is over" in said(one, "continue")
     assert one.execute("run").exit_code == 0
-    assert "there is no breakpoint 7" in refused(one, "ignore 7 1")
+    assert "breakpoint 7 does not exist" in refused(one, "ignore 7 1")
     assert "the number of hits" in refused(one, "ignore 1 x")
     assert "0 or more" in refused(one, "ignore 1 -1")
 
@@ -218,8 +218,8 @@ def test_commands_are_executed_at_a_hit() -> None:
     assert "\n5\n" not in result.text
     said(one, "commands 1", "end")
     assert "4\n" not in said(one, "run")
-    assert "there is no breakpoint 9" in refused(one, "commands 9")
-    assert "there are no breakpoints" in refused(session("cnn_portable"), "commands")
+    assert "breakpoint 9 does not exist" in refused(one, "commands 9")
+    assert "no breakpoints" in refused(session("cnn_portable"), "commands")
 
 
 def test_breakpoints_are_saved_and_read_again(tmp_path: Path) -> None:

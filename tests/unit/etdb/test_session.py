@@ -83,11 +83,11 @@ def test_commands_are_defined_of_others(tmp_path: Path) -> None:
     assert "print $arg0.max()" in said(one, "help most")
     assert Completer(one.debugger).complete("mo")[1] == ["most"]
     assert "is a command of etdb" in refused(one, "define s")
-    assert "no name of a command" in refused(one, "define 1x")
+    assert "cannot be the name of a command" in refused(one, "define 1x")
     said(one, "define again", "again", "end")
     assert "nested too deeply" in one.execute("again").text
     said(one, "define most", "end")
-    assert "there is no command" in refused(one, "most")
+    assert "unknown command" in refused(one, "most")
     path = tmp_path / "open.etdb"
     path.write_text("define y\nprint 1\n")
     result = one.execute(f"source {path}")
@@ -132,7 +132,7 @@ def test_lines_that_cannot_be_meant() -> None:
         "print/e 1": "print has no option /e",
         "bt all": "bt or bt full, not bt all",
         "checkpoint 1": "checkpoint takes no arguments",
-        "ignore 1": "ignore how many hits of which breakpoint?",
+        "ignore 1": "ignore needs a breakpoint and a number of hits",
         "disable": "which breakpoints?",
         "save points x": "cannot read 'points x'",
     }.items():

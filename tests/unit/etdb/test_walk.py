@@ -101,7 +101,7 @@ def test_runs_are_chosen_by_their_number() -> None:
     assert one.debugger.method == "encode"
     said(one, "start 5")
     assert one.debugger.method == "decode"
-    assert "there is no run 99" in refused(one, "run 99")
+    assert "run 99 does not exist" in refused(one, "run 99")
     assert one.debugger.method == "decode"
     assert "run 5 is over, after 6 operators" in said(one, "run")
 
@@ -126,7 +126,7 @@ def test_a_dump_alone_can_be_walked() -> None:
 
     one = Session(artifacts("cnn_portable").etdump)
     assert "native_call_convolution.out" in said(one, "start")
-    assert "there is no ETRecord" in refused(one, "crosswalk")
+    assert "no ETRecord is loaded" in refused(one, "crosswalk")
     assert "native_call_relu" in said(one, "info ops op:relu")
 
 

@@ -28,7 +28,7 @@ export function Numerics() {
   if (!now.numerics) {
     return (
       <Nothing>
-        <Prose text={now.numericsNote ?? "There are no logged values to compare."} />
+        <Prose text={now.numericsNote ?? "No logged values to compare."} />
       </Nothing>
     );
   }

@@ -39,8 +39,8 @@ def break_(debugger: Debugger, rest: str) -> Output:
 
     `break net.py:12`; `break 12`, a line of the file that was shown last; `break op:softmax`;
     `break module:blocks.0 and op:conv*`; `break id:7`, an instruction; `break %12`, a debug handle;
-    `break if gap(sqnr) < 20`, the first divergence from the reference. A line without an operator
-    of its own stands for the operators that are called from it. EXPR holds for an array if it does
+    `break if gap(sqnr) < 20`, the first divergence from the reference. A line without an
+    operator stands for the operators that are called from it. EXPR holds for an array if it does
     anywhere in it. Without arguments: at the current operator.
     """
     return _add(debugger, rest, once=False)
@@ -122,7 +122,7 @@ def ignore(debugger: Debugger, rest: str) -> Output:
     """Go on at the next COUNT hits of a breakpoint, when the run goes forward."""
     word, _, text = rest.partition(" ")
     if not text.strip():
-        raise UsageError("ignore how many hits of which breakpoint?", hint="ignore N COUNT")
+        raise UsageError("ignore needs a breakpoint and a number of hits", hint="ignore N COUNT")
     number, count = _number(debugger, word), whole(text.strip(), what="the number of hits")
     if count < 0:
         raise UsageError("how many hits: 0 or more")
@@ -136,7 +136,7 @@ def commands(debugger: Debugger, rest: str) -> Output:
     that was made last.
 
     If the first line is `silent`, the stop is not described. Lines after one that runs on, such as
-    `continue`, are not executed. No lines at all remove those of before.
+    `continue`, are not executed. Without lines, the earlier ones are removed.
     """
     number = debugger.breakpoints.find(_number(debugger, rest)).number
 
@@ -158,7 +158,7 @@ def save(debugger: Debugger, rest: str) -> Output:
         raise UsageError(f"cannot read {rest!r}", hint="save breakpoints FILE")
     points = list(debugger.breakpoints)
     if not points:
-        raise UsageError("there are no breakpoints to save")
+        raise UsageError("no breakpoints to save")
     path = Path(os.path.expanduser(name.strip()))  # noqa: PTH111 (never fails)
     try:
         if path.exists() and not path.read_bytes().startswith(_SAVED.encode()):
@@ -213,5 +213,5 @@ def _number(debugger: Debugger, word: str) -> int:
     if word not in ("", "$bpnum"):
         return whole(word, what=_NUMBER)
     if not len(debugger.breakpoints):
-        raise UsageError("there are no breakpoints", hint="break SELECTOR makes one")
+        raise UsageError("no breakpoints", hint="break SELECTOR makes one")
     return debugger.breakpoints.last

@@ -57,7 +57,7 @@ def find_checkpoint(debugger: Debugger, text: str) -> Checkpoint:
     if number not in debugger.checkpoints:
         known = ", ".join(map(str, debugger.checkpoints)) or "none; checkpoint makes one"
         raise UsageError(
-            f"there is no checkpoint {number}" if text else "which checkpoint?",
+            f"checkpoint {number} does not exist" if text else "name a checkpoint",
             hint=f"checkpoints are: {known}",
         )
     return debugger.checkpoints[number]

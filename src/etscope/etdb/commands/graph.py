@@ -50,7 +50,7 @@ def disassemble(debugger: Debugger, rest: str) -> Output:
     program = debugger.files.any_program
     method = debugger.method
     if program is None:
-        raise MissingDataError("there is no program", hint="load one: file MODEL.pte")
+        raise MissingDataError("no program is loaded", hint="load one: file MODEL.pte")
     if method not in (known.name for known in program.methods):
         names = ", ".join(known.name for known in program.methods)
         raise MissingDataError(f"the program has no method {method!r}", hint=f"it has: {names}")

@@ -114,7 +114,7 @@ def _graphs(debugger: Debugger, rest: str) -> Output:
 def _memory(debugger: Debugger, rest: str) -> Output:
     program = debugger.files.any_program
     if program is None:
-        raise MissingDataError("there is no program", hint="load one: file MODEL.pte")
+        raise MissingDataError("no program is loaded", hint="load one: file MODEL.pte")
     plan = memory_plan(program, debugger.method)
     stop = debugger.stop
     instruction = stop.instruction if stop is not None else None
@@ -374,7 +374,7 @@ def _command_list() -> Output:
     for number, (group, commands) in enumerate(groups.items()):
         output.say(*([""] if number else []), f"{group}:")
         for one in commands:
-            # The first sentence stands beside the usage, or below a long one.
+            # The first sentence stands next to the usage, or below a long one.
             text = _plain(one.summary.split(". ")[0].rstrip("."))
             lines = textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
             usage = f"  {one.usage}"
@@ -404,7 +404,7 @@ def define(debugger: Debugger, rest: str) -> Output:
     """
     name = rest.strip()
     if not re.fullmatch(r"[A-Za-z][\w-]*", name):
-        raise UsageError(f"{name!r} is no name of a command", hint="define NAME")
+        raise UsageError(f"{name!r} cannot be the name of a command", hint="define NAME")
     if any(name in (one.name, *one.aliases) for one in COMMANDS.values()):
         raise UsageError(f"{name} is a command of etdb", hint="give another name")
 

@@ -1,4 +1,4 @@
-"""The run beside the reference: the distance of each operator, and which one goes wrong first."""
+"""Compare the run with the reference: the distance of each operator, and the first wrong one."""
 
 from __future__ import annotations
 
@@ -161,11 +161,11 @@ def _doubts_of_state(
 )
 def gap(debugger: Debugger, rest: str) -> Output:
     """Compare the device's values with the reference, the worst local error first; or show one
-    value beside the reference's.
+    value next to the reference's.
 
     `gap NODE`, `gap %12` and `gap $` show the distribution of both, the error by channel, the worst
-    elements, and scale and zero point of a quantised value; with `local`, beside what PyTorch
-    computes from the run's own inputs.
+    elements, and scale and zero point of a quantized value; with `local`, compared with what
+    PyTorch computes from the run's own inputs.
 
     METRIC is sqnr by default (help metrics). `total` compares with the reference; `local`, the
     operator's own error, with PyTorch's result for the device's inputs. At most N rows (15); with
@@ -224,7 +224,7 @@ def _node_named(debugger: Debugger, word: str) -> str | None:
 
 
 def _value_beside(debugger: Debugger, word: str, path: str, *, local: bool) -> Output:
-    """Show the run's value of a node beside the reference's, or PyTorch's from the same inputs."""
+    """Show the run's value of a node next to the reference's, or PyTorch's from the same inputs."""
     scope = DebuggerScope(debugger)
     load_torch()
     is_node = not word.startswith(("$", "%"))
@@ -256,7 +256,7 @@ def _value_beside(debugger: Debugger, word: str, path: str, *, local: bool) -> O
             quantized=quantized_range(graph, node),
         )
         which = f"{node}[{number}]" if len(pairs) > 1 and not outputs else node
-        output.items += value_sections(compared, f"{which}: the run beside {against}", bars=True)
+        output.items += value_sections(compared, f"{which}: the run against {against}", bars=True)
     if not output.items:
         raise MissingDataError(f"{word} has no elements to compare")
     return output.say(*scope.inputs_of_reference)

@@ -80,7 +80,7 @@ def find_command(word: str) -> Command:
     known = [name for one in COMMANDS.values() for name in (one.name, *one.aliases)]
     close = get_close_matches(word, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else "help lists the commands"
-    raise UsageError(f"there is no command {word!r}", hint=hint)
+    raise UsageError(f"unknown command {word!r}", hint=hint)
 
 
 def whole(text: str, default: int | None = None, what: str = "a number") -> int:

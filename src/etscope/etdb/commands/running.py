@@ -83,7 +83,7 @@ def _run_of_call(debugger: Debugger, number: str) -> str:
             return str(run.number)
     known = [run.call for run in runs if run.call is not None]
     raise UsageError(
-        f"there is no call {number}",
+        f"call {number} does not exist",
         hint=f"calls are {known[0]} to {known[-1]}: info runs"
         if known
         else "calls are known of recorded runs of a language model",

@@ -42,9 +42,9 @@ def bt(debugger: Debugger, rest: str) -> Output:
     output = Output()
     if not frames:
         why = (
-            "the model has no code of its own here: bt full shows PyTorch's"
+            "the model has no code here: bt full shows PyTorch's"
             if stop.stack
-            else "the record has none, or there is no record"
+            else "the record has none, or no record is loaded"
         )
         output.say("no Python stack is known", f"  {why}")
     for number, frame in enumerate(frames):
@@ -68,7 +68,7 @@ def frame(debugger: Debugger, rest: str) -> Output:
     frames = frames_of(stop)
     number = whole(rest)
     if not 0 <= number < len(frames):
-        raise UsageError(f"there is no frame {number}", hint=f"bt lists {len(frames)} of them")
+        raise UsageError(f"frame {number} does not exist", hint=f"bt lists {len(frames)} of them")
     debugger.frame = number
     return Output().say(*_frame_lines(debugger, stop))
 
@@ -190,7 +190,7 @@ class Picked(NamedTuple):
 
 def picked_stops(debugger: Debugger, text: str) -> Picked:
     """Parse a selector (`%12` is the debug handle 12), FILE:LINE, or a line of the file that was
-    shown last. A line without an operator of its own picks the operators that are called from it.
+    shown last. A line without an operator picks the operators that are called from it.
 
     Raises `UsageError` if no stop of the target is picked."""
     is_number = text.isdecimal()
@@ -271,11 +271,11 @@ def _find_line(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) 
 
 
 def _file_shown(debugger: Debugger, lines: dict[str, dict[int, str]]) -> str:
-    """The file whose line was shown last; before that, the only one of the model."""
+    """Return the file of the last shown line; before that, the only file of the model."""
     if debugger.file_shown is not None:
         return debugger.file_shown
     if len(lines) != 1:
-        raise UsageError("a line of which file?", hint=f"FILE:LINE; {_files_text(lines)}")
+        raise UsageError("name the file of the line", hint=f"FILE:LINE; {_files_text(lines)}")
     return next(iter(lines))
 
 
@@ -295,7 +295,7 @@ def _read_lines(file: str, known: dict[int, str]) -> dict[int, str]:
     """Lines of a file, if it still agrees with the record; else the lines of the record."""
 
     def agrees(number: int, text: str) -> bool:
-        # The text of a statement of several lines is that of all of them.
+        # A statement of several lines has the text of all of them.
         own = lines.get(number)
         if own is None:
             return False
@@ -342,7 +342,7 @@ def _line_errors(debugger: Debugger, file: str) -> dict[int, float]:
                     gaps.append((stop.lines[0], DebuggerScope(debugger).gap("sqnr")))
     else:
         raise UsageError(
-            "errors are those of the device: of a recorded run, or one on the runtime",
+            "errors need values of the device: of a recorded run, or a run on the runtime",
             hint="target recorded, or target runtime",
         )
     worst: dict[int, float] = {}

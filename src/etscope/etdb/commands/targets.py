@@ -91,8 +91,8 @@ def target(debugger: Debugger, rest: str) -> Output:
     A run on the runtime stops after each kernel and each delegate's call. The call is one
     instruction and cannot be stepped into. `run` and `start` begin the run anew.
     Options: --inputs FILE (.npz, .npy, .safetensors, .pt; repeatable: a file for each call of a
-    model that keeps state; by default those of the recorded runs, the record or the bundled
-    program, or generated ones), --seed N (of generated inputs; 0 by default),
+    model that keeps state; by default from the recorded runs, the record or the bundled
+    program, else generated), --seed N (of generated inputs; 0 by default),
     --method NAME, --threads N, --data FILE.ptd and --library FILE.so (both repeatable),
     --server PATH, and --traced, which keeps a dump from the start, so that the run need not be
     repeated to write the core of a crash.
@@ -167,7 +167,7 @@ class _Request:
             return Remote(*remote_address(self.words[0]))
         host = self.kind.partition(":")[2]
         if not host:
-            raise UsageError("target ssh of which host?", hint="target ssh:HOST")
+            raise UsageError("target ssh needs a host", hint="target ssh:HOST")
         options: dict[str, Any] = {
             name.replace("-", "_"): self.one(name)
             for name in ("user", "port", "identity", "config", "known-hosts", "folder")
@@ -191,7 +191,7 @@ class _Request:
         kind = words.pop(0)
         plain = "ssh" if kind.startswith("ssh:") else kind
         if plain not in ("live", "recorded", *_OPTIONS) or kind == "ssh":
-            raise UsageError(f"there is no target {kind!r}", hint=f"targets are: {_KINDS}")
+            raise UsageError(f"unknown target {kind!r}", hint=f"targets are: {_KINDS}")
         known = _OPTIONS.get(plain, ("inputs",) if plain == "live" else ())
         request = cls(kind)
         while words:
@@ -277,7 +277,7 @@ def _sets_of_file(file: TensorFile) -> list[TensorFile]:
 
 @command("generate-core-file PATH", group="files", aliases=("gcore",), words=("file",))
 def generate_core_file(debugger: Debugger, rest: str) -> Output:
-    """Write the run up to here as an ETDump, and its tensors as a debug buffer beside it.
+    """Write the run up to here as an ETDump, and its tensors as a debug buffer next to it.
 
     `gcore run.etdp` writes run.etdp and run.bin, which `core run.etdp run.bin` and the Inspector
     open. Unless the target is --traced, the run is repeated for it, with the values that were set.
@@ -304,7 +304,7 @@ def generate_core_file(debugger: Debugger, rest: str) -> Output:
 
 
 def buffer_path(path: Path) -> Path:
-    """Path of the debug buffer beside a dump."""
+    """Return the path of the debug buffer next to a dump."""
     beside = path.with_suffix(BUFFER_SUFFIX)
     return path.with_name(path.name + BUFFER_SUFFIX) if beside == path else beside
 

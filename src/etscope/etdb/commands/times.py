@@ -87,7 +87,7 @@ def _profile_of(debugger: Debugger) -> MethodProfile:
     found = profiles.get(debugger.method) or next(iter(profiles.values()), None)
     if found is None:
         raise MissingDataError(
-            "there are no times", hint="load a dump with profiling events: core RUN.etdp"
+            "no times are loaded", hint="load a dump with profiling events: core RUN.etdp"
         )
     return found
 
@@ -125,10 +125,10 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
 
 @command("diff OTHER.etdp", group=GROUP, words=("file",))
 def diff(debugger: Debugger, rest: str) -> Output:
-    """Compare the times with those of another dump, operator by operator.
+    """Compare the times with another dump, operator by operator.
 
     The other dump is the later one. Runs of the same instructions are compared by instruction,
-    others by module or by name. The verdict is regressed, improved, no difference or cannot tell.
+    others by module or by name. The verdict: regressed, improved, no difference, cannot tell.
     """
     try:
         paths = shlex.split(rest)

@@ -114,7 +114,7 @@ def x(debugger: Debugger, rest: str) -> Output:
         count, form = whole(match[1], 8), match[2] or "f"
         text = rest[match.end() :]
     if form not in _FORMATS:
-        raise UsageError(f"there is no format {form!r}", hint="formats are f, e, d and x")
+        raise UsageError(f"unknown format {form!r}", hint="formats are f, e, d and x")
     if count > _MOST_SHOWN:
         raise UsageError(f"{_MOST_SHOWN} numbers at most")
     value = evaluate(parse(text.strip() or "$"), DebuggerScope(debugger))
@@ -212,7 +212,7 @@ def set_(debugger: Debugger, rest: str) -> Output:
         count = len(target.device_values(stop.position))
         if number >= count:
             raise UsageError(f"the operator gave {counted(count, 'value')}: $0 is the first")
-        if count > 1:  # None leaves a value as it is
+        if count > 1:  # None leaves a value unchanged
             new = [value if at == number else None for at in range(count)]
     elif name.startswith("value("):
         node = int(name[len("value(") : -1])
@@ -242,7 +242,7 @@ def _set_logging(debugger: Debugger, path: str) -> Output:
     if path in ("", "on"):
         path = "etdb.log"
     try:
-        with open(path, "a"):  # noqa: PTH123 (a path as it was typed)
+        with open(path, "a"):  # noqa: PTH123 (a path as the user typed it)
             pass
     except OSError as error:
         raise UsageError(f"cannot write to {path}: {error.strerror}") from error

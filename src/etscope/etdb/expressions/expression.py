@@ -3,7 +3,7 @@
 The text is parsed by Python's own parser and restricted to a list of allowed forms; it is never run
 as Python. Only the functions, methods and attributes in the tables below can be used, and the size
 of results is bounded. `%12` is the value of the node with debug handle 12, `#5` the value of
-instruction 5, `$` that of the current stop, `$1` its second output, `$NAME` what `set $NAME =`
+instruction 5, `$` the current stop's value, `$1` its second output, `$NAME` what `set $NAME =`
 stored, `nan` and `inf` those numbers.
 """
 
@@ -70,7 +70,7 @@ class Expression:
         return self.text
 
     def names(self) -> Iterator[str]:
-        """Names in the expression, without those of functions and numbers."""
+        """Yield names in the expression, without functions and numbers."""
         called = {id(n.func) for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and not (

@@ -29,8 +29,8 @@ _ROUNDING = 1.0 / 128
 
 
 def number_tests(expression: Expression) -> tuple[Test, ...] | None:
-    """Return tests of an operator's output, one of which holds wherever the expression does; None
-    if none are known.
+    """Return tests of an operator's output; where the expression holds, at least one of them does.
+    None if none are known.
 
     Supported are `$`, `$.max()`, `$.min()` and `$.abs()` or `$.abs().max()` against a number,
     `isnan($)` and `isinf($)`, and combinations with `and` and `or`.

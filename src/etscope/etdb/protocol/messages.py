@@ -247,7 +247,7 @@ class Tag(IntEnum):
     TENSOR = 5
     LIST = 6
     SHAPE = 7  # a tensor without data
-    STAGED = 8  # a tensor whose data was uploaded
+    STAGED = 8  # a tensor with uploaded data
 
 
 class Writer:

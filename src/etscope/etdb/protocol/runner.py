@@ -95,7 +95,7 @@ def server_error(code: int, message: str, log: str, kind: Kind, place: str) -> E
             )
         case Code.PROGRAM if "external_data_map is null" in log:
             return RuntimeFailure(
-                "weights of this program are in a file beside it (.ptd)",
+                "this program has weights in a separate file (.ptd)",
                 log=relevant(log),
                 hint="name that file (--data), to target runtime or to etdb-server",
             )
@@ -129,7 +129,7 @@ class InterruptHandler:
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Record a Ctrl-C in `interrupted`. Nested calls have no effect of their own."""
+        """Record a Ctrl-C in `interrupted`. Nested calls have no effect."""
         if self._capturing:
             yield
             return
@@ -178,7 +178,7 @@ class InterruptHandler:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Allow the run whose answer is awaited inside to be interrupted."""
+        """Allow Ctrl-C to interrupt the run that is awaited inside."""
         self._asked, self._waiting = False, True
         if self.interrupted:
             self._notify()
@@ -275,7 +275,7 @@ class Connection:
             raise
 
     def interrupt(self) -> None:
-        """End the run whose answer is awaited, if there is one."""
+        """End the awaited run, if any."""
         if self.interrupts.claim():
             # If the server is gone, the thread that waits for the answer raises the error.
             with contextlib.suppress(OSError):

@@ -26,7 +26,7 @@ from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch, stop_
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 
-NO_DUMP = "there is no recorded run"
+NO_DUMP = "no recorded run is loaded"
 NO_DUMP_HINT = "load one: core RUN.etdp"
 NO_TARGET_HINT = f"{NO_DUMP_HINT}, or target runtime, or target live"
 
@@ -122,7 +122,7 @@ class RecordedRuns(LocalTarget):
                 return
         numbers = [known.number for known in self._all]
         raise UsageError(
-            f"there is no run {run}", hint=f"runs are {numbers[0]} to {numbers[-1]}: info runs"
+            f"run {run} does not exist", hint=f"runs are {numbers[0]} to {numbers[-1]}: info runs"
         )
 
     @cached_property
@@ -210,7 +210,7 @@ class RecordedRuns(LocalTarget):
     def value_in_pass(self, node: str, loop_pass: int) -> Any:
         """Value that the device logged for a node in a loop pass, at any stop."""
         self.require_values()
-        # A node inside a delegate has a stop of its own, before the call that gives its value.
+        # A node inside a delegate has a separate stop, before the call that gives its value.
         pairs = self._matching.by_node.get(node, ())
         sources = {(pair.instruction, pair.delegate_id) for pair in pairs}
         passes = [
@@ -234,14 +234,14 @@ class RecordedRuns(LocalTarget):
         return {pair.output: pair for pair in found if pair.delegate_id == stop.delegate_id}
 
     def nodes_at(self, position: int) -> Sequence[str]:
-        """Nodes whose values a stop has. Raises `MissingDataError` without values."""
+        """Return the nodes with values at a stop. Raises `MissingDataError` without values."""
         stop = self.stops[position]
         pairs = self.matched().by_instruction.get(stop.instruction or 0, ())
         return list(dict.fromkeys(p.node for p in pairs if p.delegate_id == stop.delegate_id))
 
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
-        """Inputs of the run: those of `given`, those of the bundled case that ran, those that were
-        saved with the run, or the record's."""
+        """Return the inputs of the run: from `given`, from the bundled case that ran, saved with
+        the run, or the record's."""
         from etscope.diagnosis.reference import inputs_of_run
 
         if len(given) > 1:
@@ -325,13 +325,13 @@ class RecordedRuns(LocalTarget):
             )
 
     def _load_beside(self) -> str:
-        """The command that loads the values kept beside the dump; "" if there are none."""
+        """Return the command that loads the values kept next to the dump; "" without any."""
         dump = Path(self._trace.dump.path or "")
         run = RunFiles(dump=dump).with_saved()
         logged, buffer = run.logged
         if run.facts is None or buffer is None:
             return ""
-        return f"they are beside the dump: core {shlex.join([str(logged), str(buffer)])}"
+        return f"they are next to the dump: core {shlex.join([str(logged), str(buffer)])}"
 
     @property
     def _has_values(self) -> bool:

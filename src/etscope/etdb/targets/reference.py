@@ -1,4 +1,4 @@
-"""The reference in PyTorch: as a target of its own (`target live`), and beside another run."""
+"""The reference in PyTorch: as a target (`target live`), and for comparison with another run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Background(Generic[T]):
-    """Work in a thread of its own, which is never cut off: an import that was would leave parts of
+    """Work in a separate thread, which is never cut off: a broken import would leave parts of
     PyTorch that cannot be imported again. Ctrl-C ends the wait for it, and so does `cancel_waits`.
     """
 
@@ -160,8 +160,8 @@ def sets_of(inputs: Any) -> tuple[Any, ...]:
 
 
 def inputs_of(files: Files, method: str) -> tuple[Any, ...]:
-    """Inputs of each call of a method: those of the recorded runs; else, of one call, the record's
-    or those of the bundled program's first case. Empty if there are none."""
+    """Return the inputs of each call of a method: of the recorded runs; else, of one call, the
+    record's or the first case's of the bundled program. Empty without any."""
     calls = () if files.trace is None else files.trace.known_calls
     saved = [call.inputs for call in calls if call.method == method]
     known = [list(one.values) for one in saved if one is not None and one.values is not None]
@@ -181,7 +181,7 @@ def checked_call(number: int, calls: int) -> int:
     if not 0 <= number < calls:
         there = "there is one run, 0" if calls == 1 else f"runs are 0 to {calls - 1}"
         raise UsageError(
-            f"there is no run {number}",
+            f"run {number} does not exist",
             hint=f"{there}: one for each set of inputs; run --keep adds one",
         )
     return number
@@ -250,7 +250,7 @@ class ReferenceTarget(LocalTarget):
         self._start(self._program.state_after(lambda: earlier))
 
     def save(self) -> tuple[int, LiveRun, int]:
-        """The call, its run as far as it is known to be repeated, and its number of stops."""
+        """Return the call, the known part of its run for a repetition, and its number of stops."""
         return self.run, self._run.again(), len(self._stops)
 
     def restore(self, saved: Any) -> None:

@@ -88,7 +88,7 @@ class RuntimeTarget:
         traced: bool = False,
     ) -> None:
         """inputs: as `etscope.run` takes them: a file, a list, or names with values; or `Calls`
-        with those of several; None for those of the recorded runs, the record or the bundled
+        with several sets; None for the inputs of the recorded runs, the record or the bundled
         program, or else generated ones. seed: generate the inputs in
         any case. threads: 0 for the runtime's default. traced: keep an ETDump from the start, so
         that a crash leaves a core without a replay."""
@@ -445,7 +445,7 @@ class RuntimeTarget:
         return {pair.output: pair for pair in pairs}
 
     def nodes_at(self, position: int) -> Sequence[str]:
-        """Nodes whose values a stop has."""
+        """Return the nodes with values at a stop."""
         return list(dict.fromkeys(pair.node for pair in self.pairs_at(position).values()))
 
     def indices_at(self, position: int) -> Sequence[int]:

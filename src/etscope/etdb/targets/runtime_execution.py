@@ -206,7 +206,7 @@ class _Patch:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A run that is over, and whose state the next one goes on from."""
+    """A finished run; the next one goes on from its state."""
 
     inputs: Sequence[Any]
     patches: Sequence[_Patch]
@@ -223,9 +223,9 @@ class SavedExecution:
 
 
 class Execution:
-    """One run, from its beginning to the current step, and those before it whose state it goes on
-    from. If the runner was lost, the next request connects again and repeats them up to the current
-    step, including the values that were set."""
+    """One run, from its beginning to the current step, and the earlier runs that left the state it
+    goes on from. If the runner was lost, the next request connects again and repeats them up to the
+    current step, including the values that were set."""
 
     def __init__(
         self, launcher: Launcher, setup: Setup, stops: StopSequence, notify: Callable[[str], None]

@@ -36,8 +36,8 @@ class NodeValues:
         self._method, self._records, self._linked = method, records, linked
 
     def outputs_of(self, instruction: int) -> tuple[int, ...]:
-        """Indices of the values that an instruction writes, in the order in which the runtime logs
-        them; elements of lists one by one."""
+        """Return the indices of the values that an instruction writes, in the order of the
+        runtime's log; elements of lists one by one."""
         return one_by_one(self._method.values, self._records[instruction].outputs)
 
     @property
@@ -101,7 +101,7 @@ class NodeValues:
         }
 
     def writers_of(self, index: int) -> tuple[int, ...]:
-        """Instructions that write a value, or, for a view without an instruction of its own, the
+        """Return the instructions that write a value, or, for a view without an instruction, the
         value that it is a view of. Empty if unknown."""
         return tuple(self._writers.get(self._views.get(index, index), ()))
 
@@ -118,8 +118,8 @@ class NodeValues:
 
     @cached_property
     def _views(self) -> Mapping[int, int]:
-        """Views without an instruction of their own, with the value they are a view of where they
-        are first read."""
+        """Views without an instruction, with the value that they are a view of when they are first
+        read."""
         table: dict[int, int] = {}
         flows = with_flow(self._method.values, self._records)
         for record, flow in zip(self._records, flows, strict=True):
@@ -185,8 +185,9 @@ def prepare_method(
 ) -> RuntimeMethod:
     """Prepare the method `wanted` of the program (None: its main one).
 
-    given: its inputs, or those of several `Calls`; None for those of the recorded runs, of the
-    record or of the bundled program, or else generated ones. seed: generate the inputs in any case.
+    given: its inputs, or `Calls` with several sets; None for the inputs of the recorded runs, of
+    the record or of the bundled program, or else generated ones. seed: generate the inputs in any
+    case.
 
     Raises `MissingDataError` without a program or method, `MismatchError` for a record of
     another program and for inputs that do not fit.
@@ -197,7 +198,7 @@ def prepare_method(
 
     program = files.any_program
     if program is None:
-        raise MissingDataError("there is no program to run", hint="give it: file MODEL.pte")
+        raise MissingDataError("no program is loaded to run", hint="give it: file MODEL.pte")
     opened = Opened(program, record=files.record, bundle=files.bundle)
     name = opened.method_name(wanted)
     method = program.method(name)

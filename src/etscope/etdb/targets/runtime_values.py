@@ -207,11 +207,11 @@ class RuntimeValues:
     def set(self, values: list[ValueAtStep], new: Any) -> None:
         """Replace values at the current step, all or none of them.
 
-        new: for several values a list, in which None leaves a value as it is, or the only one that
-        is not empty. Raises `UsageError` for one that does not fit."""
+        new: for several values a list, where None leaves a value unchanged, or the only one that is
+        not empty. Raises `UsageError` for one that does not fit."""
         for value in values:
             if self._prepared.nodes.is_constant(value.index):
-                raise UsageError(f"{value.name} is a weight: the program keeps it as it is")
+                raise UsageError(f"{value.name} is a weight, which the program does not change")
         with self._execution.asking() as runner:
             infos = [runner.describe(value.index) for value in self._valid(values)]
         nonempty = [at for at, one in enumerate(infos) if one.tensor is None or one.tensor.nbytes]
@@ -320,7 +320,7 @@ class MemoryPlan:
         return int(ran[since + hits[0]]) if len(hits) else None
 
     def _location(self, value: int, step: int, ran: Ints) -> _Location:
-        """Location of a value at a step; a move makes it that of the value moved to it."""
+        """Return the location of a value at a step; a move replaces it by the moved value's."""
         moves = self._moves.get(value)
         if moves:
             moved = np.flatnonzero(np.isin(ran[:step], list(moves)))

@@ -30,8 +30,8 @@ class Stop:
     "aten_add_tensor"). op: the operator to display ("add", "aten.add.Tensor"). depth: 1 for an
     operator inside a delegate's call; the stop of the call itself comes after those inside.
     loop_pass: how often the operator ran before in the same run. ticks: duration in the dump's
-    clock. nodes: of the edge graph; the last is the one whose value the stop has. path: name of
-    that value among those of its graph, as "submodule_0/add" in a branch.
+    clock. nodes: of the edge graph; the stop has the last one's value. path: name of
+    that value in its graph, as "submodule_0/add" in a branch.
     """
 
     position: int
@@ -53,7 +53,7 @@ class Stop:
 
     @property
     def node(self) -> str | None:
-        """Name of the node whose value the stop has."""
+        """Name of the node that the stop has the value of."""
         return self.nodes[-1].name if self.nodes else None
 
 
@@ -209,7 +209,7 @@ class Target(Protocol):
         ...
 
     def add_call(self, inputs: Any = None) -> None:
-        """Add a run after all others, on other inputs or those of the last one. Raises `UsageError`
+        """Add a run after all others, on other inputs or the last run's. Raises `UsageError`
         for recorded runs."""
         ...
 
@@ -259,13 +259,13 @@ class Target(Protocol):
         ...
 
     def nodes_at(self, position: int) -> Sequence[str]:
-        """Names of the nodes whose values a stop has, as `value_of` takes them. Empty if only the
-        stop's own node is known."""
+        """Return the names of the nodes with values at a stop, as `value_of` takes them. Empty if
+        only the stop's own node is known."""
         ...
 
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
-        """Inputs of the run, for the reference; `given` are those of the user, a set for each call.
-        None if unknown."""
+        """Return the inputs of the run, for the reference; `given`: the user's, a set for each
+        call. None if unknown."""
         ...
 
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
@@ -279,7 +279,7 @@ class Target(Protocol):
         ...
 
     def is_written_back(self, node: str, position: int) -> bool:
-        """True for state of the graph whose value at a stop is no longer that of the start."""
+        """Return True for state of the graph with another value at a stop than at the start."""
         ...
 
     def value_at(self, index: int) -> Any:
@@ -318,7 +318,7 @@ class LocalTarget:
         return []
 
     def is_written_back(self, node: str, position: int) -> bool:
-        """Always False: state is that of the start."""
+        """Always False: state is the start's."""
         return False
 
     def value_at(self, index: int) -> Any:

@@ -29,8 +29,8 @@ _ORDER = "etscope.etdb.order"  # key of the context's meta
 
 
 class _CommandWithOrder(click.Command):
-    """A command that keeps the names of its parameters as they were given, once for each time:
-    click groups the values of a repeatable option, so that their order among others is lost."""
+    """A command that keeps the names of its parameters in the given order, once for each time:
+    click groups the values of a repeatable option and loses their order among others."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(context).parse_args(list(args))
@@ -132,7 +132,7 @@ def command(
 def _first_lines(
     order: Iterable[str | None], commands: Iterable[str], scripts: Iterable[str]
 ) -> list[str]:
-    """The lines of -ex and -x in the order in which the options were given."""
+    """Return the lines of -ex and -x in the order of the options."""
     from etscope.etdb.session import read_script
 
     lines = {
@@ -160,7 +160,7 @@ def show(result: Result, *, echo: bool = False, color: bool | None = None) -> No
 
 
 def _width() -> int | None:
-    """The width of tables: $COLUMNS, or that of the terminal; None if there is neither."""
+    """Return the width of tables: $COLUMNS, or the terminal's; None without either."""
     if os.environ.get("COLUMNS", "").isdecimal():
         return int(os.environ["COLUMNS"]) or None
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -45,7 +45,7 @@ class NumericalComparatorBase(ABC):
 
     @property
     def inspector(self) -> Inspector | None:
-        """The Inspector whose values are compared; it sets itself where there is none."""
+        """The Inspector with the compared values; it sets itself if this is None."""
         return self._inspector
 
     @inspector.setter
@@ -73,7 +73,7 @@ class NumericalComparatorBase(ABC):
 
         The columns are upstream's: the handles, the names of the operators and the value on both
         sides (aot: of the reference graph), and `gap`: a list of the distances, one for each
-        tensor of an operator's output; those of tuples without elements are NaN. Pairs with None in
+        tensor of an operator's output; NaN for tuples without elements. Pairs with None in
         the place of a value have no row.
 
         Raises `ComparatorError` for a mapping of another form and for outputs of different numbers
@@ -139,7 +139,7 @@ class NumericalComparatorBase(ABC):
                 f"the run {len(pairs[1])}",
                 hint="pair them in preprocessing()",
             )
-        # A batch norm has outputs without elements, of which few comparators have a distance.
+        # A batch norm has outputs without elements: few comparators have a distance for these.
         may_be_empty = len(pairs[0]) > 1
         return [
             math.nan
@@ -169,7 +169,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _op_names(handle: DebugHandle, names: Mapping[DebugHandle, Sequence[str]]) -> list[str]:
-    """The operators all of whose handles are among these."""
+    """Return the operators with all handles among these."""
     handles = set(handle)
     return [op for key, ops in names.items() if handles.issuperset(key) for op in ops]
 

@@ -1,6 +1,6 @@
 """A graph in Graphviz's DOT language: modules and delegates as clusters, nodes coloured by time.
 
-Names from files are in quoted strings, in which only the quote and the backslash are special, and
+Names from files are in quoted strings, where only the quote and the backslash are special, and
 nodes are called n0, n1, …, so that a name cannot be read as syntax. Weights and lowered modules are
 left out, as in the table of nodes.
 """

@@ -8,7 +8,7 @@ The document::
         "runs": 5, "total": 1.25,                    of Method::execute, or null
         "nodes": [
           {"key": "aten_add_tensor", "name": "…", "kind": "call_function", "op": "aten.add.Tensor",
-           "target": "…", "call": null,              key of the call whose sub-graph it is in
+           "target": "…", "call": null,              key of the call with the sub-graph it is in
            "scope": ["blocks", "0"], "outputs": [{"name": "…", "dtype": "float32",
            "shape": [1, 8]}], "arguments": [["self", "x"], …], "weight": null,
            "debug_handle": 7, "instructions": [3], "backend": null, "module": "blocks.0",

@@ -1,6 +1,6 @@
 """Graphs in Model Explorer's JSON, and numbers of their nodes as its node data.
 
-The format is that of `model_explorer.graph_builder` and `node_data_builder` (package
+`model_explorer.graph_builder` and `node_data_builder` define the format (package
 ai-edge-model-explorer, which is not needed here). A node's id is its key. For nodes that are not in
 a sub-graph this is their name, as in Model Explorer's own adapter for an `ExportedProgram`, so node
 data of one graph fits both.
@@ -24,7 +24,7 @@ from etscope.views.output import dumps
 from etscope.views.tables.cells import visible
 
 _ERRORS = ("total_error", "local_error")
-# Numbers of `Work`: the bytes that a node reads and writes; "bytes" are those of its tensors.
+# Numbers of `Work`: the bytes that a node reads and writes; "bytes" are its tensors' bytes.
 _WORK = {"flops": "known_flops", "moved_bytes": "known_bytes", "intensity": "intensity"}
 OVERLAYS = (*STATISTICS, "bytes", "live_bytes", *_WORK, *_ERRORS)
 _COLOURS = ((0.0, "#ffffff"), (0.25, "#fff3b0"), (0.6, "#ff9e5e"), (1.0, "#e0301e"))

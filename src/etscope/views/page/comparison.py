@@ -33,7 +33,7 @@ from etscope.units import TimeScale, scale_factor
 from etscope.views.page.elements import Json, section_document, table_document
 from etscope.views.page.method import ShownMethod
 
-# Profiles of which each is compared with each; of more, each is compared with the first.
+# Up to so many profiles, each is compared with each; of more, each is compared with the first.
 MOST_EACH = 4
 
 _COLUMNS = (
@@ -50,8 +50,8 @@ _TITLES = {"before": "A", "after": "B", "change": "B - A"}
 def comparison_documents(
     methods: Sequence[Sequence[ShownMethod]], facts: Sequence[RunTotals] | None = None
 ) -> list[Json]:
-    """Return the `ComparisonDoc` of pairs of profiles, the earlier one as A; then those of the same
-    pairs the other way round. methods, facts: of each run."""
+    """Return the `ComparisonDoc` of pairs of profiles, the earlier one as A; then the same pairs
+    the other way round. methods, facts: of each run."""
     found = []
     pairs = list(_pairs(methods))
     for sides in [*pairs, *((later, earlier) for earlier, later in pairs)]:
@@ -84,8 +84,8 @@ _Of = TypeVar("_Of")
 
 def _pairs(methods: Sequence[Sequence[ShownMethod]]) -> Iterator[tuple[_Place, _Place]]:
     """Yield the profiles to compare: of one method and phase in two runs; methods of one run if it
-    is the only one, but no phases, which do different things; those of two runs that share none if
-    each has one."""
+    is the only one, but no phases, which do different things; the methods of two runs that share
+    none if each has one."""
     names = [
         {
             (shown.profile.method, shown.profile.phase): (run, number)
@@ -229,8 +229,8 @@ def compared_documents(runs: Sequence[Mapping[str, Any]]) -> list[Json]:
     """Return the comparisons of the runs of stored documents; `FormatError` for what is not a run.
 
     A document has the times of each run, the modules, operators and lines of its rows: all that a
-    comparison takes. Rows whose single runs were left out for their number have their average in
-    each run, and no verdict of their own.
+    comparison takes. Rows without single runs (there were too many) have their average in
+    each run, and no verdict.
     """
     with reading("report", None):
         units = [TimeScale.of(str(run["unit"])) for run in runs]
@@ -284,7 +284,7 @@ def _row(
         for line in (source["lines"][index] for index in method["links"]["lines"][number])
     ]
     ops, module = cells["op_types"] or (), cells["module"]
-    # The lines of an event are those of its nodes: one each, as a traceback has it.
+    # An event has the lines of its nodes: one each, in the form of a traceback.
     traces = [f'  File "{line.file}", line {line.line}, in {line.function}\n' for line in lines]
     frames = () if module is None else (ModuleFrame(module, module, ""),)
     nodes = tuple(

@@ -155,8 +155,8 @@ class ReportInput:
             )
         if self.trace is not None and not has_times:
             notes.append(
-                "The dump holds no Method::execute event: there are no times. Run the method with "
-                "the event tracer on."
+                "The dump has no Method::execute event, so no times. Run the method with the event "
+                "tracer on."
             )
         if program is None:
             notes.append("No program was given: its memory plan is not known.")

@@ -18,7 +18,7 @@ CHOSEN = 10  # priority of columns that are shown only if the reader chooses the
 
 def table_document(table: Table) -> Json:
     """The `TableDoc` of a table: missing values null, infinities "Infinity" and "-Infinity"; a
-    metric that is not a number is "NaN", while NaN in place of a time is no time."""
+    metric that is not a number is "NaN", while NaN in place of a time is a missing time."""
     document: Json = {
         "title": table.title,
         "columns": [

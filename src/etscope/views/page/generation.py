@@ -95,8 +95,8 @@ def _pace(found: Generation) -> Json | None:
 
 
 def _untraced(found: Generation, scale: Scale) -> Json | None:
-    """The calls of the pass without tracing, on the host's clock; None where the page's unit is no
-    time."""
+    """Return the calls of the pass without tracing, on the host's clock; None if the page's unit is
+    not a time."""
     untraced = found.of_pass(None)
     if untraced is None or not len(untraced.calls) or scale.target is TimeScale.CYCLES:
         return None

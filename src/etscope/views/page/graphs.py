@@ -61,7 +61,7 @@ class ShownGraph:
         ]
 
     def calls_with_time(self) -> dict[int, int]:
-        """Map each node whose time is part of a call's time to the nearest call with a time."""
+        """Map each node with a time that is part of a call's to the nearest call with a time."""
         view = self.view
         found = {}
         for key, time in view.times.items():
@@ -164,7 +164,7 @@ def _measures(
     group_of: Sequence[int | None],
     metric: Metric | None,
 ) -> list[Json]:
-    """The `Measure`s of a view: times, memory and errors, as far as they are known."""
+    """Return the `Measure`s of a view: times, memory and errors, if they are known."""
     view = shown.view
     found = []
     if view.times:
@@ -275,7 +275,7 @@ class _Boxes:
         return {"kind": "module", "label": path, "type": self._types.get(path), "backend": backend}
 
     def _path(self, scope: Scope, node: ViewNode) -> str:
-        """The path of a box's module, from that of a node in it; else the names of the boxes."""
+        """Return the path of a box's module, from a node in it; else the names of the boxes."""
         further_in = len(node.scope) - len(scope) - node.opens
         weight = node.graph.parameters.get(node.node.name, "")
         parts = (weight.rpartition(".")[0] or module_path(node.node) or "").split(".")
@@ -326,8 +326,8 @@ _OF_A_BOX = ("kind", "name", "label", "type")
 
 
 def add_changes(runs: Sequence[Json]) -> None:
-    """Add the measure "change" to the graphs that the two runs of a report both have: the times of
-    the second run less those of the first, at nodes and boxes that both have.
+    """Add the measure "change" to the graphs that the two runs of a report both have: times of the
+    second run minus times of the first, at nodes and boxes that both have.
 
     A time of several nodes together is left out where the other run has times of each; the boxes
     around have the sums of both. Nodes of graphs that differ are not compared: "convolution_3" of
@@ -363,7 +363,7 @@ def add_changes(runs: Sequence[Json]) -> None:
 
 
 def _keys(found: Sequence[Json], names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return what tells each from the others: its values, and how many like it stand before."""
+    """Return a unique key for each: its values, and how many equal ones are before it."""
     seen: Counter[tuple[Any, ...]] = Counter()
     keys = []
     for one in found:

@@ -35,9 +35,9 @@ from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
 from etscope.views.page.elements import CHOSEN, Json, Lines, table_document
 
-# So many samples of rows are shown; those of the longest rows when there are more.
+# So many samples of rows are shown; of the longest rows if there are more.
 MOST_SAMPLES = 200_000
-# Samples in the events' column `raw`; those of later events are left out.
+# Samples in the events' column `raw`; later events' are left out.
 MOST_RAW = 50_000
 # Nodes that are named of one event, and values that it logged.
 _MOST_PARTS = 40
@@ -71,7 +71,8 @@ class ShownMethod:
         return self._places.get((instruction, delegate_id))
 
     def row_of_event(self, key: EventKey) -> int | None:
-        """The row of an event: that of its instruction, or the one of its name if it has none."""
+        """Return the row of an event: its instruction's, or the one of its name without an
+        instruction."""
         if key.instruction is not None:
             return self.row_of(key.instruction, key.delegate_id)
         if key.is_framework and key.name != EXECUTE:
@@ -96,7 +97,7 @@ class ShownMethod:
 
 
 def method_document(shown: ShownMethod, lines: Lines) -> Json:
-    """Return the parts of `Method` that its profile tells: all but links to graphs, and events."""
+    """Return the parts of `Method` from its profile: all but links to graphs, and events."""
     profile, scale = shown.profile, shown.scale
     samples, note = _samples(shown.rows, scale)
     return {

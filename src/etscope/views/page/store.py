@@ -1,4 +1,4 @@
-"""Reports stored beside TensorBoard's event files, for the plugin's tab."""
+"""Reports stored next to TensorBoard's event files, for the plugin's tab."""
 
 from __future__ import annotations
 

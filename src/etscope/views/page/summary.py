@@ -36,7 +36,8 @@ def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
 def file_sections(
     export: Export, trace: Trace | None, graphs: Mapping[str, Graph]
 ) -> Iterator[Section]:
-    """The contents of the files, as `etscope info` tells it, without what has a view of its own."""
+    """Yield the contents of the files, as `etscope info` shows them, without what has a separate
+    view."""
     if trace is not None:
         yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
     if isinstance(export.record, RecordFile):

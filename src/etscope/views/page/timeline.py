@@ -37,10 +37,10 @@ def timeline_document(
     scale: Scale,
     files: Sequence[PlacedFile] = (),
 ) -> Json | None:
-    """The `Timeline`: a track for each run, below it those of its clocks.
+    """Return the `Timeline`: a track for each run, below it a track for each of its clocks.
 
-    The runs that tell most have all their spans, and so have the others in run order as long as
-    there is room; of those after them only the whole is shown. Every run starts at 0, so that runs
+    The runs that show most have all their spans, and so have the others in run order while there
+    is room; later runs are shown only as a whole. Every run starts at 0, so that runs
     are compared. Files of backends' tools have tracks below the runs that they are of. None without
     any run.
     """

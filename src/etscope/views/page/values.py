@@ -94,7 +94,7 @@ def value_document(compared: ValueComparison) -> Json:
 def _node_of_value(
     shown: ShownGraph, row: NumericsRow, named: Mapping[str, ViewNode]
 ) -> int | None:
-    """The node of a graph for a value: that of the reference, or the last one that leads to it.
+    """Return the node of a graph for a value: the reference's, or the last one that leads to it.
 
     named: the nodes of the reference graph, by key.
     """

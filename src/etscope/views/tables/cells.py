@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["is_number", "plain_rows", "table_texts", "types_of", "visible", "without_surrogates"]
 
 
-# Kinds whose values are whole; an array makes them floats where one is missing.
+# Kinds with whole numbers; an array makes them floats if one is missing.
 _WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})
 _PLAIN = {type(None), bool, int, float, str}
 
@@ -35,7 +35,7 @@ _SITES_SHOWN = 3
 
 
 def explanation_lines(finding: Mapping[str, Any]) -> list[str]:
-    """The texts below the sentence of a finding of `etscope explain`: what it was told from, the
+    """Return the texts below the sentence of a finding of `etscope explain`: its evidence, the
     operators with most of its time, what to do; [] for another finding."""
     explained = finding.get("explanation")
     if explained is None:

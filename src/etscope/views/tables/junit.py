@@ -1,7 +1,7 @@
 """Write a comparison as JUnit XML: one suite for each method, with a case for its time and for
 each of its operators.
 
-The form is that of Jenkins' ``junit-10.xsd`` (the xUnit plugin's), which GitLab and GitHub actions
+The form follows Jenkins' ``junit-10.xsd`` (the xUnit plugin's), which GitLab and GitHub actions
 read as well: the elements testsuites, testsuite, properties, testcase, failure, error, skipped and
 system-out. Skipped cases are counted for each suite; the schema has no such count for all suites.
 Inconclusive cases are *skipped*; failures are the cases that make the command's exit code 1. XML

@@ -2,7 +2,7 @@
 
 A column's type follows its kind: identifiers, counts and bytes are int64, other numbers double,
 and lists are lists of one type. Values of other types are text. The metadata of the schema holds
-title and notes as JSON under "etscope"; that of a field "kind", "unit" and "title".
+title and notes as JSON under "etscope"; a field's metadata has "kind", "unit" and "title".
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from etscope.views.tables.cells import (
 # -- Column layout: the columns left out, the width of each other one, and the texts to cut.
 #
 # Numbers are never cut. Texts are cut first, down to a width at which they are still useful; then
-# columns are left out, those of the highest `Column.priority` number first.
+# columns are left out, from the highest `Column.priority` number down.
 
 GAP = 2  # spaces between columns
 _MIN_TEXT = 6  # no text is cut below this
@@ -144,7 +144,7 @@ def cut_start(text: str, width: int, mark: str) -> str:
     if cell_width(text) <= width:
         return text
     tail = _tail(text, width - 1)
-    # The parts of "encoder.layer.0" are between dots, those of "model.py:34" are not.
+    # "encoder.layer.0" is divided at dots, "model.py:34" is not.
     part = tail.find("." if "/" not in text and ":" not in text else "/")
     return mark + (tail[part:] if 0 < part <= len(tail) // 2 else tail)
 
@@ -169,7 +169,7 @@ _BOLD, _DIM, _CYAN = "\x1b[1m", "\x1b[2m", "\x1b[36m"
 _MAX_TEXT = 200  # cells of a text, where the width of the output sets no limit
 _BAR = 10  # cells of the bar that draws a share
 # (turn to get width, least width before another column is left out for it) of the text that names
-# the row, of other texts, of paths, whose end is enough, and of sentences
+# the row, of other texts, of paths (their end is enough), and of sentences
 _NAME, _TEXT, _PATH, _SENTENCE = (0, 28), (1, 14), (2, 18), (0, 24)
 _LEFT_OUT_FIRST = 1000  # a priority
 
@@ -281,7 +281,7 @@ def write(
 
 
 def write_sentences(sentences: Sequence[str], out: TextIO, *, width: int | None = None) -> None:
-    """Write sentences, each in lines of its own that fit `width` as `write` does."""
+    """Write sentences, each on new lines that fit `width` as `write` does."""
     width = _output_width(out) if width is None else width
     write_joined(out, (f"{line}\n" for text in sentences for line in _wrapped(text, width)))
 
@@ -370,7 +370,7 @@ def _command_lines(command: str, width: int | None) -> list[str]:
 
 
 def _share_to_draw(table: Table, extents: Sequence[Extent], width: int | None) -> int | None:
-    """The first share, if a bar beside it fits without cutting more than the starts of paths.
+    """Return the first share, if a bar next to it fits without cutting more than starts of paths.
 
     Output without a width is for other programs and has no bars.
     """

@@ -6,7 +6,7 @@ begin and end events. Times are the timeline's own in nanoseconds (shifted only 
 span become debug annotations. Names and texts are interned, which keeps many runs of one program
 small.
 
-The schema is protos/perfetto/trace/ of Perfetto, whose own generated classes write it (the package
+The schema is protos/perfetto/trace/ of Perfetto. Its own generated classes write it (the package
 `perfetto`); only the frame of a packet and its timestamp are encoded here.
 """
 
@@ -62,7 +62,7 @@ def write(timeline: Timeline, out: BinaryIO) -> None:
 class _Packets:
     """Makes the packets of one trace. Packets that others refer to go to `emit` before them.
 
-    Most events repeat those of an earlier run in all but time: each different one is made once.
+    Most events repeat an earlier run's in all but time: each different one is made once.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Order the spans of a timeline as begin and end events, as trace formats need them.
 
 Spans of one track should nest or be disjoint. Where they do not (events of several threads, a clock
-that was set back), the span that crosses the end of another moves to a lane of its own, an added
+that was set back), the span that crosses the end of another moves to another lane, an added
 track of the same parent named "<track> (2)": no span is lost and no time is changed.
 """
 
@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class NestedSpans:
-    """The spans of a timeline in lanes, in each of which spans nest.
+    """The spans of a timeline in lanes; in each lane spans nest.
 
     `tracks` are the timeline's, then the added lanes; `labels` their names with a note on their
     clock. `start_ns` and `end_ns` are a span's times: nanoseconds, or cycles where the timeline has
@@ -138,7 +138,7 @@ def _stack(spans: list[int], starts: list[int], ends: list[int]) -> tuple[list[i
 
 
 def _nanoseconds(ticks: Ints, ticks_per_second: float | None) -> Ints:
-    """`ticks` in nanoseconds; cycles stay as they are."""
+    """Return `ticks` in nanoseconds; cycles unchanged."""
     factor = Fraction(1)
     if ticks_per_second is not None:
         factor = _NS_PER_SECOND / Fraction(ticks_per_second)
