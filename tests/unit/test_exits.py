@@ -93,8 +93,7 @@ def test_each_module_with_a_command_line_is_in_the_list() -> None:
     }
     elsewhere = {
         "__main__": "the command, tested in tests/integration/cli/test_app.py",
-        "bisect._repro_script": "is copied to the user, and needs no etscope",
-        "compat": "runs a script as Python does",
+        "search.bisect._repro_script": "is copied to the user, and needs no etscope",
         "size_analysis_tool.size_analysis_tool": "prints nothing",
     }
     assert found == MODULES.keys() | elsewhere.keys()

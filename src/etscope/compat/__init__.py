@@ -163,7 +163,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if is_ours and "cannot import name" in str(error.msg):
             raise MissingNameError(str(error.msg), hint=_HINT) from error
         raise
-
-
-if __name__ == "__main__":
-    main()

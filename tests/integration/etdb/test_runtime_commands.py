@@ -323,9 +323,9 @@ BAD = {
     "target remote": "target remote where",
     "target remote nowhere": "not an address",
     "target ssh:": "of which host",
-    "target ssh": "no target 'ssh'",
+    "target ssh": "unknown target 'ssh'",
     "target ssh:x --port y": "a port is expected",
-    "target gpu": "no target 'gpu'",
+    "target gpu": "unknown target 'gpu'",
     "gcore x": "only a run on the runtime",
     "kill": "nothing runs",
 }

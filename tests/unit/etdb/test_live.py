@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused() -> None:
     said(one, "start")
     assert "shape" in refused(one, "set $ = weight('stem.bn.weight')[:3]")
     assert "has not run yet" in refused(one, "set aten__softmax_default = 0")
-    assert "no target 'gpu'" in refused(one, "target gpu")
+    assert "unknown target 'gpu'" in refused(one, "target gpu")
     assert "recorded runs" in said(one, "target recorded")
     said(one, "start")
     assert "cannot be changed" in refused(one, "set $ = 0")

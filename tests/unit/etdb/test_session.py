@@ -55,7 +55,7 @@ def test_every_command_has_help() -> None:
     assert "ref(NAME)" in said(one, "help expressions")
     assert "module:blocks.0" in said(one, "help selectors")
     assert "SQNR" in said(one, "help metrics")
-    assert "no command" in refused(one, "help nothing")
+    assert "unknown command" in refused(one, "help nothing")
 
 
 def test_a_value_is_an_array_of_numpy() -> None:

@@ -37,7 +37,7 @@ def test_numbers_are_examined_with_all_digits() -> None:
     assert float(text.split()[2]) == pytest.approx(float(expected[0, 0]), rel=1e-4)
     bits = said(one, "x/1x $").split()[2]
     assert bits == "0x" + expected[0, 0].tobytes()[::-1].hex()
-    assert "no format 'q'" in refused(one, "x/3q $")
+    assert "unknown format 'q'" in refused(one, "x/3q $")
     assert "at most" in refused(one, "x/99999 $")
     assert np.float32(said(one, "print/f $[0, 3]")) == expected[0, 3]
     assert said(one, "print $[0, 3]") != said(one, "print/f $[0, 3]")
