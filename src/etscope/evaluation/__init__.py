@@ -23,13 +23,15 @@ from etscope.support.lazy import lazy_names
 if TYPE_CHECKING:
     from etscope.evaluation._classification import Labels, Task, read_labels
     from etscope.evaluation._dataset import Dataset, Sample, open_dataset
-    from etscope.evaluation._evaluate import evaluate, evaluate_dump
+    from etscope.evaluation._evaluate import EvaluateOptions, evaluate, evaluate_dump
     from etscope.evaluation._results import Evaluation
     from etscope.evaluation._token_results import TokenEvaluation
-    from etscope.evaluation._tokens import evaluate_tokens
+    from etscope.evaluation._tokens import EvaluateTokensOptions, evaluate_tokens
 
 __all__ = [
     "Dataset",
+    "EvaluateOptions",
+    "EvaluateTokensOptions",
     "Evaluation",
     "Labels",
     "Sample",
@@ -46,6 +48,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Dataset": "etscope.evaluation._dataset",
+        "EvaluateOptions": "etscope.evaluation._evaluate",
+        "EvaluateTokensOptions": "etscope.evaluation._tokens",
         "Evaluation": "etscope.evaluation._results",
         "Labels": "etscope.evaluation._classification",
         "Sample": "etscope.evaluation._dataset",

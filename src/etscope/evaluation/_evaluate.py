@@ -67,35 +67,97 @@ from etscope.run.inputs import method_inputs
 from etscope.run.job import INTERMEDIATE_OUTPUTS, Job, JobCall
 from etscope.run.program import Opened, open_program
 from etscope.support.optional import require
+from etscope.support.options import takes_fields
 
 STATES = (FRESH, SEQUENCE)
 
 Progress = Callable[[int, int | None], None]
 
+DEFAULT_TOP = 5  # with labels: the top-5 accuracy of ImageNet papers
 
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluateOptions:
+    """Options of `evaluate()` and `evaluate_dump()`.
+
+    method: "forward" by default, or the only one.
+    metric, tolerance, reference_graph: as for `Inspector.diagnose_numerics`.
+    samples: the largest number of samples to take; of a dump, the number of runs to compare.
+    labels: right classes; see `etscope.evaluation.read_labels`. top: compare classes, and the best
+        K; with labels 5 by default. output: the number of the program's output with the scores,
+        [..., classes].
+    keep_going: skip samples that cannot be run or compared. They are counted, and never a pass.
+    progress: called after each sample with the number done, and the total (None: not known).
+    state: for a model that keeps state: "fresh" starts each sample from the initial state;
+        "sequence" goes on from the sample before, in one process, on both sides. All inputs are in
+        memory then, and all recorded values on disk.
+    data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
+        timeout is for each process.
+    """
+
+    method: str | None = None
+    metric: str | Metric = DEFAULT_METRIC
+    tolerance: float | None = None
+    reference_graph: str | None = None
+    samples: int | None = None
+    labels: Any = None
+    top: int | None = None
+    output: int = 0
+    keep_going: bool = False
+    progress: Progress | None = None
+    state: str = FRESH
+    data: PathLike | None = None
+    libraries: PathLike | Sequence[PathLike] = ()
+    threads: int | None = None
+    runner: str = "auto"
+    isolate: bool = True
+    timeout: float | None = None
+    verify: bool = True
+
+    def checked(self) -> EvaluateOptions:
+        """Return the options with the labels read and the default of `top`.
+
+        Raises `UsageError` for values that are not allowed.
+        """
+        if self.top is not None and self.top < 1:
+            raise UsageError(f"the best K classes are at least 1, not {self.top}")
+        if self.output < 0:
+            raise UsageError(f"outputs are counted from 0, and output {self.output} is asked for")
+        if self.samples is not None and self.samples < 1:
+            raise UsageError(f"at least one sample must be evaluated, not {self.samples}")
+        if self.state not in STATES:
+            raise UsageError(f"unknown state {self.state!r}", hint=f"it is {' or '.join(STATES)}")
+        is_read = self.labels is None or isinstance(self.labels, Labels)
+        return replace(
+            self,
+            labels=self.labels if is_read else read_labels(self.labels),
+            top=DEFAULT_TOP if self.top is None and self.labels is not None else self.top,
+        )
+
+    @property
+    def found_metric(self) -> Metric:
+        """The metric of the name. Raises `UsageError` for an unknown one."""
+        return find_metric(self.metric) if isinstance(self.metric, str) else self.metric
+
+    def prepared(self, trace: Trace, method: str) -> PreparedNumerics:
+        """Return what compares runs of a method."""
+        return PreparedNumerics(
+            trace,
+            method,
+            metric=self.found_metric,
+            tolerance=self.tolerance,
+            reference_graph=self.reference_graph,
+        )
+
+
+@takes_fields(EvaluateOptions)
 def evaluate(
     program: Any,
     dataset: Any,
     *,
     etrecord: Any = None,
-    method: str | None = None,
-    metric: str | Metric = DEFAULT_METRIC,
-    tolerance: float | None = None,
-    reference_graph: str | None = None,
-    samples: int | None = None,
-    labels: Any = None,
-    top: int | None = None,
-    output: int = 0,
-    state: str = FRESH,
-    keep_going: bool = False,
-    data: PathLike | None = None,
-    libraries: PathLike | Sequence[PathLike] = (),
-    threads: int | None = None,
-    runner: str = "auto",
-    isolate: bool = True,
-    timeout: float | None = None,
-    verify: bool = True,
-    progress: Progress | None = None,
+    options: EvaluateOptions = EvaluateOptions(),
+    **changes: Any,
 ) -> Evaluation:
     """Run a program on each sample of a dataset on the ExecuTorch runtime, record its values, and
     diagnose each run against the reference.
@@ -103,93 +165,69 @@ def evaluate(
     Samples are run in batches, each in a separate process; of a compared sample only numbers are
     kept.
 
-    program: as for `etscope.run.run`; an ETRecord that holds its program is enough. etrecord: the
-        record, when the program does not come with it.
-    dataset: see `etscope.evaluation.open_dataset`. samples: the largest number of them to take.
-    metric, tolerance, reference_graph: as for `Inspector.diagnose_numerics`.
-    labels: right classes; see `etscope.evaluation.read_labels`. top: compare classes, and the best
-        K; with labels 5 by default. output: the number of the program's output with the scores,
-        [..., classes].
-    state: for a model that keeps state: "fresh" starts each sample from the initial state;
-        "sequence" goes on from the sample before, in one process, on both sides. All inputs are in
-        memory then, and all recorded values on disk.
-    keep_going: skip samples that cannot be run or compared. They are counted, and never a pass.
-    data, libraries, threads, runner, isolate, timeout, verify: as for `run`; the timeout is for
-        each process.
-    progress: called after each sample with the number done, and the total (None: not known).
+    program: as for `etscope.run.run`; an ETRecord that holds its program is enough.
+    dataset: see `etscope.evaluation.open_dataset`.
+    etrecord: the record, if the program does not come with it.
+    options, changes: fields of `EvaluateOptions`, as `samples=100`; changes go before `options`.
 
     Raises what `run` and `diagnose_numerics` raise, with the sample's name in the message;
-    `MissingDataError` when no sample could be compared.
+    `MissingDataError` if no sample could be compared.
     """
-    options = Options(_labels(labels), top, output, keep_going, progress)
-    found_metric = metric if isinstance(metric, Metric) else find_metric(metric)
-    if state not in STATES:
-        raise UsageError(f"unknown state {state!r}", hint=f"it is {' or '.join(STATES)}")
+    options = replace(options, **changes).checked()
     opened = open_program(program, etrecord)
     if opened.record is None:
         raise NumericGapError("an evaluation needs an ETRecord", hint=NO_RECORD_HINT)
-    if verify:
+    if options.verify:
         opened.check_record()
-    opened.check_weights(data)
-    name = opened.method_name(method)
+    opened.check_weights(options.data)
+    name = opened.method_name(options.method)
     for package in ("torch", "executorch"):  # before the first sample runs
         require(package, wanted_by="the reference of an evaluation")
     device = Device(
         opened=opened,
         method=name,
-        data=None if data is None else _files(data)[0],
-        libraries=_files(libraries),
-        threads=threads,
-        runner=runner,
-        isolate=isolate,
-        timeout=timeout,
-        fresh=state == FRESH,
-        forced=not verify,
+        data=None if options.data is None else _files(options.data)[0],
+        libraries=_files(options.libraries),
+        threads=options.threads,
+        runner=options.runner,
+        isolate=options.isolate,
+        timeout=options.timeout,
+        fresh=options.state == FRESH,
+        forced=not options.verify,
     )
-
-    def prepare(trace: Trace) -> PreparedNumerics:
-        return PreparedNumerics(
-            trace, name, metric=found_metric, tolerance=tolerance, reference_graph=reference_graph
-        )
-
-    source = _opened_dataset(dataset, opened.export, name, samples, options)
-    collector = Collector(options, found_metric, source.count)
-    evaluator = _Evaluator(device, collector, prepare, state)
+    source = _opened_dataset(dataset, opened.export, name, options)
+    collector = Collector(options, source.count)
+    evaluator = _Evaluator(
+        device, collector, lambda trace: options.prepared(trace, name), options.state
+    )
     evaluator.run(source.samples)
     return collector.evaluation(evaluator.state)
 
 
+@takes_fields(EvaluateOptions)
 def evaluate_dump(
     trace: Trace,
     dataset: Any,
     *,
-    method: str | None = None,
-    metric: str | Metric = DEFAULT_METRIC,
-    tolerance: float | None = None,
-    reference_graph: str | None = None,
     run: int | None = None,
-    samples: int | None = None,
-    labels: Any = None,
-    top: int | None = None,
-    output: int = 0,
-    keep_going: bool = False,
-    progress: Progress | None = None,
+    options: EvaluateOptions = EvaluateOptions(),
+    **changes: Any,
 ) -> Evaluation:
     """Diagnose the runs of a method in a device's own dump as `evaluate` does; the samples of the
     dataset are the inputs of the runs, in order.
 
-    trace: of the dump, with its record and debug buffer (`Inspector.trace`). run: compare only this
-    one; the state of a model that keeps state still comes from the samples before it. samples: the
-    number of runs to compare, from the first on.
+    trace: of the dump, with its record and debug buffer (`Inspector.trace`).
+    run: compare only this one; the state of a model that keeps state still comes from the samples
+        before it.
+    options, changes: as for `evaluate`; options of the runtime have no effect.
 
     Raises `MismatchError` for a dataset with more or fewer samples than the method has runs, and
     what `evaluate` raises.
     """
-    options = Options(_labels(labels), top, output, keep_going, progress)
-    found_metric = metric if isinstance(metric, Metric) else find_metric(metric)
+    options = replace(options, **changes).checked()
     if trace.record is None:
         raise NumericGapError("an evaluation needs an ETRecord", hint=NO_RECORD_HINT)
-    name = method_that_ran(trace, method)
+    name = method_that_ran(trace, options.method)
     check_values(trace)
     program = trace.recorded_program
     if program is None:
@@ -202,15 +240,13 @@ def evaluate_dump(
     total = len(runs)
     if run is not None and not 0 <= run < total:
         raise UsageError(f"the method {name!r} ran {total} times, and run {run} is asked for")
-    source = _opened_dataset(dataset, trace.export, name, samples, options)
-    if source.count is not None and samples is None:
+    source = _opened_dataset(dataset, trace.export, name, options)
+    if source.count is not None and options.samples is None:
         _check_count(source.count, total, name)
-    prepared = PreparedNumerics(
-        trace, name, metric=found_metric, tolerance=tolerance, reference_graph=reference_graph
-    )
-    collector = Collector(options, found_metric, source.count if run is None else 1)
+    prepared = options.prepared(trace, name)
+    collector = Collector(options, source.count if run is None else 1)
     count = _compare_runs(prepared, trace, runs, source.samples, collector, run)
-    if samples is None:
+    if options.samples is None:
         more = next(source.samples, None) is not None
         _check_count(total + 1 if more else count, total, name)
     if not prepared.keeps_state:
@@ -266,50 +302,16 @@ def _check_count(count: int, total: int, method: str) -> None:
 
 # -- Options and inputs.
 
-DEFAULT_TOP = 5
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of an evaluation beyond errors.
-
-    top: number of best classes; None, and no labels: classes are not compared. output: the output
-    with the scores. progress: called after each sample with the number done, and the total if that
-    is known.
-    """
-
-    labels: Labels | None = None
-    top: int | None = None
-    output: int = 0
-    keep_going: bool = False
-    progress: Progress | None = None
-
-    def __post_init__(self) -> None:
-        if self.top is not None and self.top < 1:
-            raise UsageError(f"the best K classes are at least 1, not {self.top}")
-        if self.output < 0:
-            raise UsageError(f"outputs are counted from 0, and output {self.output} is asked for")
-        if self.top is None and self.labels is not None:
-            object.__setattr__(self, "top", DEFAULT_TOP)
-
-
-def _labels(labels: Any) -> Labels | None:
-    return labels if labels is None or isinstance(labels, Labels) else read_labels(labels)
-
-
-def _opened_dataset(
-    dataset: Any, export: Export, method: str, limit: int | None, options: Options
-) -> Dataset:
-    if limit is not None and limit < 1:
-        raise UsageError(f"at least one sample must be evaluated, not {limit}")
+def _opened_dataset(dataset: Any, export: Export, method: str, options: EvaluateOptions) -> Dataset:
     names = record_input_names(export.needed_record, method)
 
     def fit(given: Any) -> Sequence[Any]:
         return method_inputs(export.needed_program, method, given, seed=0, input_names=names)
 
-    source = open_dataset(dataset, fit, limit)
+    source = open_dataset(dataset, fit, options.samples)
     if options.labels is not None:
-        options.labels.check(source.count, limit)
+        options.labels.check(source.count, options.samples)
     return source
 
 
@@ -505,9 +507,9 @@ class _Evaluator:
 class Collector:
     """Compares samples when they are done, and keeps their results."""
 
-    def __init__(self, options: Options, metric: Metric, count: int | None) -> None:
-        self._options, self._metric, self._count = options, metric, count
-        self._statistics, self._runs = Statistics(metric), AddedRuns()
+    def __init__(self, options: EvaluateOptions, count: int | None) -> None:
+        self._options, self._metric, self._count = options, options.found_metric, count
+        self._statistics, self._runs = Statistics(self._metric), AddedRuns()
         self._results: list[SampleResult] = []
         self._task = None if options.top is None else TaskCounts(options.top, options.output)
         self._first: Numerics | None = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.agreement import Agreement
-from etscope.analysis.generation.layout import layout_of
+from etscope.analysis.generation.layout import Layout, layout_of
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.errors import (
@@ -55,6 +55,7 @@ from etscope.run.generation.prompt import (
 from etscope.run.job import INTERMEDIATE_OUTPUTS
 from etscope.run.program import Opened, open_program
 from etscope.support.optional import require
+from etscope.support.options import takes_fields
 
 Progress = Callable[[int, int | None], None]
 
@@ -76,106 +77,125 @@ def windows(count: int, context: int, stride: int) -> Iterator[Window]:
         first = end
 
 
-def evaluate_tokens(
-    program: Any,
-    tokens: Any,
-    *,
-    reference: Any = None,
-    etrecord: Any = None,
-    reference_graph: str | None = None,
-    tokenizer: PathLike | None = None,
-    context: int | None = None,
-    stride: int | None = None,
-    prompt_length: int | None = None,
-    save: PathLike | None = None,
-    data: PathLike | None = None,
-    libraries: PathLike | Sequence[PathLike] = (),
-    threads: int | None = None,
-    runner: str = "auto",
-    isolate: bool = True,
-    timeout: float | None = None,
-    verify: bool = True,
-    place: Place | None = None,
-    progress: Progress | None = None,
-) -> TokenEvaluation:
-    """Give a text to the program of a language model and to a reference, and compare their logits
-    at each token (teacher forcing).
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluateTokensOptions:
+    """Options of `evaluate_tokens()`.
 
-    program: as for `etscope.run.generate`. tokens: ids in a sequence, in text ("1,5,9"), or in a
-        file (text, .npy, .npz with `tokens`); with `tokenizer`, a tokenizer.json, a file of text.
-    reference: another program of the same vocabulary (such as the float32 export), an ETRecord,
-    with
-        graphs that run in PyTorch, or a `torch.nn.Module` that takes tokens, int64 [1, n], and
+    reference: another program of the same vocabulary (such as the float32 export), an ETRecord
+        with graphs that run in PyTorch, or a `torch.nn.Module` that takes tokens, int64 [1, n], and
         returns logits [1, n, vocabulary], as transformers' do. By default the program's own record.
-        etrecord: that record, if it does not come with the program.
     reference_graph: the graph of the record, "exported_program" or "edge_dialect_exported_program";
-        by default the graph before it was quantised if the record has it, else the exported one.
+        by default the graph before quantization if the record has it, else the exported one.
+    tokenizer: a tokenizer.json, for tokens that are a file of text.
     context: tokens that a window gives to the models at most; by default what the program takes.
         stride: tokens that each window but the first predicts; by default the context.
     prompt_length: tokens at the beginning of each window that the program gets in one call, the
         others follow one by one; by default the whole window if the program gives logits of each
         token of a prompt, else one.
-    save: a folder to record the call in, with its values, at which the program first takes another
+    save: a folder to record the call in, with its values, where the program first takes another
         token: what `etscope numerics FOLDER --calls N` looks at.
     data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
         timeout is for each window.
     place: the machine that the program runs on; a reference always runs on this one.
     progress: called with the number of windows that are done, and how many there are.
+    """
+
+    reference: Any = None
+    reference_graph: str | None = None
+    tokenizer: PathLike | None = None
+    context: int | None = None
+    stride: int | None = None
+    prompt_length: int | None = None
+    save: PathLike | None = None
+    data: PathLike | None = None
+    libraries: PathLike | Sequence[PathLike] = ()
+    threads: int | None = None
+    runner: str = "auto"
+    isolate: bool = True
+    timeout: float | None = None
+    verify: bool = True
+    place: Place | None = None
+    progress: Progress | None = None
+
+    def logits_of(self, opened: Opened, layout: Layout) -> ProgramLogits:
+        """Return what gives the program's logits."""
+        return ProgramLogits(
+            opened=opened,
+            name=_name_of(opened.given, "the program"),
+            layout=layout,
+            prompt=_at_least("prompt_length", self.prompt_length, None),
+            data=None if self.data is None else Path(self.data).resolve(),
+            libraries=library_paths(self.libraries),
+            threads=self.threads,
+            runner=self.runner,
+            isolate=self.isolate,
+            timeout=self.timeout,
+            place=self.place,
+        )
+
+
+@takes_fields(EvaluateTokensOptions)
+def evaluate_tokens(
+    program: Any,
+    tokens: Any,
+    *,
+    etrecord: Any = None,
+    options: EvaluateTokensOptions = EvaluateTokensOptions(),
+    **changes: Any,
+) -> TokenEvaluation:
+    """Give a text to the program of a language model and to a reference, and compare their logits
+    at each token (teacher forcing).
+
+    program: as for `etscope.run.generate`.
+    tokens: ids in a sequence, in text ("1,5,9"), or in a file (text, .npy, .npz with `tokens`);
+        with `tokenizer`, a file of text.
+    etrecord: the program's record, if it does not come with the program.
+    options, changes: fields of `EvaluateTokensOptions`, as `stride=64`; changes go before
+        `options`.
 
     Raises `UsageError` for less than two tokens and a program that is not a language model,
     `MismatchError` for tokens that are not in the vocabulary, a reference of another one and a
     context that the program does not have, and what `etscope.run.generate` raises.
     """
+    options = replace(options, **changes)
     opened = open_program(program, etrecord)
-    if verify:
+    if options.verify:
         opened.check_record()
-    opened.check_weights(data)
+    opened.check_weights(options.data)
     layout = layout_of(opened.program)
-    known = None if tokenizer is None else open_tokenizer(tokenizer)
-    if known is not None and verify:
-        check_tokenizer(known, layout)
-    ids = read_tokens(tokens, known)
+    tokenizer = None if options.tokenizer is None else open_tokenizer(options.tokenizer)
+    if tokenizer is not None and options.verify:
+        check_tokenizer(tokenizer, layout)
+    ids = read_tokens(tokens, tokenizer)
     if len(ids) < 2:
         raise UsageError(
             f"a text of {len(ids)} token{'s' if len(ids) != 1 else ''} has none to predict",
             hint="give at least two: the first one is predicted from nothing",
         )
     check_tokens(ids, layout, "the text")
-    own = ProgramLogits(
-        opened=opened,
-        name=_name_of(opened.given, "the program"),
-        layout=layout,
-        prompt=_at_least("prompt_length", prompt_length, None),
-        data=None if data is None else Path(data).resolve(),
-        libraries=library_paths(libraries),
-        threads=threads,
-        runner=runner,
-        isolate=isolate,
-        timeout=timeout,
-        place=place,
-    )
-    other = _reference(own, reference, reference_graph)
-    size = _context(own, other, context)
-    step = _at_least("stride", stride, size)
+    own = options.logits_of(opened, layout)
+    other = _reference(own, options.reference, options.reference_graph)
+    size = _context(own, other, options.context)
+    step = _at_least("stride", options.stride, size)
     assert step is not None
     if step > size:
         raise UsageError(f"a stride of {step:,} tokens is more than the context of {size:,}")
-    found = _compared(own, other, ids, list(windows(len(ids), size, step)), progress)
+    found = _compared(own, other, ids, list(windows(len(ids), size, step)), options.progress)
     evaluation = TokenEvaluation(
         program=own.name,
         reference=other.name,
         context=size,
         stride=step,
         text_tokens=len(ids),
-        tokenizer=known,
+        tokenizer=tokenizer,
         record=_record_name(opened, etrecord),
         has_float=opened.record is not None
         and float_graph(opened.record, layout.decode.method) is not None,
         **found,
     )
-    if save is None or evaluation.divergence is None:
+    if options.save is None or evaluation.divergence is None:
         return evaluation
-    saved = _save(evaluation, own, ids, save, verify=verify)
+    saved = _save(evaluation, own, ids, options.save, verify=options.verify)
     return replace(evaluation, saved=saved)
 
 
