@@ -181,7 +181,7 @@ def test_what_cannot_be_is_said() -> None:
     with pytest.raises(NumericGapError, match="needs an ETRecord"):
         evaluate(files(RIGHT)[0].read_bytes(), inputs())
     for error, options, words in (
-        (UsageError, {"state": "warm"}, "no state 'warm'"),
+        (UsageError, {"state": "warm"}, "unknown state 'warm'"),
         (UsageError, {"samples": 0}, "at least one sample"),
         (UsageError, {"top": 0}, "at least 1"),
         (UsageError, {"metric": "euclid"}, "unknown metric"),
