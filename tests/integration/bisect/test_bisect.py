@@ -258,7 +258,7 @@ def test_the_model_may_be_quantised(tmp_path: Path) -> None:
 def test_options_that_make_no_sense(tmp_path: Path) -> None:
     model = source(nn.ReLU(), (torch.ones(1),))
     for options, words in (
-        ({"strategy": "random"}, "no strategy"),
+        ({"strategy": "random"}, "unknown strategy"),
         ({"check": "nonsense", "tolerance": 1.0}, "unknown metric"),
         ({"check": "nonsense"}, "unknown metric"),
         ({"check": "mae"}, "give a tolerance"),

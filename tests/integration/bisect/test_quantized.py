@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from etscope.backends.export_options import ExportOptions
 from etscope.bridge.lowering import subprograms
 from etscope.errors import MissingDataError, UsageError
 from etscope.search.bisect import bisect
@@ -28,8 +29,8 @@ class Small(torch.nn.Module):
 
 
 def subject(calibration: Any = ()) -> Any:
-    options: Any = {"backend": "xnnpack", "quantize": True, "strict": None, "method": None}
-    return subprograms.subject_of(Small(), (X,), [], calibration=calibration, **options)
+    options = ExportOptions(backend="xnnpack", quantize=True)
+    return subprograms.subject_of(Small(), [(X,)], options, None, calibration)
 
 
 def test_pieces_are_fed_with_and_compared_with_float_values() -> None:

@@ -203,7 +203,7 @@ def test_variants_that_all_fail_are_an_error_with_the_reason(
         ({"backend": "portable"}, "has no quantizer"),
         ({"metric": "nonsense"}, "unknown metric"),
         ({"tolerance": float("nan")}, "not NaN"),
-        ({"group": "file"}, "no grouping"),
+        ({"group": "file"}, "unknown grouping"),
         ({"resume": True}, "nothing to resume"),
         ({"rounds": 0}, "at least one round"),
         ({"samples": [(torch.zeros(4, 9),)]}, "sample 0 cannot be fed"),
@@ -216,7 +216,7 @@ def test_bad_arguments(options: dict[str, Any], words: str) -> None:
 
 
 def test_there_must_be_something_to_quantise_and_to_compare() -> None:
-    with pytest.raises(MissingDataError, match="finds nothing to quantise"):
+    with pytest.raises(MissingDataError, match="finds nothing to quantize"):
         sensitivity(torch.nn.Softmax(dim=1), (torch.ones(1, 4),), samples=[(torch.ones(1, 4),)])
     model, inputs = planted()
     with pytest.raises(MissingDataError, match="nothing that would be quantised is picked"):

@@ -81,29 +81,23 @@ class Cut(NamedTuple):
 
 def subject_of(
     model: Any,
-    inputs: Any,
-    more: Sequence[Any],
-    *,
-    backend: str,
-    quantize: bool,
-    strict: bool | None,
+    samples: Sequence[Any],
+    options: ExportOptions,
     method: str | None,
     calibration: Sequence[Any] = (),
 ) -> tuple[Subject, ExportedProgram | None]:
-    """Export one method of a model, ready to be cut; return it with the program before it was
-    quantised, if it was. `more`: further samples of inputs. `calibration` sets the ranges of a
-    quantised model, by default all samples do."""
-    rounds = list(calibration) or ([inputs, *more] if more else None)
-    options = ExportOptions(
-        backend=backend,
-        quantize=quantize,
-        strict=strict,
-        calibration=rounds if quantize else None,
-    )
-    _, found = export_method(model, inputs, options, method)
-    samples = [found.inputs, *(one for one in map(inputs_of, more) if one is not None)]
+    """Export one method of a model, ready to be cut; return it with the program before
+    quantization, if it was quantized.
+
+    samples: of inputs, one or more; the first is the export's. calibration: inputs that set the
+    ranges of a quantized model, by default all samples.
+    """
+    rounds = list(calibration) or (list(samples) if len(samples) > 1 else None)
+    lowering = replace(options, calibration=rounds if options.quantize else None)
+    _, found = export_method(model, samples[0], lowering, method)
+    given = [found.inputs, *(one for one in map(inputs_of, samples[1:]) if one is not None)]
     program = _plain(found.program, found.inputs)
-    flat = tuple(flat_inputs(found.program, one) for one in samples)
+    flat = tuple(flat_inputs(found.program, one) for one in given)
     return Subject(program, flat), found.unquantized
 
 

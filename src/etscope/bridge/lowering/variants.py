@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,30 +53,24 @@ class Subject(NamedTuple):
 
 
 def subject_of(
-    model: Any,
-    inputs: Any,
-    *,
-    samples: Sequence[Any],
-    calibration: Sequence[Any],
-    backend: str,
-    dynamic_shapes: Any,
-    strict: bool | None,
-    method: str | None,
+    model: Any, inputs: Any, samples: Sequence[Any], options: ExportOptions, method: str | None
 ) -> Subject:
-    """Export a model in float. Raises `MissingDataError` when there is nothing to quantise, and
-    what `etscope.export.export` raises."""
+    """Export a model in float. samples: inputs to run it on. options.calibration: the inputs that
+    will set int8 ranges.
+
+    Raises `MissingDataError` if nothing can be quantized, and what `etscope.export.export` raises.
+    """
+    backend, calibration = options.backend, options.calibration or ()
     check_export(ExportOptions(backend=backend, quantize=True))
-    options = ExportOptions(backend=backend, dynamic_shapes=dynamic_shapes, strict=strict)
-    name, found = export_method(model, inputs, options, method)
+    name, found = export_method(model, inputs, replace(options, calibration=None), method)
     module: Any = found.program.module()
     units = tuple(quantizable(module, chosen(backend)[0].quantizer()))
     if not any(not unit.moves for unit in units):
-        raise MissingDataError(f"the quantizer for {backend} finds nothing to quantise in {name!r}")
+        raise MissingDataError(f"the quantizer for {backend} finds nothing to quantize in {name!r}")
     rounds = tuple(one for one in map(inputs_of, calibration) if one is not None)
     tried = tuple(one for one in map(inputs_of, samples) if one is not None)
-    return Subject(
-        name, found, backend, rounds or None, dynamic_shapes, tried or (found.inputs,), units
-    )
+    shapes = options.dynamic_shapes
+    return Subject(name, found, backend, rounds or None, shapes, tried or (found.inputs,), units)
 
 
 def flat_samples(subject: Subject) -> list[list[Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.program.source_location import user_line
+from etscope.backends.export_options import ExportOptions
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.files import PathLike, make_folder
@@ -38,8 +39,10 @@ from etscope.search.trial import (
     require_export,
     versions,
 )
+from etscope.support.options import takes_fields
 
 if TYPE_CHECKING:
+    from etscope.bridge.lowering.subprograms import Subject
     from etscope.etrecord import ETRecord
     from etscope.export import Source
 
@@ -125,110 +128,105 @@ def _distinct(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(filter(None, texts)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BisectOptions:
+    """Options of `bisect()`.
+
+    backend, quantize, strict: as for `etscope.export.export`.
+    inputs: samples of one shape, each as `export` takes inputs, or a file or folder of them. A
+        piece is bad if it fails on any of them. By default, the inputs of the model.
+    calibration: inputs that set the ranges of int8, each as in `inputs`; by default `inputs`.
+    against: "quantized", the graph that is lowered, or "float", the graph before quantization:
+        pieces then get its values and are compared with them, so that the error of quantization
+        counts. It needs `quantize`, or a record with the float graph.
+    check, tolerance: the name of a metric, and its worst number that is still good; 40 dB of
+        "snr" by default.
+    command: a command that decides instead, with {program}, {inputs} and {expected} in place of
+        files. Its exit status: 0 good, 125 unknown, anything else bad.
+    strategy: "bisect" (by order of execution), "modules" (from the outermost module inwards),
+        "linear" (each node alone).
+    method: "forward" by default, or the only one.
+    seed: of torch's random numbers, before the model is made.
+    isolate: run each piece in a separate process, so that a crash is an answer.
+    timeout: seconds for each run.
+    resume: go on with the answers in the folder.
+    progress: called with each piece that was tried, and its answer.
+    """
+
+    backend: str = "portable"
+    quantize: bool = False
+    inputs: Sequence[Any] = ()
+    calibration: Sequence[Any] = ()
+    against: str = QUANTIZED
+    check: str | None = None
+    tolerance: float | None = None
+    command: str | None = None
+    strategy: str = BISECT
+    method: str | None = None
+    strict: bool | None = None
+    seed: int = 0
+    isolate: bool = True
+    timeout: float | None = None
+    resume: bool = False
+    progress: Progress | None = None
+
+    def validate(self) -> None:
+        """Raise `UsageError` for values that are not allowed."""
+        if self.strategy not in STRATEGIES:
+            raise UsageError(
+                f"unknown strategy {self.strategy!r}", hint=f"it is {', '.join(STRATEGIES)}"
+            )
+        if self.against not in AGAINST:
+            raise UsageError(
+                f"a piece is compared with one of {', '.join(AGAINST)}, not {self.against!r}"
+            )
+        if self.calibration and not self.quantize:
+            raise UsageError("calibration inputs are for quantization", hint="give quantize too")
+
+
+@takes_fields(BisectOptions)
 def bisect(
-    model: Any,
-    folder: PathLike,
-    *,
-    backend: str = "portable",
-    quantize: bool = False,
-    calibration: Sequence[Any] = (),
-    against: str = QUANTIZED,
-    inputs: Sequence[Any] = (),
-    check: str | None = None,
-    tolerance: float | None = None,
-    command: str | None = None,
-    strategy: str = BISECT,
-    method: str | None = None,
-    strict: bool | None = None,
-    seed: int = 0,
-    isolate: bool = True,
-    timeout: float | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
+    model: Any, folder: PathLike, *, options: BisectOptions = BisectOptions(), **changes: Any
 ) -> Bisected:
     """Find the smallest piece of a model that fails on the runtime as the whole does.
 
     A piece is cut out of the exported graph, fed with the values that eager PyTorch has at its
     border, lowered and run; its outputs are compared with eager PyTorch's.
 
-    Args:
-        model: a `torch.nn.Module`, an `ExportedProgram`, a dict of those by method, a `Source`, or
-            the name of one: a .pt2 file, an ETRecord with its exported program, "file.py:make".
-        folder: for `state.json` (each answer as it comes) and `repro/` (the piece that was found).
-        backend, quantize, strict: as for `etscope.export.export`.
-        calibration: inputs that set the ranges of int8, each as in `inputs`; by default `inputs`.
-        against: "quantized", the graph that is lowered, or "float", the graph before it was
-            quantised: pieces are then fed with its values and compared with them, so that the
-            error of quantisation counts. It needs `quantize`, or a record with the float graph.
-        inputs: samples of one shape, each as `export` takes inputs, or a file or folder of them. A
-            piece is bad when it fails on any of them. By default, the inputs of the model.
-        check, tolerance: the name of a metric, and its worst number that is still good; 40 dB of
-            "snr" by default.
-        command: a command that decides instead, with {program}, {inputs} and {expected} in place
-            of files. Its exit status: 0 good, 125 unknown, anything else bad.
-        strategy: "bisect" (by order of execution), "modules" (from the outermost module inwards),
-            "linear" (each node alone).
-        method: "forward" by default, or the only one.
-        isolate: run each piece in a separate process, so that a crash is an answer.
-        timeout: seconds for each run.
-        resume: go on with the answers in the folder.
-        progress: called with each piece that was tried, and its answer.
+    model: a `torch.nn.Module`, an `ExportedProgram`, a dict of those by method, a `Source`, or the
+        name of one: a .pt2 file, an ETRecord with its exported program, "file.py:make".
+    folder: for `state.json` (each answer as it comes) and `repro/` (the piece that was found).
+    options, changes: fields of `BisectOptions`, as `backend="xnnpack"`; changes go before
+        `options`.
 
     Raises `MissingDataError` when the whole model is unknown, `MismatchError` when the state to
     resume is from another model or other options, `RuntimeFailure` when the piece does not fail in
     a fresh process, and what `load_model` and `export` raise.
     """
-    if strategy not in STRATEGIES:
-        raise UsageError(f"unknown strategy {strategy!r}", hint=f"it is {', '.join(STRATEGIES)}")
-    if against not in AGAINST:
-        raise UsageError(f"a piece is compared with one of {', '.join(AGAINST)}, not {against!r}")
-    if calibration and not quantize:
-        raise UsageError("calibration inputs are for quantization", hint="give quantize too")
-    isolation = Isolation(isolate, timeout)
-    checked = _checked(check, tolerance, command)
+    options = replace(options, **changes)
+    options.validate()
+    isolation = Isolation(options.isolate, options.timeout)
+    checked = _checked(options.check, options.tolerance, options.command)
     require_export(wanted_by="bisect")
     from etscope.bridge.lowering import subprograms as bridge
 
-    source, by_name, recorded = _program_of(model, method, seed)
-    samples = read_samples(source, inputs) or [source.inputs]
-    subject, floats = bridge.subject_of(
-        source.model,
-        samples[0],
-        samples[1:],
-        backend=backend,
-        quantize=quantize,
-        strict=strict,
-        method=by_name,
-        calibration=read_samples(source, calibration),
-    )
-    bridge.check_samples(subject)
-    floats = floats or recorded
-    if against == FLOAT:
-        if floats is None:
-            raise MissingDataError(
-                "the model's graph before quantization is missing; it is the reference",
-                hint="give quantize (--quantize), or an ETRecord with the float graph",
-            )
-        subject = bridge.with_floats(subject, floats)
-    graph = bridge.operator_graph(subject.program)
-    if not graph.nodes:
-        raise MissingDataError("the model computes nothing: its graph has no operators")
+    subject, graph = _subject(model, options)
     given = {
         "model": bridge.fingerprint(subject),
-        "backend": backend,
+        "backend": options.backend,
         "check": str(checked),
-        **({"against": against} if against != QUANTIZED else {}),
-        "timeout": timeout,
+        **({"against": options.against} if options.against != QUANTIZED else {}),
+        "timeout": options.timeout,
         **versions(),
     }
     folder = make_folder(folder)
-    state = open_state(folder, given, Answer, search="bisection", resume=resume)
-    probe = Probe(subject, graph, backend, checked, isolation)
+    state = open_state(folder, given, Answer, search="bisection", resume=options.resume)
+    probe = Probe(subject, graph, options.backend, checked, isolation)
 
     def answer(piece: Piece) -> Answer:
         def report(found: Answer) -> None:
-            if progress is not None:
-                progress(piece, found)
+            if options.progress is not None:
+                options.progress(piece, found)
 
         return state.trial(piece_text(piece), lambda: probe(piece), report)
 
@@ -246,12 +244,41 @@ def bisect(
     failing: tuple[tuple[Piece, Answer], ...] = ()
     repro = None
     if whole.failure is not None:
-        found = PieceSearch(graph, verdict).run(strategy)
+        found = PieceSearch(graph, verdict).run(options.strategy)
         failing = tuple((piece, answer(piece)) for piece in found)
         repro = write_repro(folder / "repro", probe, *failing[0])
     answers = state.trials.values()
     unknown = sum(one.like(whole) is None for one in answers)
     return Bisected(graph, checked, whole, failing, repro, len(answers), unknown)
+
+
+def _subject(model: Any, options: BisectOptions) -> tuple[Subject, Graph]:
+    """Return the exported method, ready to be cut, and its operators as a graph.
+
+    Raises `MissingDataError` if it computes nothing, or lacks the float graph to compare with.
+    """
+    from etscope.bridge.lowering import subprograms as bridge
+
+    source, by_name, recorded = _program_of(model, options.method, options.seed)
+    samples = read_samples(source, options.inputs) or [source.inputs]
+    calibration = read_samples(source, options.calibration)
+    lowering = ExportOptions(
+        backend=options.backend, quantize=options.quantize, strict=options.strict
+    )
+    subject, floats = bridge.subject_of(source.model, samples, lowering, by_name, calibration)
+    bridge.check_samples(subject)
+    floats = floats or recorded
+    if options.against == FLOAT:
+        if floats is None:
+            raise MissingDataError(
+                "the model's graph before quantization is missing; it is the reference",
+                hint="give quantize (--quantize), or an ETRecord with the float graph",
+            )
+        subject = bridge.with_floats(subject, floats)
+    graph = bridge.operator_graph(subject.program)
+    if not graph.nodes:
+        raise MissingDataError("the model computes nothing: its graph has no operators")
+    return subject, graph
 
 
 def _checked(

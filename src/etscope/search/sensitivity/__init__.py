@@ -1,4 +1,4 @@
-"""Find what to keep in float in a quantised model.
+"""Find what to keep in float in a quantized model.
 
 The error that each part costs in int8, and its time in float, are measured on the runtime.
 
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.search.sensitivity._sensitivity import sensitivity
+    from etscope.search.sensitivity._sensitivity import SensitivityOptions, sensitivity
     from etscope.search.sensitivity.results import Sensitivity, Variant
 
-__all__ = ["Sensitivity", "Variant", "sensitivity"]
+__all__ = ["Sensitivity", "SensitivityOptions", "Variant", "sensitivity"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Sensitivity": "etscope.search.sensitivity.results",
+        "SensitivityOptions": "etscope.search.sensitivity._sensitivity",
         "Variant": "etscope.search.sensitivity.results",
         "sensitivity": "etscope.search.sensitivity._sensitivity",
     },

@@ -7,7 +7,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.metrics import Metric, find_metric, measure
+from etscope.backends.export_options import ExportOptions
 from etscope.errors import (
     EtscopeError,
     EtscopeWarning,
@@ -46,6 +47,7 @@ from etscope.search.trial import (
     timed_rounds,
     versions,
 )
+from etscope.support.options import takes_fields
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.variants import Subject
@@ -55,84 +57,104 @@ Progress = Callable[[str, Variant], None]
 _NOTHING: Key = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SensitivityOptions:
+    """Options of `sensitivity()`.
+
+    backend: one with a quantizer: "xnnpack".
+    calibration: inputs to set int8 ranges by, or files or folders of them; the example inputs by
+        default.
+    samples: inputs to measure errors on, in the same forms; the example inputs by default.
+    metric, tolerance: of the error, and the worst number that is still good; without a tolerance
+        nothing is searched.
+    group: a part is a "module" (the innermost), an "op" or a "node". select: a selector; only what
+        it picks is in the parts.
+    pairs: also try each two parts that exchange int8 values: a value between two operators is in
+        float only if both are.
+    rounds: of the times.
+    dynamic_shapes, method, strict, seed: as for `export` and `load_model`.
+    isolate: run each program in a separate process for its error, so that a crash is an answer.
+        timeout: seconds for each such run.
+    folder: keeps results and programs; `resume`: go on with those in it.
+    progress: called with a description of each variant that was measured, and the variant.
+    """
+
+    backend: str = "xnnpack"
+    calibration: Sequence[Any] = ()
+    samples: Sequence[Any] = ()
+    metric: str = "sqnr"
+    tolerance: float | None = None
+    group: str = MODULE
+    select: str | None = None
+    pairs: bool = True
+    rounds: int = 7
+    dynamic_shapes: Any = None
+    method: str | None = None
+    strict: bool | None = None
+    seed: int = 0
+    isolate: bool = True
+    timeout: float | None = None
+    folder: PathLike | None = None
+    resume: bool = False
+    progress: Progress | None = None
+
+    def validate(self) -> None:
+        """Raise `UsageError` for values that are not allowed."""
+        check_tolerance(self.tolerance)
+        if self.rounds < 1:
+            raise UsageError("times need at least one round")
+        check_resume(self.folder, resume=self.resume)
+        check_grouping(self.group, self.select)
+
+
+@takes_fields(SensitivityOptions)
 def sensitivity(
     model: Any,
     inputs: Any = None,
     *,
-    backend: str = "xnnpack",
-    calibration: Sequence[Any] = (),
-    samples: Sequence[Any] = (),
-    metric: str = "sqnr",
-    tolerance: float | None = None,
-    group: str = MODULE,
-    select: str | None = None,
-    pairs: bool = True,
-    rounds: int = 7,
-    dynamic_shapes: Any = None,
-    method: str | None = None,
-    strict: bool | None = None,
-    seed: int = 0,
-    isolate: bool = True,
-    timeout: float | None = None,
-    folder: PathLike | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
+    options: SensitivityOptions = SensitivityOptions(),
+    **changes: Any,
 ) -> Sensitivity:
-    """Measure the gain and cost of keeping parts of a quantised model in float, and with a
+    """Measure the gain and cost of keeping parts of a quantized model in float, and with a
     tolerance find a small set of parts that is enough.
 
     The int8 model, the float one and a variant for each part are exported, lowered and run on the
     runtime. A program's error is the metric of its outputs against the float model in PyTorch, all
     samples taken as one, of the worst output. Times are of the first sample, in interleaved rounds.
 
-    Args:
-        model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
-            ("file.py:make", a .pt2 file).
-        backend: one with a quantizer: "xnnpack".
-        calibration: inputs to set int8 ranges by, or files or folders of them; the example inputs
-            by default.
-        samples: inputs to measure errors on, in the same forms; the example inputs by default.
-        metric, tolerance: of the error, and the worst number that is still good; without a
-            tolerance nothing is searched.
-        group: a part is a "module" (the innermost), an "op" or a "node". select: a selector; only
-            what it picks is in the parts.
-        pairs: also try each two parts that exchange int8 values: a value between two operators is
-            in float only if both are.
-        rounds: of the times.
-        dynamic_shapes, method, strict, seed: as for `export` and `load_model`.
-        isolate: run each program in a separate process for its error, so that a crash is an
-            answer. timeout: seconds for each such run.
-        folder: keeps results and programs; `resume`: go on with those in it.
-        progress: called with a description of each variant that was measured, and the variant.
+    model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
+        ("file.py:make", a .pt2 file).
+    options, changes: fields of `SensitivityOptions`, as `tolerance=30`; changes go before
+        `options`.
 
-    Raises `MissingDataError` when nothing can be quantised or compared, when the int8 model fails,
+    Raises `MissingDataError` when nothing can be quantized or compared, when the int8 model fails,
     or all variants do; `UsageError` for a backend without a quantizer and invalid arguments;
     `MismatchError` for the state of another search.
     """
-    check_tolerance(tolerance)
-    if rounds < 1:
-        raise UsageError("times need at least one round")
-    isolation = Isolation(isolate, timeout)
-    check_resume(folder, resume=resume)
-    found_metric = find_metric(metric)
-    check_grouping(group, select)
+    options = replace(options, **changes)
+    options.validate()
+    isolation = Isolation(options.isolate, options.timeout)
+    found_metric = find_metric(options.metric)
     require_export(wanted_by="sensitivity")
     from etscope.bridge.lowering import variants as bridge
 
-    source = open_model(model, seed=seed, dynamic_shapes=dynamic_shapes)
+    source = open_model(model, seed=options.seed, dynamic_shapes=options.dynamic_shapes)
     if isinstance(inputs, (str, Path)):
         inputs = source.read_inputs(inputs)
-    tried, calibrating = read_samples(source, samples), read_samples(source, calibration)
-    subject = bridge.subject_of(
-        source.model,
-        source.inputs if inputs is None else inputs,
-        samples=tried,
-        calibration=calibrating,
-        backend=backend,
-        dynamic_shapes=source.dynamic_shapes if dynamic_shapes is None else dynamic_shapes,
-        strict=strict,
-        method=method,
+    tried, calibrating = (
+        read_samples(source, options.samples),
+        read_samples(source, options.calibration),
     )
+    lowering = ExportOptions(
+        backend=options.backend,
+        dynamic_shapes=source.dynamic_shapes
+        if options.dynamic_shapes is None
+        else options.dynamic_shapes,
+        strict=options.strict,
+        calibration=calibrating,
+    )
+    given_inputs = source.inputs if inputs is None else inputs
+    subject = bridge.subject_of(source.model, given_inputs, tried, lowering, options.method)
     if not tried and not calibrating:
         warnings.warn(
             "ranges are set by the example inputs, and errors measured on the same: give "
@@ -140,7 +162,7 @@ def sensitivity(
             EtscopeWarning,
             stacklevel=2,
         )
-    groups = groups_of(subject.units, group, select)
+    groups = groups_of(subject.units, options.group, options.select)
     references = References(
         subject.name, bridge.flat_samples(subject), bridge.expected(subject), subject.keeps_state
     )
@@ -148,15 +170,17 @@ def sensitivity(
     given = {
         "model": bridge.fingerprint(subject),
         "backend": subject.backend,
-        "metric": metric,
-        "isolate": isolate,
-        "timeout": timeout,
+        "metric": options.metric,
+        "isolate": options.isolate,
+        "timeout": options.timeout,
         **versions(),
     }
-    with search_folder(folder) as kept:
-        state = open_variants(kept, given, resume=resume)
-        variants = _Variants(subject, groups, references, found_metric, state, isolation, progress)
-        return variants.analysed(tolerance, pairs, rounds)
+    with search_folder(options.folder) as kept:
+        state = open_variants(kept, given, resume=options.resume)
+        variants = _Variants(
+            subject, groups, references, found_metric, state, isolation, options.progress
+        )
+        return variants.analysed(options.tolerance, options.pairs, options.rounds)
 
 
 # -- Errors and times of one program.
