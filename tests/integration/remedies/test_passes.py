@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.backends import export_options
+from etscope.backends.registry import export_options
 from etscope.bridge.lowering.edge_passes import EDGE_PASSES, KEEP_LINEAR, REINPLACE
 from etscope.bridge.lowering.passes import PASSES, rewritten
 from etscope.errors import ExportFailure, UsageError

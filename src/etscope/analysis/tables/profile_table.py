@@ -27,7 +27,7 @@ from etscope.analysis.work.columns import (
     work_notes,
 )
 from etscope.analysis.work.limits import ProfileLimits
-from etscope.delegates import backend_of
+from etscope.backends.registry.decoders import backend_of
 from etscope.errors import UsageError
 from etscope.model.event_table import ESTIMATED, EXECUTE, LOAD_METHOD, Quantity
 from etscope.model.report import filled_columns

@@ -1,0 +1,1 @@
+"""What several backends share: logged calls, inner values, traces, options."""
