@@ -1,10 +1,10 @@
 """Decode what NXP's Neutron delegate logs.
 
-After a run the delegate logs the kernels of the NPU, numbered from 0 in the order that they ran,
-with ticks of the NPU's 32-bit counter, and a byte of metadata, the code of the kernel's function
-(backends/nxp/runtime/NeutronBackend.cpp). The last event, with code 0, is the NPU's own writing of
-these numbers; its end has the ticks of the host's call added, so that its length is no time of
-either clock. The record's delegate map has kernels by number.
+After a run the delegate logs the NPU's kernels, numbered from 0 in the order in which they ran
+(backends/nxp/runtime/NeutronBackend.cpp). Each event has ticks of the NPU's 32-bit counter, and
+one byte of metadata: the code of the kernel's function. The last event has code 0: the NPU writes
+these numbers. The delegate adds the host call's ticks to its end, so its length is not a time of
+either clock. The record's delegate map has the kernels by number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def recognises(call: LoggedCall) -> bool:
 
 
 def decode(call: LoggedCall) -> list[Meaning]:
-    """Ticks of the NPU, one kernel after the other."""
+    """Return NPU ticks, one kernel after the other."""
     found: list[Meaning] = []
     for number, identifier in enumerate(call.identifiers):
         metadata = call.metadata_of(number)

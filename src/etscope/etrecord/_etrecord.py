@@ -293,10 +293,10 @@ class ETRecord:
         self._add_graphs(added)
 
     def add_float_program(self, float_program: Any) -> None:
-        """Add what `torch.export` makes of the model before it is quantised: a program, or a dict
-        of them by method. It is the graph "float/<method>", which tells what quantisation costs.
+        """Add what `torch.export` makes of the model before it is quantized: a program, or a dict
+        of them by method. It is the graph "float/<method>", which tells what quantization costs.
 
-        Where the quantised program is made of this one (PyTorch 2 Export quantization of
+        Where the quantized program is made of this one (PyTorch 2 Export quantization of
         `float_program.module()`), add this very object: its nodes are known by it.
 
         Raises `RecordError` if there is one already, and for anything else.

@@ -18,7 +18,7 @@ of ExecuTorch.
 
 `low` and `high` are the quartiles of the rounds. A GEMM multiplies activations [m, k] and weights
 [k, n], which are 2 m k n FLOP (a multiplication and an addition each); `dtype` is torch's name, of
-"int8" both sides, and "8da4w" int8 activations, quantised as the program runs, and int4 weights.
+"int8" both sides, and "8da4w" int8 activations, quantized as the program runs, and int4 weights.
 Bytes are those that an addition of two arrays of float32 reads and writes, whose sum replaces one
 of them: three times half of the working set. `dispatch_ns` is what an instruction with one tiny
 portable kernel takes, `delegate_call_ns` what a call of a delegate with one tiny operator takes,

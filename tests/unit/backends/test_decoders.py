@@ -19,7 +19,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import event_rows, timeline
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import grouped_table, profile_table
-from etscope.backends.registry.decoders import DELEGATES, Backend, LoggedCall, Meaning, decoded
+from etscope.backends.registry.decoders import DELEGATES, EventDecoder, LoggedCall, Meaning, decoded
 from etscope.cli.output.tables import row_filter
 from etscope.errors import UsageError
 from etscope.formats.etdump.reader import read_etdump
@@ -302,13 +302,13 @@ def test_a_decoder_of_a_package_is_taken_and_checked(monkeypatch: pytest.MonkeyP
     number = np.array([[7]])
     call = LoggedCall(["conv"], ["conv"], start=number, ticks=number)
     packages = {
-        "Mine": Backend(lambda call: [Meaning("shown", "conv", unit="us")]),
-        "Short": Backend(lambda call: []),
+        "Mine": EventDecoder(lambda call: [Meaning("shown", "conv", unit="us")]),
+        "Short": EventDecoder(lambda call: []),
     }
     monkeypatch.setattr("etscope.backends.registry.decoders._from_packages", lambda: packages)
     assert [one.name for one in decoded("Mine", call)] == ["shown"]
     assert [one.name for one in decoded("Other", call)] == ["conv"]
-    with pytest.raises(UsageError, match="decoder of Short returns 0 meanings of 1 events"):
+    with pytest.raises(UsageError, match="decoder of Short returns 0 meanings for 1 events"):
         decoded("Short", call)
 
 

@@ -184,7 +184,7 @@ def test_counters_that_run_backwards_or_have_no_names(tmp_path: Path) -> None:
     assert any("NPU_IDLE runs backwards" in note for note in file.notes)
     file = read(tmp_path, pmu_log((1, 2, 3, 4, 5)))
     assert values(file)["counter 4"] == (5, "count")
-    assert any("5 counters and 4 names" in note for note in file.notes)
+    assert any("5 counters, but 4 counter names" in note for note in file.notes)
 
 
 # -- WebGPU
@@ -209,12 +209,12 @@ def test_both_forms_of_webgpu_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("NNG Operator,Op Cycles\n", "a header and no layer"),
-        ("NNG Operator,Op Cycles\n" + "x" * 200_000 + ",1", "no valid CSV"),
-        ("experiment,network,cycles_total\n", "a header and no row"),
+        ("NNG Operator,Op Cycles\n", "a header, but no layer"),
+        ("NNG Operator,Op Cycles\n" + "x" * 200_000 + ",1", "not valid CSV"),
+        ("experiment,network,cycles_total\n", "a header, but no row"),
         ("", "empty"),
         (" \n", "(?s)empty.*optrace"),
-        ("hello,world\n1,2\n", "matches no known form"),
+        ("hello,world\n1,2\n", "does not match a known format"),
         ('{"a": 1}', "JSON of another kind"),
         ("[1, 2]", "JSON of another kind"),
         ('{"traceEvents": [{"ph": "X", "ts": 1', "broken JSON"),
@@ -225,9 +225,12 @@ def test_both_forms_of_webgpu_are_read(tmp_path: Path) -> None:
         (gzip.compress(b"{}", mtime=0), "gzip-compressed"),
         (b"\xff\xfe\x00\x01", "first bytes"),
         ("something else", r"Chrome trace .*optrace.*Vela.*PMU.*WebGPU"),
-        ('{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no event that can be shown"),
-        (json.dumps(json.loads(optrace()) | {"traceEvents": []}), "no operation of the HTP"),
-        ('{"header": {"artifact_type": "QHAS"}, "data": {}}', "no table htp_overall_summary"),
+        (
+            '{"traceEvents": [{"ph": "M", "name": "process_name"}]}',
+            "event that etscope can show",
+        ),
+        (json.dumps(json.loads(optrace()) | {"traceEvents": []}), "does not have an HTP operation"),
+        ('{"header": {"artifact_type": "QHAS"}, "data": {}}', "the table htp_overall_summary"),
         (LAYERS.read_text().replace(",tosa_transpose_default", ""), "line 3 .* has 15 columns"),
         (webgpu_output([[]]), "no dispatch"),
     ],

@@ -106,11 +106,11 @@ def test_codes_become_numbers() -> None:
 @pytest.mark.parametrize(
     ("logged", "expected", "codes", "reason"),
     [
-        ("uint8", FLOAT, None, "no name for"),
-        ("uint8", "int64", None, "no name for"),
-        ("uint8", FLOAT, Codes(0.1, 0, 0, 65535), "no name for"),
-        ("int8", FLOAT, None, "does not say the scale"),
-        ("int8", FLOAT, BYTES, "is quantised to uint8"),
+        ("uint8", FLOAT, None, "cannot name"),
+        ("uint8", "int64", None, "cannot name"),
+        ("uint8", FLOAT, Codes(0.1, 0, 0, 65535), "cannot name"),
+        ("int8", FLOAT, None, "does not have the scale"),
+        ("int8", FLOAT, BYTES, "quantizes add to uint8"),
         (FLOAT, "int64", None, "but int64 in the reference"),
         ("quint4x2", FLOAT, BYTES, "but float32 in the reference"),
     ],

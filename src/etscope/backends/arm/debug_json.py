@@ -1,10 +1,10 @@
-"""Read Arm's debug.json: which TOSA operation is of which node of the model.
+"""Read Arm's debug.json, the map from TOSA operations to nodes of the model.
 
-`backends/arm/debug/schema.py` (`DebugHook.serialize`) makes it, `backends/arm/tosa/backend.py`
-writes it beside the intermediate artifacts: a list with an event for each TOSA operation, each with
-`aten_info` (node of the lowered graph), `tosa_info` (absent in the mode that puts it into the TOSA
-file) and `torch_info` (stack trace as a list of lines, modules, chain of the nodes that it was made
-of, innermost first). It has no numbers: it tells what is behind the rows of Vela's files.
+`backends/arm/debug/schema.py` (`DebugHook.serialize`) makes it, and `backends/arm/tosa/backend.py`
+writes it next to the intermediate artifacts. It is a list with an event for each TOSA operation.
+An event has `aten_info` (node of the lowered graph), `tosa_info` (not in the mode that puts it into
+the TOSA file) and `torch_info` (stack trace as a list of lines, modules, chain of source nodes,
+innermost first). It does not have numbers: it links the rows of Vela's files to the model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def read(path: str, document: Sequence[Any]) -> BackendFile:
         tuple(rows),
         group_title="TOSA",
         columns=COLUMNS,
-        notes=("It has no numbers: it tells what is behind the rows of other files of the call.",),
+        notes=(
+            "This map does not have numbers: it links rows of the call's other files to nodes.",
+        ),
     )
 
 
@@ -61,7 +63,7 @@ def _row(event: Mapping[str, Any]) -> ImportedRow:
         if isinstance(one, dict) and isinstance(one.get("name"), str)
     ]
     text = "\n".join(map(str, stack)) if isinstance(stack, list) else str(stack or "")
-    if text.startswith("File "):  # as Python writes it: Arm strips the first line's indentation
+    if text.startswith("File "):  # Arm strips the first line's indentation: restore it
         text = f"  {text}"
     modules = torch.get("nn_module_stack")
     innermost = [*modules.values()][-1] if isinstance(modules, dict) and modules else None

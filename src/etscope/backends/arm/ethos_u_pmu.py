@@ -25,19 +25,19 @@ _COUNTER = re.compile(r"ethosu_pmu_(cycle_cntr|cntr(?P<number>\d{1,3})) : *(?P<v
 _EVENTS = re.compile(r"Ethos-U PMU Events:\s*\[(?P<names>[^\]]*)\]")
 _INFERENCES = re.compile(r"NPU Inferences : (\d{1,15})\b")
 _DELEGATIONS = re.compile(r"NPU delegations: (\d{1,15})\b")
-# Of the CPU: line, name, unit.
+# Lines of the CPU: pattern, name, unit.
 _CPU = (
     (re.compile(r"ethos-u : cycle_cnt : (-?\d{1,30})\b"), "delegate call", "CPU cycles"),
     (re.compile(r"Inference runtime: (-?\d{1,30})\b"), "inference", "CPU cycles"),
     (re.compile(r"cpu_wait_for_npu_cntr : (-?\d{1,30})\b"), "CPU waits for the NPU", "CPU cycles"),
 )
 _RATIO = re.compile(r"Inference (?P<unit>CPU|NPU) ratio: (?P<value>-?\d{1,6}\.\d{1,6}) %")
-# A counter of 64 bits that began behind its end: the difference is below 0.
+# An unsigned 64-bit difference from here on is negative: the counter's end is below its start.
 _BACKWARDS = 1 << 63
 
 
 def recognises(text: str) -> bool:
-    """True for a log with the line of a counter."""
+    """True for a log with a counter line."""
     return _COUNTER.search(text) is not None
 
 
@@ -57,12 +57,12 @@ class _Report:
         return self.delegations / self.inferences
 
     def rows(self, group: str, notes: list[str]) -> Iterator[ImportedRow]:
-        """Yield the rows of the report, and add to the notes what is wrong with it."""
+        """Yield the rows of the report, and add its problems to `notes`."""
 
         def row(name: str, value: int, unit: str, kind: str) -> ImportedRow:
             if not 0 <= value < _BACKWARDS:
                 notes.append(
-                    f"{name}{group} runs backwards ({value}): it was reset while it counted."
+                    f"{name}{group} runs backwards ({value}): something reset it while it counted."
                 )
                 return ImportedRow(name, None, unit, kind + group)
             each = value / self.inferences if self.inferences else None
@@ -81,7 +81,7 @@ class _Report:
             yield row(name, value, unit, "NPU")
         if len(numbered) != len(self.names):
             notes.append(
-                f"The log{group} has {len(numbered)} counters and {len(self.names)} names of them."
+                f"The log{group} has {len(numbered)} counters, but {len(self.names)} counter names."
             )
         for name, (value, unit) in self.cpu.items():
             yield row(name, value, unit, "CPU")
@@ -92,11 +92,11 @@ class _Report:
 
 
 def read(path: str, text: str) -> BackendFile:
-    """Read all reports of a log. Raises `FormatError` if none has a counter."""
+    """Read all reports of a log. Raises `FormatError` for a log without counters."""
     reports = [report for report in _reports(text) if report.counters]
     if not reports:
-        raise FormatError(f"this log has no line of {_MARK}cycle_cntr or {_MARK}cntrN")
-    notes = ["The numbers are sums over all calls of the delegate in the inferences of the report."]
+        raise FormatError(f"this log does not have a line of {_MARK}cycle_cntr or {_MARK}cntrN")
+    notes = ["Numbers are sums over all delegate calls in the report's inferences."]
     rows: list[ImportedRow] = []
     for number, report in enumerate(reports, 1):
         group = f" of report {number}" if len(reports) > 1 else ""

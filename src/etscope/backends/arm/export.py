@@ -1,6 +1,6 @@
-"""Arm's backends, which go through TOSA: Ethos-U, VGF, and TOSA itself.
+"""Export for Arm's backends, which all lower to TOSA: Ethos-U, VGF, and TOSA itself.
 
-They are in `executorch.backends.arm`, with Arm's packages tosa-tools, ethos-u-vela and
+They need `executorch.backends.arm` and Arm's packages tosa-tools, ethos-u-vela and
 ai-ml-sdk-model-converter.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 TARGET = "ethos-u55-128"
-TOSA = "TOSA-1.0+FP+INT+int16+int4"  # as upstream's VGF: takes float and int8
+TOSA = "TOSA-1.0+FP+INT+int16+int4"  # the default of upstream's VGF: takes float and int8
 
 
 def ethos_u_partitioners(
@@ -22,8 +22,8 @@ def ethos_u_partitioners(
 ) -> list[Any]:
     """Make the partitioner of Ethos-U.
 
-    target: "ethos-u55-128", "ethos-u65-256", "ethos-u85-256", …: the NPU and its number of MACs.
-    system_config, memory_mode, config_ini, extra_flags: Vela's options of these names.
+    target: the NPU and its number of MACs: "ethos-u55-128", "ethos-u65-256", "ethos-u85-256", …
+    system_config, memory_mode, config_ini, extra_flags: Vela's options.
     """
     from executorch.backends.arm.ethosu import EthosUCompileSpec, EthosUPartitioner
 

@@ -1,10 +1,11 @@
-"""Read the CSV files that Vela writes when it compiles for Ethos-U: estimates, no measurements.
+"""Read the CSV files of estimates that Vela writes when it compiles for Ethos-U.
 
-`<name>_per-layer.csv` (ethosu/vela/stats_writer.py, `write_regor_perlayer_performance_csv`; with
---verbose-performance, which ExecuTorch passes when its logger for the backend is at INFO) has a row
-for each operation of the NPU. `Name` is the TOSA tensor that it computes: Arm's debug.json leads
-from there to PyTorch. `<name>_summary_<system>.csv` (`write_summary_metrics_csv_common`) has one
-row: memory in KiB, traffic in bytes, cycles, `inference_time` in seconds, bandwidths in GiB/s.
+`<name>_per-layer.csv` has a row for each operation of the NPU (ethosu/vela/stats_writer.py,
+`write_regor_perlayer_performance_csv`). Vela writes it with --verbose-performance, which ExecuTorch
+passes if the backend's logger is at INFO. `Name` is the TOSA tensor that the operation computes;
+Arm's debug.json links it to PyTorch. `<name>_summary_<system>.csv`
+(`write_summary_metrics_csv_common`) has one row: memory in KiB, traffic in bytes, cycles,
+`inference_time` in seconds, bandwidths in GiB/s.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from etscope.model.table import Column, Kind
 
 LAYERS, SUMMARY = "Vela per-layer estimate", "Vela summary estimate"
 BACKENDS = ("EthosUBackend", "ArmBackend")
-_NOTE = "All numbers are Vela's estimates, made when the model was compiled; nothing is measured."
-# A column of the file, by ours. The older compiler wrote "SRAM Usage", "Network%" and "Peak%".
+_NOTE = "All numbers are estimates that Vela made when it compiled the model, not measurements."
+# Our column -> column of the file, title. The older compiler has other names for some columns:
+# "SRAM Usage", "Network%" and "Peak%".
 _CYCLES = {
     "npu_cycles": ("NPU", "NPU"),
     "sram_cycles": ("SRAM AC", "SRAM access"),
@@ -46,13 +48,13 @@ _COUNTS = ("nn_macs", "total_original_weights", "total_npu_encoded_weights")
 
 
 def is_layers(text: str) -> bool:
-    """True for a text that begins with the header of a per-layer file."""
+    """True for text that begins with the header of a per-layer file."""
     names = _header(text).split(",")
     return "NNG Operator" in names and "Op Cycles" in names
 
 
 def is_summary(text: str) -> bool:
-    """True for a text that begins with the header of a summary."""
+    """True for text that begins with the header of a summary."""
     header = _header(text)
     return header.startswith("experiment,network,") and "cycles_total" in header.split(",")
 
@@ -62,10 +64,10 @@ def _header(text: str) -> str:
 
 
 def read_layers(path: str, text: str) -> BackendFile:
-    """Read a per-layer file, its rows in the order in which the NPU runs them."""
+    """Read a per-layer file; the NPU runs its rows in order."""
     rows = [_layer(row) for row in _table(text)]
     if not rows:
-        raise FormatError("this file of Vela has a header and no layer")
+        raise FormatError("this Vela file has a header, but no layer")
     return BackendFile(
         path,
         LAYERS,
@@ -105,8 +107,8 @@ def read_summary(path: str, text: str) -> BackendFile:
     """Read a summary, with a row for each of its numbers."""
     table = _table(text)
     if not table:
-        raise FormatError("this summary of Vela has a header and no row")
-    row = table[-1]  # Vela appends nothing, but a user may have joined several
+        raise FormatError("this Vela summary has a header, but no row")
+    row = table[-1]  # Vela writes one row, but a user may have joined several files
     about = ("accelerator_configuration", "system_config", "memory_mode")
     notes = (_NOTE, " · ".join(f"{name.replace('_', ' ')} {row.get(name, '?')}" for name in about))
     found = [
@@ -135,7 +137,7 @@ def read_summary(path: str, text: str) -> BackendFile:
 
 
 def _meaning(name: str) -> tuple[str, str, float] | None:
-    """The group, unit and factor of a column of the summary; None for one that is no result."""
+    """Return the group, unit and factor of a summary's column; None if it is not a result."""
     if name in _TIMES:
         return ("time", *_TIMES[name])
     if name == "core_clock":
@@ -155,18 +157,19 @@ def _table(text: str) -> Sequence[Mapping[str, str]]:
     try:
         rows = list(csv.reader(io.StringIO(text)))
     except csv.Error as error:
-        raise FormatError(f"this file of Vela is no valid CSV: {error}") from error
+        raise FormatError(f"this Vela file is not valid CSV: {error}") from error
     header = rows[0]
     for number, row in enumerate(rows[1:], 2):
         if row and len(row) != len(header):
             raise FormatError(
-                f"line {number} of this file has {len(row)} columns, its header has {len(header)}"
+                f"line {number} of this file has {len(row)} columns, but the header has "
+                f"{len(header)}"
             )
     return [dict(zip(header, row, strict=True)) for row in rows[1:] if row]
 
 
 def _number(text: str) -> float | None:
-    """A number of a cell; None for "NaN", an empty one and anything else."""
+    """Return the finite number in a cell; None for anything else, such as "NaN" or ""."""
     try:
         value = float(text)
     except ValueError:

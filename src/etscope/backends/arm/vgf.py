@@ -1,8 +1,8 @@
 """Decode what Arm's VGF delegate logs.
 
-Phases of the call and of its initialisation on the runtime's clock, one inside the other
-(backends/arm/runtime/VGFBackend.cpp, VGFSetup.cpp). "VGF_NEURAL_STATISTICS" is no phase: it stands
-for the point where the statistics were read that its metadata holds (VGFNeuralStatistics.h).
+It logs nested phases of the call and of its initialization on the runtime's clock
+(backends/arm/runtime/VGFBackend.cpp, VGFSetup.cpp). "VGF_NEURAL_STATISTICS" is not a phase: it
+marks the time when the delegate read the statistics in its metadata (VGFNeuralStatistics.h).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def recognises(call: LoggedCall) -> bool:
 
 
 def decode(call: LoggedCall) -> list[Meaning]:
-    """Phases, nested as they lie in time, and what the statistics say."""
+    """Return phases, nested by time, and the sizes of the statistics."""
     found: list[Meaning] = []
     for number, meaning in enumerate(nested(call)):
         one = replace(meaning, identifier=None) if meaning.name.startswith(_PHASE) else meaning
@@ -36,8 +36,8 @@ def decode(call: LoggedCall) -> list[Meaning]:
 
 
 def _statistics(metadata: bytes) -> dict[str, str | float]:
-    """Return how much of each kind of statistics was read, over all segments of the graph, and why
-    none was."""
+    """Return the bytes of each kind of statistics, over all segments of the graph, and why a kind
+    is missing."""
     try:
         segments = parse_vgf_neural_statistics_metadata(metadata)["segments"]
     except EtscopeError as error:

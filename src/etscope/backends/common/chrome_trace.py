@@ -1,8 +1,8 @@
-"""Read Trace Event JSON, as chrome://tracing, Perfetto and most tools write it.
+"""Read Trace Event JSON, the format of chrome://tracing, Perfetto and most tools.
 
-An object with `traceEvents`, or the bare array, whose end may be missing. Of the events: durations
-(`B` with `E`, or `X` with `dur`), instants (`i`, `I`), counters (`C`) and metadata (`M`). `ts` and
-`dur` are microseconds.
+A file is an object with `traceEvents`, or the bare array, and an array may lack its end. This
+module reads durations (`B` with `E`, or `X` with `dur`), instants (`i`, `I`), counters (`C`) and
+metadata (`M`). `ts` and `dur` are microseconds.
 
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
@@ -36,19 +36,19 @@ COLUMNS = (
     Column("self_time", Kind.FLOAT, "us", title="self", priority=1),
     Column("shortest", Kind.FLOAT, "us", title="min", priority=3),
     Column("longest", Kind.FLOAT, "us", title="max", priority=3),
-    Column("least", Kind.FLOAT, priority=4),  # of a counter, whose unit is not known
+    Column("least", Kind.FLOAT, priority=4),  # of a counter: the trace does not have its unit
     Column("most", Kind.FLOAT, priority=4),
 )
-_COUNTER_NOTE = "Of counters the mean of the samples is shown; the trace has no units of them."
-# A tool may round a time to a whole microsecond.
+_COUNTER_NOTE = "A counter's value is the mean of its samples; the trace does not have its unit."
+# Tolerance of `_inside`: a tool may round a time to a whole microsecond.
 _ROUNDING_US = 1.0
 _SPACE = re.compile(r"[ \t\r\n]*")
 _decode = json.JSONDecoder().raw_decode
 
 
 def trace_events(text: str, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the events one by one: a trace may be much larger in memory than in its file. The
-    object's other members are put into `about`. Raises `json.JSONDecodeError`."""
+    """Yield the events one by one: a trace is much larger in memory than in its file. Put the
+    object's other members into `about`. Raises `json.JSONDecodeError`."""
     at = _skip(text, 0)
     if text[at : at + 1] == "[":
         yield from _array(text, at, may_be_cut=True)
@@ -94,15 +94,15 @@ def _array(text: str, at: int, may_be_cut: bool = False) -> Generator[dict[str, 
 
 
 def read(path: str, text: str) -> BackendFile:
-    """Read a trace. Raises `FormatError` if no event of it can be read."""
+    """Read a trace. Raises `FormatError` if it does not have a readable event."""
     events = _Events()
     for event in trace_events(text, {}):
         events.add(event)
     spans, counters = events.spans(), events.counters()
     if not len(spans) and not len(counters.time):
         raise FormatError(
-            "this trace has no event that can be shown",
-            hint="etscope reads events of the phases B with E, X, i and C",
+            "this trace does not have an event that etscope can show",
+            hint="etscope shows events of the phases B with E, X, i and C",
         )
     return _file(path, spans, counters, tuple(events.notes()))
 
@@ -134,7 +134,7 @@ def _file(
 
 
 def _inside(start: Floats, end: Floats, intervals: Sequence[tuple[float, float]]) -> Any:
-    """Mask of what lies in one of the intervals, which are ordered and apart."""
+    """Return a mask of the spans inside an interval. Intervals are ordered and do not overlap."""
     if not intervals:
         return np.zeros(len(start), np.bool_)
     begins, ends = np.array(intervals).T
@@ -143,7 +143,7 @@ def _inside(start: Floats, end: Floats, intervals: Sequence[tuple[float, float]]
 
 
 class Numbered:
-    """Numbers texts in the order in which they are seen."""
+    """Numbers for texts, from 0, in the order of their first use."""
 
     def __init__(self) -> None:
         self.number: dict[str, int] = {}
@@ -185,7 +185,7 @@ class _Counters:
 
 
 class _Events:
-    """Collects the events of a trace as columns."""
+    """The events of a trace, collected as columns."""
 
     def __init__(self) -> None:
         self._names, self._counter_names = Numbered(), Numbered()
@@ -237,7 +237,7 @@ class _Events:
             self._problems[f"of phase {str(phase)[:20]}"] += 1
 
     def _begun(self, event: Mapping[str, Any]) -> tuple[int, int]:
-        """The numbers of an event's name and annotations."""
+        """Return the numbers of an event's name and annotations."""
         args = event.get("args")
         number = -1
         if isinstance(args, dict) and args:
@@ -315,15 +315,15 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def _plain(identifier: Any) -> Any:
-    """An id of a process or thread, which may be anything."""
+    """Return the id of a process or thread in a form that a dictionary takes as a key."""
     return identifier if isinstance(identifier, (int, str)) else str(identifier)
 
 
 def span_rows(spans: ImportedSpans) -> Iterator[ImportedRow]:
     """Yield a row for each name of each lane, the longest first.
 
-    The value is the sum of the durations; where events of a name hold one another, their self
-    times add up to the time of the lane, not the sums.
+    The value is the sum of the durations. If events of one name are nested, these sums count time
+    twice, and only the self times add up to the lane's time.
     """
     own = self_times(spans)
     keys = spans.lane.astype(np.int64) * max(len(spans.names), 1) + spans.name
@@ -355,7 +355,7 @@ def span_rows(spans: ImportedSpans) -> Iterator[ImportedRow]:
 
 
 def self_times(spans: ImportedSpans) -> Floats:
-    """Return the duration of each span without those of the spans of its lane inside it."""
+    """Return the duration of each span minus the spans nested in it on the same lane."""
     own = spans.duration.copy()
     end = spans.start + spans.duration
     order = np.lexsort((-end, spans.start, spans.lane))

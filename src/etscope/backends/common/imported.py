@@ -1,4 +1,4 @@
-"""Values of files that tools of backends wrote, the same for all kinds of files."""
+"""The common form of all files that vendor tools write: rows and spans."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ class Basis(Enum):
 
     MEASURED = "measured"
     DERIVED = "derived"  # computed from measured numbers
-    ESTIMATED = "estimated"  # by a compiler, of a program that did not run
+    ESTIMATED = "estimated"  # by a compiler, before any run
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedRow:
     """A row of a file: its name and its main number.
 
-    group: the thread, unit or table of the file that it is of. unit: of `value`. events: how many
-    the value is a sum of. nodes: names by which the record may know what is behind it. lines,
-    module: of the model, where the file itself has them. extra: other numbers, by the names of the
-    file's columns.
+    group: the row's thread, unit or table. unit: of `value`. events: number of events that `value`
+    sums. nodes: names to look up in the record. lines, module: of the model, if the file has them.
+    extra: other numbers, by column name.
     """
 
     name: str
@@ -52,10 +51,10 @@ class ImportedRow:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSpans:
-    """Spans of time of a file, as columns.
+    """Time spans of a file, as columns.
 
     start, duration: float64 [N], in `unit` ("us" or "cycles") of the file's clock. lane, name,
-    args: int32 [N], indices in `lanes`, `names` and `annotations` (-1: none).
+    args: int32 [N], indices into `lanes`, `names` and `annotations` (-1: none).
     """
 
     unit: str
@@ -82,17 +81,15 @@ class ImportedSpans:
 
 @dataclass(frozen=True)
 class BackendFile:
-    """A file that a backend's tool wrote.
+    """A file that a vendor tool wrote.
 
-    kind: for readers ("QNN optrace"). backends: ids of those that it can be of; empty: of any.
-    group_title, value_title: of the columns of the rows' groups
-    and main numbers. columns: of the rows' `extra`, in order.
-    of_inference: the numbers are of all calls of an inference together, which are as many as
-    calls_per_inference if the file tells. has_host_clock: times are
-    microseconds of the host, on a clock that may be the runtime's. between: returns the same file
-    with what lies in one of the intervals, each (begin, end) in microseconds; only of such a file.
-    split: returns the parts for the calls of a run, in order, given their number; None if they do
-    not divide.
+    kind: name for people ("QNN optrace"). backends: delegate ids that it can belong to; empty: any.
+    group_title, value_title: column titles of the rows' groups and main numbers. columns: of the
+    rows' `extra`, in order. of_inference: each number covers all delegate calls of an inference.
+    calls_per_inference: number of these calls, if the file has it. has_host_clock: times are
+    microseconds of the host, perhaps on the runtime's clock. between: returns the file limited to
+    intervals, each (begin, end) in microseconds; only for files with the host's clock. split: takes
+    the number of calls of a run and returns the file of each, in order; None if it does not divide.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Values inside of a delegate's call, as the functions of `registry.values` take them."""
+"""Values inside a delegate call: what the backend logs, and how it becomes the graph's form."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _WHOLE = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
 )
-_LARGEST_HALF = 65504.0
+_LARGEST_HALF = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Integers that stand for numbers: a code stands for (code - zero_point) * scale.
+    """Quantization of a value: a code (integer) means (code - zero_point) * scale.
 
     low, high: the smallest and the largest code.
     """
@@ -34,21 +34,21 @@ class Codes:
 
     @property
     def dtype(self) -> str:
-        """The smallest type that holds all codes, which is what QNN stores (`deduce_dtype` of
+        """The smallest type that holds all codes. QNN stores this type (`deduce_dtype` in
         backends/qualcomm/builders/utils.py)."""
         sign = "u" if self.low >= 0 else ""
         bits = next((bits for bits in (8, 16) if self.high - self.low < 1 << bits), 32)
         return f"{sign}int{bits}" if bits < 32 else "int32"
 
     def numbers(self, codes: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-        """The numbers that codes stand for."""
+        """Return the numbers that the codes mean, as `dtype`."""
         numbers = (codes.astype(np.float64) - self.zero_point) * self.scale
         return np.asarray(numbers, numpy_dtype(dtype))
 
     @classmethod
     def of(cls, node: Node) -> Codes | None:
-        """The codes that an operator that quantises makes, or one that dequantises reads, by one
-        scale; None for any other, and for a scale that is not written in the graph."""
+        """Return the codes of a quantize or dequantize node with one scale. Return None for another
+        node, and if the graph does not have the scale as a constant."""
         if not stem(node.op).startswith(("quantize_per_tensor", "dequantize_per_tensor")):
             return None
         known = dict(node.arguments)
@@ -65,11 +65,10 @@ class Codes:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Steps from a logged array to the reference's.
+    """Steps that convert a logged array to the reference's form. None skips a step.
 
-    order: the dimensions in the order of the reference; None leaves them. shape: of the reference,
-    which differs from what was logged by dimensions of 1 alone; None leaves it. codes: the array
-    has these in place of numbers. dtype: the reference's, torch's name; None leaves it.
+    order: permutation of the dimensions. shape: the reference's, if it differs only in dimensions
+    of 1. codes: quantization of the array. dtype: the reference's, by torch's name.
     """
 
     order: tuple[int, ...] | None = None
@@ -78,7 +77,7 @@ class Form:
     dtype: str | None = None
 
     def of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The array as the reference has it."""
+        """Return the array in the reference's form."""
         if self.order is not None:
             array = array.transpose(self.order)
         if self.shape is not None:
@@ -90,10 +89,10 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class InnerValue:
-    """A logged tensor and the value of the graph that it is.
+    """A logged tensor and its value in the graph.
 
-    identifier: as it was logged. dtype, shape: as they were logged. path: of the graph's node.
-    spec: the graph's type. codes: of the value, if the model is quantised there.
+    identifier, dtype, shape: from the log. path: of the graph's node. spec: the graph's type.
+    codes: the value's quantization, if the model quantizes it.
     """
 
     identifier: int | str
@@ -105,7 +104,7 @@ class InnerValue:
 
     @property
     def other_shape(self) -> str:
-        """The reason of a shape that the graph's value does not have."""
+        """The reason to skip the value if its shape does not fit the graph's."""
         logged, expected = (
             f"[{', '.join(map(str, shape))}]" for shape in (self.shape, self.spec.shape)
         )
@@ -125,7 +124,7 @@ class InnerCall:
 
 
 class Types(NamedTuple):
-    """The part of a form that is about types."""
+    """Steps of a form that change the type."""
 
     codes: Codes | None = None
     dtype: str | None = None
@@ -135,7 +134,7 @@ class Types(NamedTuple):
 
 
 def type_form(value: InnerValue) -> Types | str:
-    """Return how the logged numbers become those of the graph's type, or why they cannot."""
+    """Return how to convert the logged numbers to the graph's type, or why that is impossible."""
     logged, expected = value.dtype, value.spec.dtype
     if logged == expected:
         return Types()
@@ -144,40 +143,39 @@ def type_form(value: InnerValue) -> Types | str:
     if logged in _WHOLE and expected in _FLOATS:
         if value.codes is None:
             return (
-                f"logged as {logged}, which is quantised, and the record does not say the scale "
-                f"of {value.path}"
+                f"logged as {logged} (quantized), but the record does not have the scale of "
+                f"{value.path}"
             )
         if value.codes.dtype != logged:
             return (
-                f"logged as {logged}, but {value.path} is quantised to {value.codes.dtype} by "
-                "the record"
+                f"logged as {logged}, but the record quantizes {value.path} to {value.codes.dtype}"
             )
         return Types(value.codes, expected)
     return f"logged as {logged}, but {expected} in the reference ({value.path})"
 
 
 def same_shape(logged: Sequence[int], expected: Sequence[int | str]) -> bool:
-    """True if a logged shape may be the graph's, whose symbolic sizes may be any."""
+    """True if a logged shape fits the graph's; a symbolic size fits any number."""
     return len(logged) == len(expected) and all(
         isinstance(size, str) or size == given for given, size in zip(logged, expected, strict=True)
     )
 
 
 def without_ones(shape: Sequence[int | str]) -> list[int | str]:
-    """The sizes that are not 1."""
+    """Return the sizes other than 1."""
     return [size for size in shape if size != 1]
 
 
 class Inside(NamedTuple):
-    """The backend that computes a node in its call. in_halves: in float16, as far as the call's
-    values tell, though they are float32."""
+    """The backend that computes a node inside a call. in_halves: it computes in float16, although
+    it logs float32 (`is_half`)."""
 
     backend: str
     in_halves: bool = False
 
 
 def is_half(array: Any) -> bool:
-    """True for float32 whose numbers are all of float16: computed in it, and widened."""
+    """True for a float32 array that float16 holds exactly: computed in float16, then widened."""
     if getattr(array, "dtype", None) != np.float32 or not array.size:
         return False
     with np.errstate(over="ignore"):
@@ -185,7 +183,7 @@ def is_half(array: Any) -> bool:
 
 
 def as_half(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """The array in float16; None if a number is too large for it."""
+    """Return the array in float16; None if a number is too large for it."""
     finite = np.abs(array[np.isfinite(array)])
     if finite.size and finite.max() > _LARGEST_HALF:
         return None

@@ -1,4 +1,4 @@
-"""The events of a delegate's call, as a decoder takes them."""
+"""The events of a delegate call: the input of a decoder, and how they nest in time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Ints = npt.NDArray[np.int64]
 class LoggedCall:
     """All events that a delegate logged in one instruction, in the order of the log.
 
-    names: of the events, or their numbers as text. identifiers: as they were logged. start, ticks:
-    of each event in each run, int64 [events, runs], in ticks of the dump's clock. call_start,
-    call_ticks: of the call itself, int64 [runs]; None where it was not logged. metadata: bytes that
-    the delegate attached to each event in the first run; () for none.
+    names: event names, or their numbers as text. identifiers: from the log. start, ticks: int64
+    [events, runs], in ticks of the dump's clock. call_start, call_ticks: of the call itself, int64
+    [runs]; None if the log does not have it. metadata: bytes that the delegate attached to each
+    event in the first run; () for none.
     """
 
     names: Sequence[str]
@@ -32,12 +32,12 @@ class LoggedCall:
     metadata: Sequence[bytes] = ()
 
     def metadata_of(self, number: int) -> bytes:
-        """Return the bytes attached to an event."""
+        """Return the bytes attached to an event; b"" for none."""
         return self.metadata[number] if self.metadata else b""
 
     @property
     def is_inside(self) -> npt.NDArray[np.bool_]:
-        """For each event, whether it lies between the ends of the call in all runs."""
+        """Whether each event lies inside the call in all runs: bool [events]."""
         if self.call_start is None or self.call_ticks is None:
             return np.ones(len(self.names), np.bool_)
         begins = self.call_start <= self.start
@@ -46,8 +46,8 @@ class LoggedCall:
 
 
 def in_a_row(call: LoggedCall) -> list[Meaning]:
-    """Times one after the other, none inside another."""
-    # One event outside of the call shows that all are of another clock.
+    """Return the events as times one after the other, without nesting."""
+    # One event outside the call shows that all use another clock.
     clock = Clock.RUNTIME if call.is_inside.all() else Clock.DEVICE
     return [
         Meaning(name, identifier, clock=clock)
@@ -56,16 +56,16 @@ def in_a_row(call: LoggedCall) -> list[Meaning]:
 
 
 def nested(call: LoggedCall) -> list[Meaning]:
-    """Times of which some may be a part of others."""
+    """Return the events as times, each with the event around it as parent."""
     found = zip(in_a_row(call), parents(call), strict=True)
     return [replace(meaning, parent=parent) for meaning, parent in found]
 
 
 def parents(call: LoggedCall) -> list[int | None]:
-    """Return for each event the innermost other one that holds it in all runs.
+    """Return for each event the innermost event that holds it in all runs.
 
-    Of two with the same ends the one that was logged last holds the other: events are logged when
-    they end. An event without length at the end of another is beside it.
+    If two have the same ends, the one logged later holds the other: a delegate logs an event when
+    it ends. An event without length at the end of another one is not inside it.
     """
     if not call.start.size:
         return [None] * len(call.names)

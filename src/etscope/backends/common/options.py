@@ -1,4 +1,4 @@
-"""Options of a function: its keyword parameters, and values for them from texts."""
+"""Options of a function: its keyword parameters, with values parsed from text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Option:
     """A parameter of a function.
 
     type: its annotation: bool, int, float, str, tuple[str, ...], a Literal, or one of these or
-        None. Of any other type a text is not converted.
-    default: `inspect.Parameter.empty` if it must be given.
+        None. `parsed` returns a text for any other type unchanged.
+    default: `inspect.Parameter.empty` if the parameter is required.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Option:
     default: Any
 
     def __str__(self) -> str:
-        """Return "name=VALUE" with the values that it takes."""
+        """Return "name=VALUE" with the accepted values."""
         return f"{self.name}={self.values}"
 
     @property
     def values(self) -> str:
-        """The values that it takes, for people: "true|false"."""
+        """The accepted values, for people: "true|false"."""
         kind = _inner(self.type)
         if get_origin(kind) is Literal:
             return "|".join(map(str, get_args(kind)))
@@ -43,7 +43,7 @@ class Option:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
-    """Return the parameters of a function by name, without those that collect others."""
+    """Return the parameters of a function by name, without *args and **kwargs."""
     collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {
         name: Option(name, one.annotation, one.default)
@@ -53,10 +53,10 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
 
 
 def parsed(value: Any, option: Option, name: str) -> Any:
-    """Return the value of an option; a text is converted to the option's type. name: of the option,
-    for messages.
+    """Return the value of an option, with a text converted to the option's type. name: the
+    option's, for messages.
 
-    Raises `UsageError` for a value that is not of its type.
+    Raises `UsageError` for a value of the wrong type.
     """
     kind = _inner(option.type)
     found = value
@@ -84,7 +84,7 @@ def parsed(value: Any, option: Option, name: str) -> Any:
 
 
 def _inner(kind: Any) -> Any:
-    """Return the type of a parameter that may be None."""
+    """Return the type without None: int for `int | None`."""
     if get_origin(kind) in (Union, types.UnionType):
         others = [one for one in get_args(kind) if one is not type(None)]
         return others[0] if len(others) == 1 else kind

@@ -1,11 +1,11 @@
 """Decode what the Core ML delegate logs.
 
-Core ML measures no operation: the delegate divides the time of the whole prediction among them by
-the weights of `MLComputePlan`, end to end in the order of the graph
+Core ML does not measure operations. The delegate divides the time of the whole prediction among
+them by the weights of `MLComputePlan`, end to end in the order of the graph
 (backends/apple/coreml/runtime/sdk/ETCoreMLModelProfiler.mm). An event's name is the debug symbol of
-the delegate's map, or "<output>:<operator>" where it has none (model_event_logger_impl.mm), and its
-metadata JSON (ETCoreMLOperationProfilingInfo.mm): preferredComputeUnit, supportedComputeUnits ("NE"
-for the Neural Engine, "CPU", "GPU"), outputNames, operatorName, estimatedCost.
+the delegate map, or "<output>:<operator>" without one (model_event_logger_impl.mm). Its metadata is
+JSON (ETCoreMLOperationProfilingInfo.mm): preferredComputeUnit, supportedComputeUnits ("NE" for the
+Neural Engine, "CPU", "GPU"), outputNames, operatorName, estimatedCost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def recognises(call: LoggedCall) -> bool:
 
 
 def decode(call: LoggedCall) -> list[Meaning]:
-    """Estimates, each with the compute unit that the operation ran on."""
+    """Return estimates, each with the compute unit of the operation."""
     inside = call.is_inside
     found: list[Meaning] = []
     for number, (name, identifier) in enumerate(zip(call.names, call.identifiers, strict=True)):
@@ -46,7 +46,7 @@ def decode(call: LoggedCall) -> list[Meaning]:
 
 
 def _about(metadata: bytes) -> dict[str, str | float]:
-    """Return the columns that metadata tells; {} where it is not what the delegate writes."""
+    """Return the columns in the metadata; {} if the delegate did not write it."""
     try:
         content: Any = json.loads(metadata)
     except (ValueError, RecursionError):

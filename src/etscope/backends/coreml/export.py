@@ -1,10 +1,10 @@
-"""Core ML, by `executorch.backends.apple.coreml` and coremltools, which convert on Linux, too."""
+"""Export for Core ML, by `executorch.backends.apple.coreml` and coremltools, also on Linux."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-_FOR_INT8 = "iOS17"  # the first target whose operators take int8 activations
+_FOR_INT8 = "iOS17"  # first target with int8 activations
 
 Target = Literal["iOS15", "iOS16", "iOS17", "iOS18", "iOS26"]
 
@@ -19,9 +19,9 @@ def partitioners(
     """Make the partitioner.
 
     compute_unit: where operators may run; "ne" is the Neural Engine.
-    compute_precision: of float32 tensors.
-    minimum_deployment_target: the oldest system to run on, also of macOS by its year; None: what
-        the operators need.
+    compute_precision: type that replaces float32.
+    minimum_deployment_target: the oldest system to run on, and the macOS of the same year. None:
+        the oldest one that has the operators.
     """
     import coremltools
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
@@ -37,7 +37,7 @@ def partitioners(
 
 
 def quantizer(*, weights_only: bool = False, per_channel: bool = True) -> Any:
-    """Make a quantizer: int8 weights, and uint8 activations with ranges that calibration fixes."""
+    """Make a quantizer: int8 weights, and uint8 activations with ranges from calibration."""
     from coremltools.optimize.torch.quantization.quantization_config import LinearQuantizerConfig
     from executorch.backends.apple.coreml.quantizer import CoreMLQuantizer
 

@@ -1,10 +1,10 @@
-"""Forms of the values that Core ML logs.
+"""Convert values that Core ML logs to the form of the graph.
 
 `ModelEventLoggerImpl::log_intermediate_tensors`
 (backends/apple/coreml/runtime/sdk/model_event_logger_impl.mm) logs the outputs of operators by
-their debug symbol, "output:operator", packed, in the graph's order of dimensions. A float16 is
-widened to float32, and of the integers there is int32 alone. Core ML computes in float16 unless the
-program was lowered with another precision.
+their debug symbol, "output:operator", packed, in the graph's order of dimensions. It widens float16
+to float32, and int32 is its only integer type. Core ML computes in float16 unless the program was
+lowered with another precision.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from etscope.backends.common.inner import (
 
 
 def forms(call: InnerCall) -> list[Form | str]:
-    """Values of the graph's order; operators of Core ML may have dimensions of 1 more or less."""
+    """Return the form of each value of a call, or the reason why it cannot be compared. Core ML may
+    add or drop dimensions of 1."""
     found: list[Form | str] = []
     for value in call.values:
         types, expected = type_form(value), value.spec.shape

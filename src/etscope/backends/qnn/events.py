@@ -1,11 +1,11 @@
 """Decode what the QNN delegate logs.
 
 `QnnProfile::ProfileData` (backends/qualcomm/runtime/backends/QnnProfiler.cpp) logs each event with
-start 0 and the number as end. The name ends with the unit, " (us)", " (bytes)" or " (count)"; of
-cycles QNN's own name does. The events of nodes follow that of the accelerator, in cycles, and have
-no unit where QNN's name has none: "conv_1:OpId_24 (cycles)", "conv_1".
+start 0 and the number as end. The name ends with the unit: the delegate appends " (us)",
+" (bytes)" or " (count)", and QNN itself writes "(cycles)". The events of nodes follow the
+accelerator's event in cycles. Some have no unit: "conv_1:OpId_24 (cycles)", "conv_1".
 
-Cycles become microseconds by the accelerator's time, which QNN logs in both.
+QNN logs the accelerator's time in cycles and in microseconds, which gives the length of a cycle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from etscope.model.event_table import Clock, Meaning, Quantity
 _UNIT = re.compile(r"(?P<name>.*?) \((?P<unit>us|bytes|count|cycles)\)$", re.DOTALL)
 _NODE = re.compile(r"(?P<node>.+):OpId_(?P<number>\d+)$", re.DOTALL)
 _ACCELERATOR = re.compile(r"Accelerator \(execute\b.*cycles", re.DOTALL)
-# One time of a call in two units.
+# The same time of a call in two units.
 _IN_CYCLES = "Accelerator (execute) time (cycles)"
 _IN_US = "Accelerator (execute) time (us)"
 
@@ -29,9 +29,10 @@ def recognises(call: LoggedCall) -> bool:
 
 
 def decode(call: LoggedCall) -> list[Meaning]:
-    """Numbers of their units, on no timeline; cycles of nodes are parts of the accelerator's."""
+    """Return numbers with units, without a place in time; node cycles are parts of the
+    accelerator's."""
     found: list[Meaning] = []
-    cycle_us: float | None = None  # over all runs, if the accelerator's time is once in each unit
+    cycle_us: float | None = None  # over all runs; needs the accelerator's time once in each unit
     names = list(call.names)
     if names.count(_IN_CYCLES) == names.count(_IN_US) == 1:
         cycles, us = (int(call.ticks[names.index(name)].sum()) for name in (_IN_CYCLES, _IN_US))

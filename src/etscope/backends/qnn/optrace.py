@@ -3,9 +3,9 @@
 `backends/qualcomm/debugger/utils.py` (`generate_optrace`) makes it as `optrace_N.json`. Its header
 has the artifact type "OP_TRACE". `ts` and `dur` are not microseconds: they are cycles of the HTP,
 as is "Duration (cycles)" in the annotations; "Start Cycle" is the same clock without the shift to
-0. Each operation of the HTP stands in the overview of its core (pid 0) and in the process of its
-type of QNN node, on the thread of the same number, and is counted once here. "Flags" tells a
-transfer ("dma") from waiting for one ("dma_wait"). Counters are bytes of VTCM and DRAM.
+0. The trace has each HTP operation twice, on threads of the same number: in the overview of its
+core (pid 0), and in the process of its QNN node type. This module counts it once. "Flags" marks a
+transfer ("dma") or a wait for one ("dma_wait"). Counters are bytes of VTCM and DRAM.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def recognises(event: Mapping[str, Any]) -> bool:
 
 
 def read(path: str, text: str) -> BackendFile:
-    """Read an optrace: a row for each node of QNN, below it the HTP's operations that ran it."""
+    """Read an optrace: a row for each QNN node, with its HTP operations below it."""
     found = _Operations()
     for event in trace_events(text, {}):
         found.add(event)
     if not found.count:
-        raise FormatError("this optrace has no operation of the HTP")
+        raise FormatError("this optrace does not have an HTP operation")
     return BackendFile(
         path=path,
         kind=KIND,
@@ -59,7 +59,7 @@ def read(path: str, text: str) -> BackendFile:
 
 
 class _Sum:
-    """Sums of the operations of a node, or of one type of them."""
+    """Sums over all operations of a QNN node, or over those of one HTP type."""
 
     __slots__ = ("cycles", "dma", "dma_wait", "dominant", "events", "units")
 
@@ -93,7 +93,7 @@ class _Operations:
         self._seen: set[tuple[Any, ...]] = set()
         self._columns: list[tuple[int, int, float, float]] = []
         self._annotations: list[Mapping[str, Any]] = []
-        # By name and type of the node: its sum (None), and those of the HTP's types.
+        # QNN node (name, type) -> its sum (key None) and the sum of each HTP type.
         self._nodes: dict[tuple[str, str], dict[str | None, _Sum]] = {}
         self._counters: dict[str, tuple[int, float, float]] = {}
         self._problems: Counter[str] = Counter()
@@ -121,7 +121,7 @@ class _Operations:
         start, length = event.get("ts"), event.get("dur")
         cycles = args.get("Duration (cycles)", length)
         if "HTP Op Type" not in args or not is_number(start) or not is_number(length):
-            self._problems["without a type, start or duration of the HTP"] += 1
+            self._problems["without an HTP type, start or duration"] += 1
             return
         if not is_number(cycles):
             cycles = length
@@ -165,7 +165,7 @@ class _Operations:
             yield ImportedRow(f"{name} (largest sample)", most, "bytes", "counter", count)
 
     def _unit(self, thread: str) -> str:
-        """The unit of a thread: "HMX", "HVX"; its number where the file does not say."""
+        """Return the HTP unit of a thread ("HMX", "HVX"), or its number if the file lacks it."""
         parts = self._threads.get(thread, "").partition("Type: ")[2].split()
         return parts[0] if parts else f"thread {thread}"
 
@@ -186,8 +186,8 @@ class _Operations:
 
     def notes(self) -> Iterator[str]:
         yield (
-            "Cycles of a node are the sum over the HTP's units, which work at the same time: they "
-            "are no time that passed. The dominant path is the part that the graph had to wait for."
+            "Cycles of a node are summed over the HTP's units, which run in parallel: they are not "
+            "elapsed time. The dominant path is the part that the graph waits for."
         )
         if self._problems:
             listed = ", ".join(f"{count:,} {what}" for what, count in self._problems.items())

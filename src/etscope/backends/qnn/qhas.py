@@ -1,4 +1,4 @@
-"""Read QNN's HTP analysis summary (QHAS), which qnn-profile-viewer writes beside an optrace.
+"""Read QNN's HTP analysis summary (QHAS), which qnn-profile-viewer writes next to an optrace.
 
 `backends/qualcomm/debugger/utils.py` asks for it with the feature "qhas_json"; the file is
 `optrace_N_qnn_htp_analysis_summary.json`. Its header has the artifact type "QHAS"; `data` has
@@ -26,7 +26,7 @@ COLUMNS = (
     Column("utilization", Kind.SHARE, priority=2),
     *(Column(name, Kind.BYTES, title=name.replace("_", " "), priority=3) for name in _TRAFFIC),
 )
-# Of the overall summary: name, unit, and whether it is computed from others.
+# Members of the overall summary: name, unit, and whether QNN derives it from others.
 _SUMMARY: Mapping[str, tuple[str, Basis]] = {
     "time_us": ("us", Basis.MEASURED),
     "graph_execute_us": ("us", Basis.MEASURED),
@@ -60,7 +60,9 @@ def read(path: str, document: Mapping[str, Any]) -> BackendFile:
     tables = data if isinstance(data, dict) else {}
     overall = _rows(tables, "htp_overall_summary")
     if not overall:
-        raise FormatError("this QHAS file has no table htp_overall_summary", member="data")
+        raise FormatError(
+            "this QHAS file does not have the table htp_overall_summary", member="data"
+        )
     rows: list[ImportedRow] = []
     for one in overall:
         for name, (unit, basis) in _SUMMARY.items():
@@ -107,7 +109,7 @@ def _in_cycles(
 
 
 def _number(value: Any) -> Any:
-    """A number that cannot be negative; None for anything else."""
+    """Return a number of at least 0; None for anything else."""
     return value if is_number(value) and value >= 0 else None
 
 

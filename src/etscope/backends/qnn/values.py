@@ -1,17 +1,17 @@
-"""Forms of the values that QNN logs.
+"""Convert values that QNN logs to the form of the graph.
 
 With `dump_intermediate_outputs`, `QnnManager::Execute` (backends/qualcomm/runtime/QnnManager.cpp)
 logs each tensor that is not a weight by its name, "aten_add_tensor@0", as it lies in QNN's memory:
 
-- quantised, where the model is: scale and zero point are not in the dump. The numbers are those of
-  `AnnotateQuantAttrs`: of the operator that quantised the value before `FoldQDQ` removed it.
-- with the channels last, where `LayoutTransform` (backends/qualcomm/_passes/layout_transform.py)
-  says so: of the operators that QNN has for channels-last alone, and of all that are connected with
-  one through operators for which the order is the same. Neither the dump nor the record says so,
-  but shapes do; where these fit both orders, the pass's own rule decides, unless other values of
-  the connected operators contradict it.
-- as uint8, whatever the type is, if `qnn_dtype_to_scalar_type_` (QnnManager.h) does not have it, as
-  float16, bool and int64; only as many bytes as the tensor has elements are written.
+- quantized, where the model is. The dump has neither scale nor zero point. As `AnnotateQuantAttrs`
+  does, take them from the operator that quantized the value before `FoldQDQ` removed it.
+- with channels last, where `LayoutTransform` (backends/qualcomm/_passes/layout_transform.py) wants
+  it: at operators that QNN has for channels-last only, and at all operators connected to one
+  through operators that accept both orders. Neither dump nor record has the order, but shapes show
+  it. A shape that fits both orders gets the order of the pass's rule, unless other values of the
+  connected operators contradict the rule.
+- as uint8 for each type that `qnn_dtype_to_scalar_type_` (QnnManager.h) lacks: float16, bool and
+  int64. QNN then writes only one byte for each element.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping
 from etscope.backends.common.inner import Form, InnerCall, InnerValue, Types, same_shape, type_form
 from etscope.model.graph import Graph, Node
 
-# Of `LayoutTransform.layout_type`: dimensions of the graph's value, in QNN's order.
+# `LayoutTransform.layout_type`: rank -> dimensions of the graph's value in QNN's order.
 _CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 # `LayoutTransform.layout_sensitive_ops`.
@@ -57,13 +57,13 @@ _REDUCING = frozenset({"amax.default", "max.dim", "mean.dim", "min.dim", "sum.di
 _SOFTMAX = frozenset({"_softmax.default", "_log_softmax.default"})
 
 _NAMELESS = (
-    "logged as uint8, as QNN's runtime logs the types that it has no name for, float16 and int64 "
-    "among them; or quantised by a scale that the record does not say"
+    "logged as uint8: QNN logs types that its runtime cannot name (float16, int64) as uint8; or "
+    "the value is quantized, and the record does not have its scale"
 )
 
 
 def forms(call: InnerCall) -> list[Form | str]:
-    """Values as QNN has them in memory."""
+    """Return the form of each value of a call, or the reason why it cannot be compared."""
     regions = _regions(call.graph, call.inside)
     seen: dict[int, set[bool]] = {}
     for value in call.values:
@@ -85,8 +85,8 @@ def forms(call: InnerCall) -> list[Form | str]:
             orders = {False} if region is None else seen.get(region.number, {region.is_sensitive})
         if len(orders) == 2:
             found.append(
-                f"the shape of {value.path} does not tell whether its channels are last, and "
-                "other values of the call contradict each other"
+                f"the shape of {value.path} fits both channel orders, and other values of the call "
+                "contradict each other"
             )
         elif not orders and not value.spec.shape and value.shape == (1,):
             found.append(types.form(shape=()))
@@ -100,8 +100,8 @@ def forms(call: InnerCall) -> list[Form | str]:
 
 
 def _orders(value: InnerValue) -> set[bool]:
-    """The orders that the logged shape fits: True with the channels last, False as in the graph.
-    One that changes nothing is that of the graph."""
+    """Return the orders that the logged shape fits: True for channels last, False for the graph's
+    order. If both give the same array, return the graph's order only."""
     logged, expected = value.shape, value.spec.shape
     found = {False} if same_shape(logged, expected) else set()
     order = _CHANNELS_LAST.get(len(expected))
@@ -113,15 +113,15 @@ def _orders(value: InnerValue) -> set[bool]:
 
 
 class _Region:
-    """Connected operators of one order. is_sensitive: one of them has the channels last."""
+    """Connected operators of one order. is_sensitive: one of them needs channels last."""
 
     def __init__(self, number: int) -> None:
         self.number, self.is_sensitive = number, False
 
 
 def _regions(graph: Graph, inside: Collection[str]) -> Mapping[str, _Region]:
-    """The region of each operator of the call that may have the channels last, by path, as
-    `LayoutTransform.annotate_layout` finds them."""
+    """Map the path of each operator that may have channels last to its region, by the rule of
+    `LayoutTransform.annotate_layout`."""
     nodes = {path: graph.calls[path] for path in inside if path in graph.calls}
     takes_part = {path for path, node in nodes.items() if _takes_part(node)}
     neighbours: dict[str, list[str]] = {path: [] for path in takes_part}
@@ -151,7 +151,7 @@ def _takes_part(node: Node) -> bool:
     if len(shapes) == 1 and not shapes[0]:
         return False
     name = _name(node)
-    # Without its dimensions a reduction has no order that could be another.
+    # A reduction that drops dimensions has only one order.
     return name in _AGNOSTIC and (
         name not in _REDUCING or dict(node.arguments).get("keepdim") == "True"
     )
@@ -167,7 +167,7 @@ def _is_sensitive(node: Node) -> bool:
 
 
 def _name(node: Node) -> str:
-    """The operator with its overload, of the library aten."""
+    """Return the operator with its overload, without the library: "add.Tensor"."""
     return node.op.removeprefix("aten.")
 
 

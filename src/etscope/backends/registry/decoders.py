@@ -1,11 +1,11 @@
-"""Decoders of the events that delegates log: one for each backend.
+"""The table of event decoders: how to read what each backend's delegate logs.
 
-A delegate logs names, identifiers and numbers; what they mean is a matter of its backend. QNN logs
-bytes and cycles as if they were times, Vulkan the times of a GPU beside its own. A decoder tells
-the `Meaning` of each event of a call, and all tables and pictures obey it.
+A delegate logs names, identifiers and numbers, and their meaning depends on the backend. QNN logs
+bytes and cycles in the fields for times; Vulkan logs times of the CPU and of the GPU. A decoder
+returns the `Meaning` of each event of a call, which all tables and pictures use.
 
-Packages add decoders for other backends by an entry point of the group `etscope.delegates`, whose
-name is the backend's id.
+Another package adds a decoder by an entry point of the group `etscope.delegates`, under the
+backend's id.
 """
 
 from __future__ import annotations
@@ -27,94 +27,96 @@ from etscope.model.event_table import Block, Clock, EventKey, Meaning, Quantity
 
 Decoder = Callable[[LoggedCall], Sequence[Meaning]]
 
-_TRACER = "A runtime built with -DEXECUTORCH_ENABLE_EVENT_TRACER=ON logs what is inside."
-_NEVER = "It never does: what runs inside is told by the backend's own tools."
+_TRACER = "Build the runtime with -DEXECUTORCH_ENABLE_EVENT_TRACER=ON to log them."
+_NEVER = "This backend never logs any: use its vendor's profiler."
 
 
-class Backend(NamedTuple):
-    """decode: tells what the events of a call are. recognises: tells by the events that they are
-    of this backend, for dumps without a record. silence: a sentence on how to get events
-    where its calls have none."""
+class EventDecoder(NamedTuple):
+    """Decoder of a backend. decode: returns the meaning of each event of a call. recognises: True
+    if the events are of this backend, for dumps without a record. silence: a sentence on how to get
+    events if its calls have none."""
 
     decode: Decoder
     recognises: Callable[[LoggedCall], bool] = lambda call: False
     silence: str = _NEVER
 
 
-DELEGATES: Mapping[str, Backend] = {
-    "XnnpackBackend": Backend(
+DELEGATES: Mapping[str, EventDecoder] = {
+    "XnnpackBackend": EventDecoder(
         in_a_row,
         silence=_TRACER,
     ),
-    "QnnBackend": Backend(
+    "QnnBackend": EventDecoder(
         qnn.decode,
         qnn.recognises,
-        "It does when it is compiled with profile_level=2 (kProfileDetailed), or run with "
-        "--profile_level 2.",
+        "Compile with profile_level=2 (kProfileDetailed), or run with --profile_level 2.",
     ),
-    "VulkanBackend": Backend(
+    "VulkanBackend": EventDecoder(
         vulkan.decode,
         vulkan.recognises,
         _TRACER,
     ),
-    "CoreMLBackend": Backend(
+    "CoreMLBackend": EventDecoder(
         coreml.decode,
         coreml.recognises,
-        silence="A delegate built with -DEXECUTORCH_BUILD_DEVTOOLS=ON does, from macOS 14.4 and "
-        "iOS 17.4 on.",
+        silence="Build the delegate with -DEXECUTORCH_BUILD_DEVTOOLS=ON, and run on macOS 14.4 or "
+        "iOS 17.4, or later.",
     ),
-    "VgfBackend": Backend(vgf.decode, vgf.recognises, _TRACER),
-    "NeutronBackend": Backend(
+    "VgfBackend": EventDecoder(vgf.decode, vgf.recognises, _TRACER),
+    "NeutronBackend": EventDecoder(
         neutron.decode,
         neutron.recognises,
-        silence="It does for a model compiled with use_profiling=True.",
+        silence="Compile the model with use_profiling=True.",
     ),
-    "EthosUBackend": Backend(
+    "EthosUBackend": EventDecoder(
         ethos_u.decode,
         ethos_u.recognises,
         _TRACER,
     ),
-    # These have no events of their own in a dump.
-    "OpenvinoBackend": Backend(nested),
-    "MPSBackend": Backend(nested),
-    "NeuropilotBackend": Backend(nested),
-    "CudaBackend": Backend(nested),
-    "MetalBackend": Backend(nested),
-    "MLXBackend": Backend(nested),
-    "EnnBackend": Backend(nested),
+    # These do not log events into a dump.
+    "OpenvinoBackend": EventDecoder(nested),
+    "MPSBackend": EventDecoder(nested),
+    "NeuropilotBackend": EventDecoder(nested),
+    "CudaBackend": EventDecoder(nested),
+    "MetalBackend": EventDecoder(nested),
+    "MLXBackend": EventDecoder(nested),
+    "EnnBackend": EventDecoder(nested),
 }
-_OTHERS = Backend(nested, silence="Nothing is known of this backend: a package may tell it.")
+_OTHERS = EventDecoder(
+    nested, silence="etscope does not know this backend; a package can add a decoder."
+)
 
 
-def backend_of(name: str) -> Backend:
-    """Return what is known of the backend of that id: its own, a package's, or how all others are
-    taken."""
+def decoder_of(name: str) -> EventDecoder:
+    """Return the decoder of a backend id: etscope's, a package's, or the common one."""
     return DELEGATES.get(name) or _from_packages().get(name, _OTHERS)
 
 
 def decoded(backend: str | None, call: LoggedCall) -> Sequence[Meaning]:
-    """Return the meaning of each event of a call. backend: its id; None if it is not known.
+    """Return the meaning of each event of a call. backend: its id; None if unknown.
 
-    Raises `UsageError` for a decoder of another package that leaves events out.
+    Raises `UsageError` if the decoder of another package skips events.
     """
     if backend is None:
         found = next((one for one in DELEGATES.values() if one.recognises(call)), _OTHERS)
     else:
-        found = backend_of(backend)
-    told = found.decode(call)
-    if len(told) != len(call.names):
+        found = decoder_of(backend)
+    meaning = found.decode(call)
+    if len(meaning) != len(call.names):
         raise UsageError(
-            f"the decoder of {backend} returns {len(told)} meanings of {len(call.names)} events",
-            hint="it is of the package that has the entry point etscope.delegates",
+            f"the decoder of {backend} returns {len(meaning)} meanings for "
+            f"{len(call.names)} events",
+            hint="fix the package with the entry point etscope.delegates",
         )
-    return told
+    return meaning
 
 
 def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[int, Meaning]:
-    """Return the meaning of each event that a delegate logged, by its index in the block's keys;
-    `parent` is such an index, too. backend: the id of the backend that logged an event, if known.
+    """Decode all events that delegates logged in the runs of a block.
 
-    The events of one call of the delegate are decoded together.
+    Return the meaning of each event by its index in the block's keys; `parent` is such an index,
+    too. backend: returns the id of the backend that logged an event, if known. The events of one
+    delegate call are decoded together.
     """
     calls: dict[tuple[int | None, int | None], list[int]] = {}
     for index in filter(block.is_logged_in_delegate, block.profiled):
@@ -132,8 +134,7 @@ def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[in
             call_ticks=block.ticks[around] if is_call else None,
             metadata=[block.metadata(index) for index in members],
         )
-        told = decoded(backend(keys[0]), call)
-        for index, meaning in zip(members, told, strict=True):
+        for index, meaning in zip(members, decoded(backend(keys[0]), call), strict=True):
             parent = None if meaning.parent is None else members[meaning.parent]
             columns = meaning.columns
             if index in block.backwards:
@@ -144,19 +145,19 @@ def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[in
 
 
 @cache
-def _from_packages() -> Mapping[str, Backend]:
+def _from_packages() -> Mapping[str, EventDecoder]:
     return {entry.name: entry.load() for entry in entry_points(group="etscope.delegates")}
 
 
 __all__ = [
     "DELEGATES",
-    "Backend",
     "Clock",
     "Decoder",
+    "EventDecoder",
     "LoggedCall",
     "Meaning",
     "Quantity",
-    "backend_of",
     "decoded",
+    "decoder_of",
     "meanings",
 ]

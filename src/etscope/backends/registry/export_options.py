@@ -9,8 +9,8 @@ from typing import Any
 from etscope.errors import UsageError
 
 INT8 = "int8"  # by the backend's quantizer
-# Rewrites of the graph before it is lowered, and of the lowering; `etscope.bridge.lowering` has
-# them, and imports torch.
+# Rewrites of the graph before and during lowering. `etscope.bridge.lowering` implements them; the
+# names are here, as that package imports torch.
 PASSES = (
     "fuse_sdpa", "fold_constants", "remove_dead_copies", "remove_transposes", "cancel_qdq",
     "keep_linear", "reinplace",
@@ -21,21 +21,22 @@ PASSES = (
 class ExportOptions:
     """Options of `etscope.export.export`.
 
-    backend: a name in `etscope.backends.BACKENDS` or of an entry point `etscope.backends`; or
-        several, separated by commas: each takes what those before it left.
-    backend_options: options of the backends by name, or by "backend.name".
-    quantize: "int8" or True: weights and activations, by the first quantizer of the backends;
-        "8da4w", "8da8w", for XNNPACK: linear layers of 4 or 8 bits and inputs of 8, by torchao.
-        Outputs are then of the quantised graph; the record has "float/<method>" too.
+    backend: a name in `etscope.backends.BACKENDS`, or an entry point of `etscope.backends`. With
+        several, separated by commas, each takes the nodes that the ones before it leave.
+    backend_options: backend options by name, or by "backend.name".
+    quantize: "int8" or True: weights and activations, by the first backend with a quantizer.
+        "8da4w", "8da8w", for XNNPACK: linear layers with 4 or 8 bits and inputs with 8, by torchao.
+        The expected outputs come from the quantized graph; the record also has "float/<method>".
     quantize_embeddings: bits of embeddings, 4 or 8.
-    group_size: columns of a row of weights of 4 bits that share a scale; by default 32.
-    dynamic_shapes: as for `torch.export.export`; for a module only.
-    strict: trace strictly, so that operators have the model's lines; None: where it works.
+    group_size: columns of a row of 4-bit weights that share a scale; by default 32.
+    dynamic_shapes: see `torch.export.export`; only for a module.
+    strict: trace strictly, which gives operators the model's lines; None: if the model allows it.
     calibration: inputs that set the ranges of activations; by default the example inputs.
-    keep_float: selectors of nodes ("module:head") to stay in float, with what is one with them.
-    taps: selectors of nodes, once quantised, whose values follow the outputs (`record.taps`).
+    keep_float: selectors of nodes ("module:head") to keep in float, with nodes fused into them.
+    taps: selectors of nodes of the quantized graph; the program returns their values after the
+        outputs (`record.taps`).
     float_model: the model before torchao's `quantize_`, in any form, for the record.
-    passes: names of rewrites of the graph, in order, as `etscope export -X passes` has them.
+    passes: names of graph rewrites, in order: the same as `etscope export -X passes`.
     """
 
     backend: str = "portable"
@@ -53,12 +54,12 @@ class ExportOptions:
 
     @property
     def by_backend(self) -> bool:
-        """True if the backend's quantizer quantises the model."""
+        """True if the backend's quantizer quantizes the model."""
         return self.quantize in (True, INT8)
 
 
 def check_passes(names: Sequence[str]) -> None:
-    """Raise `UsageError` for a name that is not that of a pass."""
+    """Raise `UsageError` for an unknown pass."""
     for name in names:
         if name not in PASSES:
-            raise UsageError(f"there is no pass {name!r}", hint=f"passes are: {', '.join(PASSES)}")
+            raise UsageError(f"unknown pass {name!r}", hint=f"passes: {', '.join(PASSES)}")

@@ -1,11 +1,11 @@
-"""Backends that a model can be exported for: one entry for each.
+"""The table of backends that etscope can export for.
 
-An entry makes the backend's partitioners, and its quantizer where it has one, by ExecuTorch's own
-ahead-of-time packages. The keyword parameters of these two functions are the options of the
-backend: `-X vulkan.force_fp16=true` is `vulkan.partitioners(force_fp16=True)`.
+An entry makes the backend's partitioners and its quantizer, with ExecuTorch's own ahead-of-time
+packages. The keyword parameters of these two functions are the options of the backend:
+`-X vulkan.force_fp16=true` is `vulkan.partitioners(force_fp16=True)`.
 
-Packages add backends by an entry point of the group `etscope.backends`, whose name is the
-backend's. It is a `Backend`, or just a function that returns partitioners.
+Another package adds a backend by an entry point of the group `etscope.backends`, under the
+backend's name. The entry point is a `Backend`, or a function that returns partitioners.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ PORTABLE = "portable"
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Recipe of a backend: how to lower to it.
+    """How to lower to a backend.
 
     summary: one line about it.
-    partitioners: makes the partitioners of `to_edge_transform_and_lower`; None: no delegate. A
-        parameter `quantize` is given to it: True if the export quantises.
+    partitioners: makes the partitioners for `to_edge_transform_and_lower`; None: no delegate. A
+        parameter `quantize` gets True if the export quantizes.
     quantizer: makes a quantizer for `prepare_pt2e`.
-    requires: modules beside ExecuTorch that the two functions import.
+    requires: modules that the two functions import, other than ExecuTorch's.
     edge_config: fields of `EdgeCompileConfig` that it needs.
-    fold_quantize: as for `convert_pt2e`: weights are kept in int8.
-    keeps_float: its quantizer leaves nodes alone that are annotated already.
-    if_untaken: what may be wrong if it takes no operator of a model; a sentence.
+    fold_quantize: argument of `convert_pt2e`; True keeps weights in int8.
+    keeps_float: its quantizer skips nodes that already have an annotation.
+    if_untaken: a sentence: the likely cause if it does not take any operator of a model.
     """
 
     summary: str = ""
@@ -52,7 +52,7 @@ class Backend:
     if_untaken: str = ""
 
     def options(self) -> dict[str, Option]:
-        """Return its options by name: those of its partitioners, then others of its quantizer."""
+        """Return its options by name: first the partitioners', then the quantizer's others."""
         found: dict[str, Option] = {}
         for function in (self.partitioners, self.quantizer):
             if function is not None:
@@ -62,7 +62,7 @@ class Backend:
 
 
 BACKENDS: Mapping[str, Backend] = {
-    PORTABLE: Backend("no delegate: ExecuTorch's portable kernels, which run everywhere, slowly"),
+    PORTABLE: Backend("no delegate: ExecuTorch's portable kernels, slow, but run everywhere"),
     "xnnpack": Backend(
         "XNNPACK, for CPUs",
         xnnpack.partitioners,
@@ -76,7 +76,7 @@ BACKENDS: Mapping[str, Backend] = {
         keeps_float=True,
     ),
     "webgpu": Backend(
-        "WebGPU, for browsers: the programs are those of Vulkan",
+        "WebGPU, for browsers: same programs as Vulkan",
         vulkan.webgpu_partitioners,
         vulkan.quantizer,
         keeps_float=True,
@@ -99,10 +99,10 @@ BACKENDS: Mapping[str, Backend] = {
         arm.ethos_u_partitioners,
         arm.ethos_u_quantizer,
         requires=("tosa_serializer", "ethosu.vela"),
-        if_untaken="An Ethos-U takes int8 only: quantise the model (--quantize)",
+        if_untaken="An Ethos-U takes int8 only: quantize the model (--quantize)",
     ),
     "tosa": Backend(
-        "TOSA, the operator set of Arm's backends; for looking at, no runtime takes it",
+        "TOSA, the operator set of Arm's backends; to look at, runtimes do not run it",
         arm.tosa_partitioners,
         arm.tosa_quantizer,
         requires=("tosa_serializer",),
@@ -130,7 +130,7 @@ class Chosen:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def partitioners(self, quantize: bool) -> list[Any]:
-        """Make its partitioners. Raises `MissingDependencyError`."""
+        """Make its partitioners. Raises `MissingDependencyError` without a required package."""
         function = self.backend.partitioners
         if function is None:
             return []
@@ -142,17 +142,20 @@ class Chosen:
         return list(function(**given))
 
     def quantizer(self) -> Any:
-        """Make its quantizer, which it must have. Raises `MissingDependencyError`."""
+        """Make its quantizer.
+
+        Raises `UsageError` for a backend without one, `MissingDependencyError` without a required
+        package.
+        """
         function = self.backend.quantizer
         if function is None:
-            raise UsageError(f"the backend {self.name!r} has no quantizer")
+            raise UsageError(f"the backend {self.name!r} does not have a quantizer")
         self.check_packages()
         taken = options_of(function)
         return function(**{k: v for k, v in self.options.items() if k in taken})
 
     def check_packages(self) -> None:
-        """Raise `MissingDependencyError` for a package that the backend needs and that is not
-        installed."""
+        """Raise `MissingDependencyError` for a required package that is not installed."""
         for module in self.backend.requires:
             require(module, wanted_by=f"the backend {self.name!r}")
 
@@ -162,17 +165,17 @@ def chosen(names: str, options: Mapping[str, Any] | None = None) -> tuple[Chosen
 
     options: values by name, or by "backend.name"; a text is converted to the option's type.
 
-    Raises `UsageError` for an unknown backend, and for an option that none of them has, that more
-    than one has, or whose value is not of its type.
+    Raises `UsageError` for an unknown backend, an option that none or several of them have, and a
+    value of the wrong type.
     """
     parts = [name.strip() for name in names.split(",")]
     found = {name: _backend(name) for name in parts}
     if len(found) < len(parts):
-        raise UsageError(f"a backend is named twice: {names}")
+        raise UsageError(f"the same backend twice: {names}")
     if PORTABLE in found and len(found) > 1:
         raise UsageError(
-            f"{PORTABLE!r} is no delegate, and cannot be combined",
-            hint="leave it out: what no backend takes runs on portable kernels",
+            f"{PORTABLE!r} is not a delegate: it cannot be combined with other backends",
+            hint="leave it out: nodes that no backend takes run on portable kernels",
         )
     given: dict[str, dict[str, Any]] = {name: {} for name in found}
     for key, value in (options or {}).items():
@@ -182,9 +185,9 @@ def chosen(names: str, options: Mapping[str, Any] | None = None) -> tuple[Chosen
 
 
 def quantizing(found: Sequence[Chosen]) -> Chosen:
-    """Return the backend whose quantizer quantises the model: the first that has one.
+    """Return the first backend with a quantizer: this one quantizes the model.
 
-    Raises `UsageError` if none has.
+    Raises `UsageError` if none has one.
     """
     for one in found:
         if one.backend.quantizer is not None:
@@ -192,15 +195,15 @@ def quantizing(found: Sequence[Chosen]) -> Chosen:
     names = " and ".join(one.name for one in found)
     having = [name for name, one in BACKENDS.items() if one.quantizer is not None]
     raise UsageError(
-        f"the backend {names!r} has no quantizer: its kernels compute in floating point, so a "
-        "quantised program would only be slower there",
-        hint=f"backends with one: {', '.join(having)}",
+        f"the backend {names!r} does not have a quantizer: its kernels compute in floating point, "
+        "where a quantized program is only slower",
+        hint=f"backends with a quantizer: {', '.join(having)}",
     )
 
 
 def check_options(found: Sequence[Chosen], quantize: bool) -> None:
-    """Raise `UsageError` for a backend without a quantizer that is to quantise, and for an option
-    of a quantizer that is not used."""
+    """Raise `UsageError` if `quantize` is True and no backend has a quantizer, and for an option of
+    an unused quantizer."""
     used = quantizing(found) if quantize else None
     for one in found:
         own = {} if one.backend.partitioners is None else options_of(one.backend.partitioners)
@@ -209,37 +212,38 @@ def check_options(found: Sequence[Chosen], quantize: bool) -> None:
                 continue
             if used is None:
                 raise UsageError(
-                    f"the option {name!r} is for the quantizer of {one.name}",
+                    f"the option {name!r} is for the quantizer of {one.name}, and the export does "
+                    "not quantize",
                     hint="add --quantize (quantize=True)",
                 )
             raise UsageError(
-                f"the option {name!r} is for the quantizer of {one.name}, and the one of "
-                f"{used.name} is used",
+                f"the option {name!r} is for the quantizer of {one.name}, but the quantizer of "
+                f"{used.name} quantizes the model",
                 hint=f"name {one.name} before {used.name}",
             )
 
 
 def _option(key: str, found: Mapping[str, Backend]) -> tuple[str, Option]:
-    """Find the option that a key names, and whose it is."""
+    """Return the backend and the option that a key names."""
     name, dot, wanted = key.rpartition(".")
     if dot and name not in found:
         raise UsageError(
-            f"the option {key!r} is for a backend that is not chosen",
-            hint=f"the backends are: {', '.join(found)}",
+            f"the option {key!r} is for a backend that you did not choose",
+            hint=f"chosen backends: {', '.join(found)}",
         )
     asked = {name: found[name]} if dot else found
     having = [one for one, backend in asked.items() if wanted in backend.options()]
     if len(having) > 1:
         raise UsageError(
-            f"the option {key!r} is one of several backends",
-            hint=f"say of which: {' or '.join(f'{one}.{wanted}' for one in having)}",
+            f"several backends have the option {key!r}",
+            hint=f"name the backend: {' or '.join(f'{one}.{wanted}' for one in having)}",
         )
     if not having:
         lines = []
         for one, backend in asked.items():
             options = [f"\n    {option}" for option in backend.options().values()]
             lines.append(f"\n  {one}:{''.join(options) or ' none'}")
-        raise UsageError(f"there is no option {key!r}", hint=f"the options are:{''.join(lines)}")
+        raise UsageError(f"unknown option {key!r}", hint=f"the options are:{''.join(lines)}")
     return having[0], asked[having[0]].options()[wanted]
 
 
@@ -249,14 +253,14 @@ def _backend(name: str) -> Backend:
     added = _entries()
     if name not in added:
         raise UsageError(
-            f"unknown backend {name!r}", hint=f"backends are: {', '.join([*BACKENDS, *added])}"
+            f"unknown backend {name!r}", hint=f"backends: {', '.join([*BACKENDS, *added])}"
         )
     entry = added[name]
     try:
         value = entry.load()
     except Exception as error:
         raise UsageError(
-            f"the backend {name!r} of another package cannot be loaded: {error}",
+            f"cannot load the backend {name!r} of another package: {error}",
             hint=f"its entry point is {entry.value}",
         ) from error
     if isinstance(value, Backend):

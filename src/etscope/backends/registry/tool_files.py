@@ -1,8 +1,8 @@
-"""Files that tools of backends write beside an ETDump: traces, counters, compile-time estimates.
+"""Read files that vendor tools write: traces, counters, compile-time estimates.
 
-Many backends log little or nothing into the dump. `read_backend_file` reads what their own tools
-write, the kind being told by the content of a file; `etscope.analysis.backend_files.placement` puts
-it to the delegate calls of a run.
+Many backends log little or nothing into the dump. `read_backend_file` reads the files of their own
+tools, and finds the kind of a file by its content. `etscope.analysis.backend_files.placement`
+matches them to the delegate calls of a run.
 """
 
 from __future__ import annotations
@@ -21,15 +21,11 @@ from etscope.errors import FormatError, reading
 from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.identify import describe
 
-_READABLE = (
-    "a Chrome trace (JSON)",
-    "QNN's optrace and QHAS summary (JSON)",
-    "Vela's per-layer and summary CSV",
-    "Arm's debug.json",
-    "the log of Ethos-U PMU counters",
-    "WebGPU's timestamp output",
+_HINT = (
+    "etscope reads a Chrome trace (JSON), QNN's optrace and QHAS summary (JSON), Vela's per-layer "
+    "and summary CSV, Arm's debug.json, the log of Ethos-U PMU counters, WebGPU's timestamp output"
 )
-_FEW = 65_536  # characters that are enough to see what a JSON file is
+_FEW = 65_536  # characters to search for an optrace's header, which is at the start or at the end
 _TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], BackendFile]], ...] = (
     (vela.is_layers, vela.read_layers),
     (vela.is_summary, vela.read_summary),
@@ -39,10 +35,10 @@ _TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], BackendFile]], .
 
 
 def read_backend_file(path: PathLike) -> BackendFile:
-    """Read a file of a backend's tool; its content tells which kind it is.
+    """Read a file of a vendor tool; the content decides the kind.
 
-    Raises `FormatError` for a file of another kind, which names those that can be read, and for a
-    broken one; `MissingFileError` if there is none.
+    Raises `FormatError` for an unknown kind, with a list of the known ones, and for a broken file;
+    `MissingFileError` if the file does not exist.
     """
     source = open_source(path, "file of a backend's tool")
     name = source.name
@@ -52,19 +48,19 @@ def read_backend_file(path: PathLike) -> BackendFile:
         except UnicodeDecodeError:
             raise _unknown(describe(source.buffer)) from None
         if not text.strip():
-            raise FormatError("this file is empty", hint="etscope reads " + ", ".join(_READABLE))
+            raise FormatError("this file is empty", hint=_HINT)
         start = text.lstrip()
         if start[0] in "{[":
             return _read_json(name, text)
         for recognises, read in _TEXTS:
             if recognises(start):
                 return read(name, start)
-        raise _unknown("its text matches no known form")
+        raise _unknown("its text does not match a known format")
 
 
 def _read_json(name: str, text: str) -> BackendFile:
-    """Read a JSON file. A trace, an object with traceEvents or an array whose first object is an
-    event, is large, and is read event by event."""
+    """Read a JSON file. A trace is large and is read event by event: an object with traceEvents, or
+    an array that starts with an event."""
     if text.lstrip()[0] == "{":
         is_trace = '"traceEvents"' in text
     else:
@@ -80,7 +76,7 @@ def _read_json(name: str, text: str) -> BackendFile:
     try:
         document = json.loads(text)
     except RecursionError:
-        raise FormatError("not valid JSON: it is nested too deeply") from None
+        raise FormatError("not valid JSON: nested too deeply") from None
     if isinstance(document, Mapping) and qhas.recognises(document):
         return qhas.read(name, document)
     if debug_json.recognises(document):
@@ -89,16 +85,13 @@ def _read_json(name: str, text: str) -> BackendFile:
 
 
 def _first_events(text: str) -> Iterator[Mapping[str, Any]]:
-    """The first events of a trace, enough to tell whose it is."""
+    """Return the first events of a trace: enough to recognize its tool."""
     events = chrome_trace.trace_events(text, {})
     return islice(events, 100)
 
 
 def _unknown(what: str) -> FormatError:
-    return FormatError(
-        f"not a file of a backend's tool that etscope reads: {what}",
-        hint="it reads " + ", ".join(_READABLE),
-    )
+    return FormatError(f"not a vendor tool's file that etscope reads: {what}", hint=_HINT)
 
 
 __all__ = ["BackendFile", "Basis", "ImportedRow", "ImportedSpans", "read_backend_file"]

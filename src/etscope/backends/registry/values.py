@@ -1,9 +1,9 @@
-"""Bring values that a backend logged inside of its call to the form of the reference graph.
+"""Convert values that a backend logs inside its call to the form of the reference graph.
 
-Two backends of ExecuTorch log tensors of their own: QNN and Core ML. Others log times, or nothing.
-A backend may log the same numbers as the graph in another order of dimensions, as integers, or in
-another type. Its function in `VALUE_FORMS` tells the `Form` of each value of a call, or the reason
-why a value cannot be compared: what is not known is never guessed.
+Two backends of ExecuTorch log tensors: QNN and Core ML. Others log only times, or nothing. A
+backend may log the graph's numbers in another order of dimensions, as integers, or in another type.
+Its function in `VALUE_FORMS` returns the `Form` of each value of a call, or the reason why the
+value cannot be compared: etscope does not guess.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ VALUE_FORMS: Mapping[str, ValueForms] = {
     "QnnBackend": qnn_values.forms,
     "CoreMLBackend": coreml_values.forms,
 }
-# Backends that keep values in integers where the model was quantised, whatever their graph has.
+# Backends that keep values of a quantized model as integers, even if the graph has floats there.
 IN_CODES = frozenset({"QnnBackend"})
 
 
 def value_forms(backend: str | None, call: InnerCall) -> Sequence[Form | str]:
-    """Return for each value of a call its form, or the reason why it cannot be compared. backend:
-    its id; None if it is not known."""
+    """Return the form of each value of a call, or the reason why it cannot be compared. backend:
+    its id; None if unknown."""
     forms = VALUE_FORMS.get(backend or "")
     if forms is not None:
         return forms(call)
-    found: list[Form | str] = []  # in the graph's shapes: there is nothing else to tell
+    found: list[Form | str] = []  # of an unknown backend: only values in the graph's shapes
     for value in call.values:
         types = type_form(value)
         if isinstance(types, Types) and not same_shape(value.shape, value.spec.shape):

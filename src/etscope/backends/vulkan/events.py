@@ -1,12 +1,12 @@
 """Decode what the Vulkan delegate logs.
 
-Phases of the call on the host's clock, which is the runtime's, one inside the other: ETVK_EXECUTE
-holds the copies of inputs and outputs, ETVK_RESIZE and ETVK_COMPUTE_GRAPH_EXECUTE
-(backends/vulkan/runtime/VulkanBackend.cpp). And for each dispatch an event on the GPU's clock in
-ns, whose name is JSON: {"operator": {"name", "delegate_node_id", "args"}, "kernel_name",
+The delegate logs nested phases of the call on the host's clock, which is the runtime's:
+ETVK_EXECUTE holds the copies of inputs and outputs, ETVK_RESIZE and ETVK_COMPUTE_GRAPH_EXECUTE
+(backends/vulkan/runtime/VulkanBackend.cpp). It also logs each dispatch, on the GPU's clock in ns.
+The name of a dispatch is JSON: {"operator": {"name", "delegate_node_id", "args"}, "kernel_name",
 "operator_id", "dispatch_id"} (backends/vulkan/runtime/graph/ops/DispatchNode.cpp). The record's
-delegate map has the node by its `delegate_node_id`. Before there was JSON the name was that of the
-kernel with the number of the dispatch: "conv2d_clamp_half_163".
+delegate map has the node by its `delegate_node_id`. Older versions write the kernel and the number
+of the dispatch: "conv2d_clamp_half_163".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from etscope.model.event_table import Clock, Meaning
 
 _PHASE = "ETVK_"
 _NUMBERED = re.compile(r"(?P<kernel>.+)_(?P<dispatch>\d+)$", re.DOTALL)
-_EXECUTE = "ETVK_COMPUTE_GRAPH_EXECUTE"  # ends before what the GPU did in it is logged
+_EXECUTE = "ETVK_COMPUTE_GRAPH_EXECUTE"  # its dispatches follow it in the log
 
 
 def recognises(call: LoggedCall) -> bool:
@@ -29,7 +29,7 @@ def recognises(call: LoggedCall) -> bool:
 
 
 def decode(call: LoggedCall) -> list[Meaning]:
-    """Phases, nested as they lie in time, and dispatches of the GPU."""
+    """Return phases, nested by time, and the GPU's dispatches."""
     inside = call.is_inside
     dispatches = {
         number: _Dispatch.of_json(name) or (None if inside[number] else _Dispatch.numbered(name))
@@ -72,7 +72,7 @@ def decode(call: LoggedCall) -> list[Meaning]:
 
 
 class _Dispatch(NamedTuple):
-    """A dispatch by its operator and kernel; node: the id of its node in the delegate's map."""
+    """A dispatch: its operator and kernel. node: id of its node in the delegate map."""
 
     name: str
     node: int | str | None
@@ -89,7 +89,7 @@ class _Dispatch(NamedTuple):
 
     @classmethod
     def of_json(cls, name: str) -> _Dispatch | None:
-        """Return the dispatch that a name tells; None for the name of a phase, or broken JSON."""
+        """Return the dispatch of a name in JSON; None for a phase and for broken JSON."""
         if not name.startswith("{"):
             return None
         try:

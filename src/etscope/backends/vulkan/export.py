@@ -1,4 +1,4 @@
-"""Vulkan and WebGPU, which share a partitioner: `executorch.backends.vulkan` and `.webgpu`."""
+"""Export for Vulkan and WebGPU, by `executorch.backends.vulkan` and `.webgpu`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ def partitioners(
 ) -> list[Any]:
     """Make the partitioner of Vulkan.
 
-    force_fp16: float32 tensors become float16 inside of it.
-    require_dynamic_shapes: take only operators that can be resized.
-    small_texture_limits: of 2048 texels, for desktop GPUs; else those of phones.
-    storage_type_override, memory_layout_override: of all tensors, where Vulkan would choose.
+    force_fp16: convert float32 tensors to float16 inside the delegate.
+    require_dynamic_shapes: take only operators that support dynamic shapes.
+    small_texture_limits: limit textures to 2048 texels, for desktop GPUs; else to the limits of
+        phones.
+    storage_type_override, memory_layout_override: set these for all tensors; by default Vulkan
+        chooses.
     """
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 
@@ -36,7 +38,7 @@ def partitioners(
 def webgpu_partitioners(
     *, force_fp16: bool = False, require_dynamic_shapes: bool = False
 ) -> list[Any]:
-    """Make the partitioner of WebGPU, whose delegates have the id of Vulkan's."""
+    """Make the partitioner of WebGPU. Its delegates have Vulkan's id."""
     from executorch.backends.webgpu.partitioner import WebGPUPartitioner
 
     flags = {"force_fp16": force_fp16, "require_dynamic_shapes": require_dynamic_shapes}
@@ -44,8 +46,8 @@ def webgpu_partitioners(
 
 
 def quantizer(*, weight_bits: Literal[8, 4] = 8, dynamic: bool = False) -> Any:
-    """Make a quantizer of the weights of linear layers, by channel; with `dynamic` their inputs
-    become int8, too, with ranges that each run finds."""
+    """Make a quantizer of linear layers: weights by channel. With `dynamic`, also quantize their
+    inputs to int8, with ranges that each run finds."""
     from executorch.backends.vulkan.quantizer.vulkan_quantizer import (
         VulkanQuantizer,
         get_symmetric_quantization_config,
@@ -58,7 +60,7 @@ def quantizer(*, weight_bits: Literal[8, 4] = 8, dynamic: bool = False) -> Any:
 def _options(
     flags: dict[str, bool], storage: Storage | None = None, layout: Layout | None = None
 ) -> dict[str, Any]:
-    """Return the partitioners' options, without those that are not asked for."""
+    """Return the partitioner's options, without those left at their default."""
     from executorch.backends.vulkan.serialization.vulkan_graph_schema import (
         VkMemoryLayout,
         VkStorageType,

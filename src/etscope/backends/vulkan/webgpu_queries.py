@@ -1,10 +1,10 @@
-r"""Read the times of dispatches that the WebGPU delegate prints when WEBGPU_TIMESTAMP_QUERY is set.
+r"""Read the dispatch times that the WebGPU delegate prints when WEBGPU_TIMESTAMP_QUERY is set.
 
-`backends/webgpu/runtime/WebGPUQueryPool.cpp` (`print_results`) prints a table after each execution:
-with tabs below "idx\tkernel\tgwg\tduration_us", or with two spaces below "=== WebGPUQueryPool:
-per-dispatch GPU time ===", as WebGPUGraph.cpp calls it. Other lines of the output are skipped, and
-so are the means that follow the second form. Durations are of the GPU, from end to end of
-successive dispatches (`fill_shader_durations`); the starts are not printed.
+`backends/webgpu/runtime/WebGPUQueryPool.cpp` (`print_results`) prints a table after each execution.
+Its columns are separated by tabs below "idx\tkernel\tgwg\tduration_us", or by two spaces below
+"=== WebGPUQueryPool: per-dispatch GPU time ===" (WebGPUGraph.cpp). Other lines are skipped,
+including the means after the second form. A duration is GPU time from the end of one dispatch to
+the end of the next (`fill_shader_durations`); starts are not printed.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class _Dispatch:
 
 
 def recognises(text: str) -> bool:
-    """True for an output with the header of one of the tables."""
+    """True for text with the header of one of the tables."""
     return _TSV_HEADER in text or _HEADER in text
 
 
 def read(path: str, text: str) -> BackendFile:
-    """Read all tables of an output: one for each execution of a delegate's call."""
+    """Read all tables of an output: one for each execution of a delegate call."""
     executions: list[list[_Dispatch]] = []
     for line in text.splitlines():
         if line.strip() in (_TSV_HEADER, _HEADER):
@@ -59,7 +59,7 @@ def read(path: str, text: str) -> BackendFile:
             index, kernel, groups, us = found.group("index", "kernel", "groups", "us")
             executions[-1].append(_Dispatch(int(index), kernel, groups, float(us)))
     if not any(executions):
-        raise FormatError("this output has the header of WebGPU's times and no dispatch below it")
+        raise FormatError("this output has the header of WebGPU's times, but no dispatch below it")
     return _file(path, [one for one in executions if one])
 
 
@@ -96,8 +96,8 @@ def _file(path: str, executions: Sequence[Sequence[_Dispatch]]) -> BackendFile:
         columns=COLUMNS,
         spans=_spans(executions[0]),
         notes=(
-            "Times are of the GPU, from the end of one dispatch to that of the next. The output "
-            "has no starts: on a timeline they are laid end to end.",
+            "Times are GPU times, from the end of one dispatch to the end of the next. The output "
+            "does not have starts: the timeline draws the dispatches end to end.",
         ),
         split=split,
     )

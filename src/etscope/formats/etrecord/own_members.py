@@ -60,7 +60,7 @@ class Tap:
     node, op: the node of the exported program that computes it, and its operator
         ("aten.conv2d.default"). element: index of the value, for a node that has several.
     value: the value of the exported program that is the output. It differs from the node's own
-        where that cannot be an output: for a quantised operator, its result after dequantisation.
+        where that cannot be an output: for a quantized operator, its result after dequantization.
     output: its position among the user's outputs of the method, from 0. It is one of the model's
         own when that is the same value.
     module: path of the module; None if not known. source: "file:line" in Python, None if unknown.

@@ -21,9 +21,9 @@ _HEADER_MAGIC = b"XH00"
 _HEADER = struct.Struct("<4sHIIIQ")
 # The backend writes it for a node that its own passes made.
 NO_HANDLE = 65535
-# A quantised value in the union of values.
+# A quantized value in the union of values.
 _QUANTIZED_VALUE = 2
-# How a value is quantised: the slot of its scales' index among the constants, and their type; by
+# How a value is quantized: the slot of its scales' index among the constants, and their type; by
 # channel, and by group of a channel.
 _PER_CHANNEL, _PER_TENSOR, _PER_GROUP = 1, 2, 4
 _SCALES = {_PER_CHANNEL: (2, "float32"), _PER_GROUP: (4, "bfloat16")}
@@ -132,7 +132,7 @@ class XnnNode:
     handle of its node, None for an operator that the backend added.
 
     `clamped`: its output is clamped, as by a relu that was fused into it. `quantizes`: it is a
-    "Convert" whose output is quantised. `inputs`, `outputs`: its values, weights among them.
+    "Convert" whose output is quantized. `inputs`, `outputs`: its values, weights among them.
     `bounds`: of the clamp, infinite for none. `window`: elements of a pooling's window.
     """
 
@@ -250,7 +250,7 @@ def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:
 def _quantized(
     by: int, parameters: FlatTable, scales: Sequence[XnnConstant]
 ) -> XnnQuantized | None:
-    """Read how a constant is quantised; None for groups of a channel, and 4-bit integers."""
+    """Read how a constant is quantized; None for groups of a channel, and 4-bit integers."""
     if by == _PER_TENSOR:
         scale = struct.unpack("<f", struct.pack("<I", parameters.integer(0, UINT32)))[0]
         return XnnQuantized((scale,), zero_point=parameters.integer(1, INT32))
