@@ -271,7 +271,7 @@ VECTOR = np.zeros(2, np.float32)
     ("wanted", "given", "message"),
     [
         (tensor(2), VECTOR[:1], r"float32\[1\] where the program takes float32\[2\]"),
-        (tensor(2), VECTOR.astype("m8[s]"), "no scalar type for timedelta64"),
+        (tensor(2), VECTOR.astype("m8[s]"), "not have a scalar type for timedelta64"),
         (tensor(2), np.str_("a"), "the text 'a' where the program takes"),
         (tensor(), np.float32(3), r"the float 3.0 where the program takes float32\[\]"),
         (

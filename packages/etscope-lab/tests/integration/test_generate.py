@@ -191,7 +191,7 @@ def test_methods_apart_with_weights_in_a_file(tmp_path: Path) -> None:
     assert phases == [("prefill", 1, 8), ("decode", 5, 5)]
     alone = answer_of(tmp_path / "alone", {"model": made.pte}, generation=once)
     assert (alone["state"], alone["error_slug"]) == ("user_error", "usage")
-    assert "in a file beside it (.ptd)" in alone["error"]
+    assert "needs data from a .ptd file" in alone["error"]
 
 
 def test_over_ssh(tmp_path: Path) -> None:
