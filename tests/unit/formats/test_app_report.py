@@ -259,7 +259,7 @@ def test_whether_a_log_is_of_this_run(read: Reader) -> None:
     check_tokens(report, None, None)
     with pytest.raises(MismatchError, match="14 prompt tokens, the run has 13"):
         check_tokens(report, 13, None)
-    with pytest.raises(MismatchError, match="54 generated tokens, the run 56"):
+    with pytest.raises(MismatchError, match="54 generated tokens, the run has 56"):
         check_tokens(report, 14, 54 + 2)
 
 
