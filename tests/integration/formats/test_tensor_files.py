@@ -215,7 +215,7 @@ def test_what_torch_saves_and_is_no_tensor(tmp_path: Path) -> None:
     for value, words in (
         ({"x": b"bytes"}, "which is not a tensor"),
         (torch.nn.Linear(1, 1), "not allowed"),
-        ([0] * 100_001, "holds more than 100,000 values"),
+        ([0] * 100_001, "has more than 100,000 values"),
     ):
         torch.save(value, path)
         assert words in refusal(path)
@@ -270,7 +270,7 @@ def test_what_is_written_is_read(suffix: str, tmp_path: Path) -> None:
 def test_types_that_numpy_s_files_cannot_hold(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     for name in EXTENSIONS:
-        with pytest.raises(UsageError, match=f"has no {name}\n  hint: write a .safetensors file"):
+        with pytest.raises(UsageError, match=f"lacks {name}\n  hint: write a .safetensors file"):
             write_tensor_file(tmp_path / "out.npz", [some("int8"), some(name)], ["a", "b"])
         write_tensor_file(tmp_path / "out.safetensors", [some(name)], ["b"])
         check_equal(read_tensor_file(tmp_path / "out.safetensors").values[0], some(name))
