@@ -70,8 +70,8 @@ CACHE_FILES = tuple(
     for name in ("level", "type", "size", "shared_cpu_list")
 )
 
-_MOST_BYTES = 4 << 20
-_MOST_FILES = 200  # a search for a calibration reads at most so many: bounds its time
+_MOST_BYTES = 4 << 20  # a real file has some kB: do not read a wrong file into memory
+_MOST_FILES = 200  # bounds the time of a search in a full folder
 # Largest spread of a usable peak, as a share of the median.
 STEADY = 0.1
 

@@ -46,6 +46,7 @@ CONDITION_FILES = (
 
 # Thermal zones of phones that report a percentage, a voltage or a current, not a temperature.
 _NO_TEMPERATURE = re.compile(r"soc|.*(vbat|ibat|vph|bcl|-lvl|_lvl).*")
+# Outside these, a sensor is broken or reports something other than °C.
 _PLAUSIBLE_C = (-40.0, 150.0)
 _HYPERVISORS = re.compile(
     r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Parallels|Amazon EC2|Bochs", re.IGNORECASE

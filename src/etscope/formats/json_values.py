@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonValue", "read_json"]
 
-_MOST_BYTES = 256 << 20
+_MOST_BYTES = 256 << 20  # far above any real file: do not read a wrong file into memory
 
 _Read = TypeVar("_Read")
 _Record = TypeVar("_Record", bound="DataclassInstance")

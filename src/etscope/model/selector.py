@@ -56,7 +56,7 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(%?)", re.IGNOREC
 _COMPARED: Mapping[str, Callable[[float, float], bool]] = {
     "<": lt, "<=": le, ">": gt, ">=": ge,
 }  # fmt: skip
-_MAX_NESTING = 100
+_MAX_NESTING = 100  # of parentheses: far below Python's limit of recursion
 
 
 class Selector:

@@ -34,7 +34,7 @@ _VTABLE_HEAD = struct.Struct("<HH")
 
 # Budget: a tree without shared parts costs less than its own bytes, and writers share a few.
 _BUDGET_FACTOR = 4
-_BUDGET_FLOOR = 1 << 16
+_BUDGET_FLOOR = 1 << 16  # bytes: small files may share more of their parts
 _TABLE_COST = 8  # its own head, and the offset that leads to it
 # The widest table that is read here has 14 slots. A vtable may claim 32,766.
 _SLOTS = 32

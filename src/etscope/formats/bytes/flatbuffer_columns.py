@@ -27,9 +27,9 @@ IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 
 _LENGTH = 4  # bytes of a vector's length
-_WORD = 4
+_WORD = 4  # bytes of a reference
 _FEW = 16  # as many vtables or string lengths as real dumps have
-_CHUNK = 1 << 16
+_CHUNK = 1 << 16  # rows at a time: their columns fit in a CPU's second-level cache
 _SMALL = 96  # tables of up to so many bytes are fetched whole: all of ETDump's are
 _U16 = np.dtype("<u2")
 _I32 = np.dtype("<i4")

@@ -26,7 +26,7 @@ from etscope.formats.bytes.flatbuffer import Span
 
 __all__ = ["open_archive"]
 
-MAX_MEMBERS = 65_535
+MAX_MEMBERS = 65_535  # the limit of zip without its 64-bit extension
 # Largest ratio of sizes: graph JSON deflates 20 to 50 times, and deflate's own limit is 1,032.
 MAX_RATIO = 250
 FREE_BYTES = 64 << 20  # below this a member's ratio does not matter
@@ -34,6 +34,7 @@ MAX_UNPACKED_MEMBER = 2 << 30  # of a deflated member; a stored one is bounded b
 MAX_UNPACKED_TOTAL = 8 << 30  # of all deflated members
 
 _LOCAL_HEADER = struct.Struct("<4s5HL2L2H")
+# Bits of a member's flags (APPNOTE 4.4.4).
 _ENCRYPTED = 0x1
 _UTF8_NAME = 0x800
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -242,9 +243,9 @@ class _SeekableView(io.RawIOBase):
 # --------------------------------------------------------------------------------------------
 # Writing.
 
-_CHUNK = 16 << 20
+_CHUNK = 16 << 20  # bytes: bounds the memory for a copy of a large member
 _TIME = (1980, 1, 1, 0, 0, 0)  # always the same: equal content gives equal files
-_MODE = 0o644 << 16
+_MODE = 0o644 << 16  # Unix permissions, in the upper half of the external attributes
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ _BROKEN = (
     "tensor of type half, bfloat16, uint32, uint64, float8 or complex to the debug buffer. "
     "etscope run --debug-level intermediate_outputs records such a program with the native runner"
 )
-_PREFIX = 4
+_PREFIX = 4  # bytes of the size before the FlatBuffer
 _CUT_PADDING = 16  # a size may count a few bytes of padding that the file lacks
 _MIN_EVENT = 16  # bytes: its reference, its table with one field, and the table in that field
 
@@ -295,7 +295,7 @@ def _are_outputs(buffer: FlatBufferColumns, values: IntArray) -> npt.NDArray[np.
 # Types and sizes of all logged values at once. `ETDump.value` reads one; this reads a hundred
 # thousand without an object for each.
 
-_MAX_ELEMENTS = float(1 << 60)
+_MAX_ELEMENTS = float(1 << 60)  # times 8 bytes, this still fits in 64 bits
 _SIZE = np.dtype("<i8")
 
 

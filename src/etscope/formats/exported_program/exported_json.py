@@ -18,7 +18,7 @@ from etscope.errors import FormatError
 
 __all__ = ["mapping"]
 
-SUPPORTED_MAJOR = 5
+SUPPORTED_MAJOR = 5  # of the schema, in ExecuTorch 1.5
 
 # ScalarType of exir/serde/schema.py: its numbers differ from the ones in ETDump and .pte files.
 DTYPES = (
@@ -151,8 +151,8 @@ def parse_json(data: str | bytes | memoryview) -> Any:
 # Long payloads. A delegate call has its blob and its weights as base64 inside JSON text: gigabytes
 # in one string. Cut them out before parsing the text, and keep their size in a mark.
 
-MIN_PAYLOAD = 4096
-_CHUNK = 32 << 20
+MIN_PAYLOAD = 4096  # bytes: shorter base64 costs little, and could be a text
+_CHUNK = 32 << 20  # bytes: bounds the memory for a search in gigabytes
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _DELEGATE = re.compile(rb"processed_bytes")
 _KEPT_KEY = re.compile(rb'value[\\": ]*$')  # a compile spec: small, and needed

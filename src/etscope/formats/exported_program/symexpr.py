@@ -199,7 +199,7 @@ def _product_of(parts: list[Bound]) -> Bound:
 # Sizes of .pt2 files: calls of functions that make expressions, in the form of `sympy.srepr`.
 # Python's parser gives a tree, and each node of it must have one of a few types.
 
-_MAX_NUMBER = 1 << 128
+_MAX_NUMBER = 1 << 128  # more than any size; larger texts are slow to parse
 _CALL_CONSTANTS = frozenset({"true", "false", "oo", "int_oo", "nan", "zoo"})
 # What sympy.srepr writes, and the functions of torch.
 _MAKERS = (FUNCTIONS - POWERS) | {
@@ -288,9 +288,9 @@ def _exponent(node: ast.expr) -> int | None:
 # `Bound` from the bottom up and reject an excess. The weights come from timing torch on random
 # expressions: an accepted one takes some seconds at worst, and those of real models milliseconds.
 
-MAX_EXPONENT = 64
+MAX_EXPONENT = 64  # of a power: sizes have 64 bits
 MAX_BITS = 4096  # of a number
-MAX_WORK = 1024
+MAX_WORK = 1024  # in the units of the weights: some seconds of torch's time
 # Nested calls of these become one call with all the arguments, compared in pairs.
 _MERGING = frozenset({"Max", "Min", "And", "Or", "Xor", "Not", "ITE", "Piecewise", "Where"})
 

@@ -37,6 +37,7 @@ IDENTIFIER = b"BP08"
 SCHEMA_VERSION = 2  # in the files that are written
 MAX_BYTES = (1 << 31) - 1  # readers of FlatBuffers accept no more
 
+# `force_align` of the schema.
 _PROGRAM_ALIGNMENT = 32
 _TENSOR_ALIGNMENT = 16
 _TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4  # members of the schema's union ValueUnion

@@ -28,7 +28,7 @@ from etscope.formats.program.scalar_type import in_dim_order, scalar_type_of
 # One input: tensors as numpy arrays.
 Leaf = npt.NDArray[Any] | int | float | bool | str | None
 
-MAX_LISTED = 20
+MAX_LISTED = 20  # inputs in a message: more do not help
 _SCALAR_NAMES = {
     ValueKind.INT: "the int",
     ValueKind.BOOL: "the bool",

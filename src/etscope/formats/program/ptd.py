@@ -49,7 +49,7 @@ KIND = "PTD file"
 IDENTIFIER = b"FT01"
 
 _HEADER = struct.Struct("<4sIQQQQ")  # magic, length, tables' offset and size, data's offset, size
-_HEADER_AT = 8
+_HEADER_AT = 8  # after the root's offset and the identifier
 _HEADER_MAGIC = b"FH01"
 _TABLES_AT = _HEADER_AT + _HEADER.size  # in files that are written
 _ALIGNMENT = 128  # of segments that are written, as upstream's

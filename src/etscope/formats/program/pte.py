@@ -66,9 +66,9 @@ KIND = "ExecuTorch program"
 IDENTIFIER = b"ET12"
 
 _HEADER = struct.Struct("<4sIQQQ")  # magic, length, program size, segment base, segment data size
-_HEADER_AT = 8
+_HEADER_AT = 8  # after the root's offset and the identifier
 _HEADER_MAGIC = b"eh00"
-_HEADER_WITHOUT_DATA_SIZE = 24
+_HEADER_WITHOUT_DATA_SIZE = 24  # length of older headers, without the last field
 
 _Entry = TypeVar("_Entry")
 BoolArray = npt.NDArray[np.bool_]

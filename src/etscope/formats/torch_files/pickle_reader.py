@@ -14,9 +14,11 @@ from typing import Any
 
 from etscope.errors import FormatError
 
+# Limits against hostile files, far above real state dicts: a small pickle can expand without end
+# by references, and deep nesting ends Python's recursion.
 MAX_OPCODES = 10_000_000
 MAX_NESTING = 200
-MAX_EXPANDED = 20_000_000
+MAX_EXPANDED = 20_000_000  # values, with shared containers counted at each use
 
 Functions = Mapping[tuple[str, str], Callable[..., Any]]
 _MARK = object()

@@ -28,11 +28,11 @@ from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.support.optional import require
 
 KIND = "tensor file"
-MAX_VALUES = 100_000
+MAX_VALUES = 100_000  # more than a model's weights; bounds the work for a hostile file
 
 # NumPy's format of one array (.npy, and each member of a .npz).
 _HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
-_MAX_HEADER = 10_000
+_MAX_HEADER = 10_000  # bytes: numpy's own limit against slow parsing of the header
 
 
 def array_of_npy(data: memoryview) -> npt.NDArray[Any]:

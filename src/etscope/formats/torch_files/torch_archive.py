@@ -28,13 +28,14 @@ from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.formats.torch_files.pickle_reader import Functions, Global, PickleReader
 
 KIND = "torch.save file"
-MAX_DIMENSIONS = 32
+MAX_DIMENSIONS = 32  # numpy 1's limit
 # Most elements of a view that repeats its storage (an expanded tensor).
 MAX_REPETITION = 1 << 24
 
 FAKE_TENSOR = b"_reconstruct_fake_tensor"  # the function that makes one in a pickle
 
 _ZIP_MAGIC = b"PK\x03\x04"
+# `MAGIC_NUMBER` and `PROTOCOL_VERSION` of torch/serialization.py.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
 
