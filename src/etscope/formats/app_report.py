@@ -142,25 +142,21 @@ def read_app_report(path: PathLike) -> AppReport:
     `MissingDataError` for a file without a report and for a failed benchmark; `UsageError` for the
     results of several models or devices; `MissingFileError`.
     """
-    with reading("app's log", path), open(path, "rb") as file:  # noqa: PTH123 - a path of any kind
-        return _read(file)
-
-
-def _read(stream: io.BufferedReader) -> AppReport:
-    head = stream.peek(4)
-    # PowerShell's `adb logcat > file` writes UTF-16.
-    is_wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding = "utf-16" if is_wide else "utf-8-sig"
-    if not _JSON.match(head.decode(encoding, "replace")):
-        return _of_log(io.TextIOWrapper(stream, encoding=encoding, errors="replace"))
-    content = stream.read(_LARGEST_JSON + 1)
-    if len(content) > _LARGEST_JSON:
-        raise FormatError(f"this JSON is too large: the limit is {_LARGEST_JSON >> 20} MiB")
-    try:
-        document = parse_json(content.decode(encoding, "replace"))
-    except json.JSONDecodeError as error:
-        raise FormatError(f"line {error.lineno}: broken JSON ({error.msg})") from error
-    return _of_results(document)
+    with reading("app's log", path), open(path, "rb") as stream:  # noqa: PTH123 - a path of any kind
+        head = stream.peek(4)
+        # PowerShell's `adb logcat > file` writes UTF-16.
+        is_wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        encoding = "utf-16" if is_wide else "utf-8-sig"
+        if not _JSON.match(head.decode(encoding, "replace")):
+            return _of_log(io.TextIOWrapper(stream, encoding=encoding, errors="replace"))
+        content = stream.read(_LARGEST_JSON + 1)
+        if len(content) > _LARGEST_JSON:
+            raise FormatError(f"this JSON is too large: the limit is {_LARGEST_JSON >> 20} MiB")
+        try:
+            document = parse_json(content.decode(encoding, "replace"))
+        except json.JSONDecodeError as error:
+            raise FormatError(f"line {error.lineno}: broken JSON ({error.msg})") from error
+        return _of_results(document)
 
 
 # The start of an object or of a list, but not of "[ 11-26 06:00:00.000 …" (logcat -v long).
@@ -290,10 +286,11 @@ def _result(one: Mapping[str, Any], where: str) -> tuple[AppReport, tuple[str, f
             f"{where}the job failed ({extra.get('job_conclusion', 'no conclusion')!s:.40}): "
             "it did not measure anything"
         )
-    values = [
-        _number(value, f"{where}benchmark_values")
-        for value in sequence(metric.get("benchmark_values"), f"{where}benchmark_values")
-    ]
+    values = sequence(metric.get("benchmark_values"), f"{where}benchmark_values")
+    for value in values:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise FormatError(f"{where}benchmark_values must be a number, found {value!r:.60}")
     if not values:
         raise FormatError(f"{where}{name:.60} does not have a value")
     runners = sequence(one.get("runners") or [{}], f"{where}runners")
@@ -361,12 +358,6 @@ def check_tokens(report: AppReport, prompt: int | None, generated: int | None) -
 def _named(given: Mapping[str, Any], key: str, where: str) -> str | None:
     value = given.get(key)
     return None if value is None else text(value, f"{where}{key}") or None
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise FormatError(f"{what} must be a number, found {value!r:.60}")
-    return float(value)
 
 
 def _rate(tokens: int | None, ns: int | None) -> float | None:

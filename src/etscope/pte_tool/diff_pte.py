@@ -15,6 +15,7 @@ import numpy as np
 
 from etscope.errors import EtscopeError, MissingDataError
 from etscope.formats.bytes.files import open_source
+from etscope.formats.etdump.writer import tensor_storage
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -336,7 +337,9 @@ def _diff_tensors(a: _Side, b: _Side, index: int, max_samples: int) -> TensorDat
         if getattr(left, of) != getattr(right, of)
     ]
     data_a, data_b = a.data(index), b.data(index)
-    bytes_a, bytes_b = (b"" if data is None else _stored(data) for data in (data_a, data_b))
+    bytes_a, bytes_b = (
+        b"" if data is None else tensor_storage(data)[2].tobytes() for data in (data_a, data_b)
+    )
     has_one_only = (data_a is None) != (data_b is None)
     if not fields and not has_one_only and bytes_a == bytes_b:
         return None
@@ -367,12 +370,6 @@ def _diff_tensors(a: _Side, b: _Side, index: int, max_samples: int) -> TensorDat
 
 def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _stored(data: np.ndarray[Any, Any]) -> bytes:
-    """The bytes of a tensor in memory order."""
-    order = sorted(range(data.ndim), key=lambda dim: -data.strides[dim])
-    return bytes(data.transpose(order).tobytes())
 
 
 def _diff_values(a: _Side, b: _Side, index: int) -> EValueDiff | None:
