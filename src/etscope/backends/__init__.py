@@ -1,4 +1,4 @@
-"""What etscope knows about each backend of ExecuTorch.
+"""Everything about a backend of ExecuTorch: how to export for it, and how to read its output.
 
 Each backend has a folder, or a module if it is small: how to export for it (`export`), what its
 delegate logs (`events`, `values`), and the files that its tools write. `registry` has the tables of

@@ -1,1 +1,1 @@
-"""What several backends share: logged calls, inner values, traces, options."""
+"""Parts shared by several backends: logged calls, inner values, traces, options."""

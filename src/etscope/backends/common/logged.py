@@ -37,7 +37,7 @@ class LoggedCall:
 
     @property
     def is_inside(self) -> npt.NDArray[np.bool_]:
-        """Whether each event lies inside the call in all runs: bool [events]."""
+        """Mask of the events inside the call in all runs: bool [events]."""
         if self.call_start is None or self.call_ticks is None:
             return np.ones(len(self.names), np.bool_)
         begins = self.call_start <= self.start

@@ -29,7 +29,7 @@ PORTABLE = "portable"
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How to lower to a backend.
+    """Recipe to lower to a backend.
 
     summary: one line about it.
     partitioners: makes the partitioners for `to_edge_transform_and_lower`; None: no delegate. A
