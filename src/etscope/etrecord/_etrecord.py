@@ -294,8 +294,7 @@ class ETRecord:
 
     def add_float_program(self, float_program: Any) -> None:
         """Add the result of `torch.export` for the model before quantization: a program, or a dict
-        of programs by method. It becomes the graph "float/<method>", which shows the cost of
-        quantization.
+        of programs by method. The graph "float/<method>" shows the cost of quantization.
 
         If the quantized program is made from this one (PyTorch 2 Export quantization of
         `float_program.module()`), add this very object: it identifies the nodes.
