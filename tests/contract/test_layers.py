@@ -13,7 +13,7 @@ LAYERS: dict[float, str] = {
     0: "_version errors units support",
     1: "formats",
     2: "model",
-    2.5: "backends delegates backend_files",
+    2.5: "backends",
     3: "analysis",
     3.5: "capture",
     4: "views",

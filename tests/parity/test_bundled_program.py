@@ -276,8 +276,8 @@ def changed(index: int, to: Any) -> Change:
 
 
 REFUSED = (
-    (lambda flat: flat[:-1], "5 inputs, and the method has 6"),
-    (lambda flat: [*flat, 1], "7 inputs, and the method has 6"),
+    (lambda flat: flat[:-1], "5 inputs, but the method has 6"),
+    (lambda flat: [*flat, 1], "7 inputs, but the method has 6"),
     (
         changed(0, torch.zeros(2, 3, dtype=torch.float64)),
         r"input 0: float64\[2, 3\] where the program takes float32",
@@ -347,7 +347,7 @@ def test_a_program_file_is_checked_too(program: Any, tmp_path: Path) -> None:
             core.BundledProgram(None, suites, str(path))
             core.BundledProgram(None, suites, str(tmp_path / "none.pte"))
             continue
-        with pytest.raises(BundleError, match="1 inputs, and the method has 6"):
+        with pytest.raises(BundleError, match="1 inputs, but the method has 6"):
             core.BundledProgram(None, suites, str(path))
         with pytest.raises(FileNotFoundError):
             core.BundledProgram(None, suites, str(tmp_path / "none.pte"))

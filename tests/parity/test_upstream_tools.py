@@ -199,7 +199,7 @@ def test_the_tool_writes_json_of_a_graph_besides_the_edge_program(
     main()
     assert "total_tensor_data_size" in out.read_text()
     monkeypatch.setattr("sys.argv", [*command, str(artifacts("cnn_portable").etrecord)])
-    with pytest.raises(MissingDataError, match="no graphs besides"):
+    with pytest.raises(MissingDataError, match="does not have extra graphs"):
         main()
 
 

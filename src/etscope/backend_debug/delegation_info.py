@@ -24,7 +24,7 @@ _CALL = "executorch_call_delegate"
 
 @dataclass
 class DelegationBreakdown:
-    """Numbers of one operator's nodes in delegates and outside of them."""
+    """Numbers of one operator's nodes inside and outside delegates."""
 
     op_type: str = ""
     delegated: int = 0
@@ -33,7 +33,7 @@ class DelegationBreakdown:
 
 @dataclass
 class DelegationInfo:
-    """Delegates of a lowered graph, and its nodes in and outside of them by operator."""
+    """Delegates of a lowered graph, and its nodes inside and outside them by operator."""
 
     num_delegated_subgraphs: int
     num_delegated_nodes: int
@@ -72,9 +72,9 @@ class DelegationInfo:
 
 
 def get_delegation_info(graph_module: Any) -> DelegationInfo:
-    """Count the nodes of a lowered `torch.fx.GraphModule`, those in branches and loops too.
+    """Count the nodes of a lowered `torch.fx.GraphModule`, including branches and loops.
 
-    An operator is named by its nodes' names without their numbers ("aten_add_tensor").
+    An operator's name is its nodes' name without the number ("aten_add_tensor").
     """
     by_operator: dict[str, DelegationBreakdown] = {}
     delegates = 0

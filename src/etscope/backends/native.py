@@ -1,7 +1,7 @@
-"""ExecuTorch's native backend, by `executorch.backends.native`.
+"""Export for ExecuTorch's native backend, by `executorch.backends.native`.
 
-The passes that it suggests are left out: they make operators in-place, and `to_executorch` of 1.5
-drops those that no delegate takes, as `relu_`, so that the program computes something else.
+The passes that it suggests are not used. They make operators in-place, and `to_executorch` of 1.5
+drops an in-place operator that no delegate takes (`relu_`): the program then computes wrong values.
 """
 
 from __future__ import annotations

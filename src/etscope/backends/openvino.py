@@ -1,4 +1,4 @@
-"""OpenVINO, by `executorch.backends.openvino` with Intel's packages openvino and nncf."""
+"""Export for OpenVINO, by `executorch.backends.openvino` with Intel's openvino and nncf."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Mode = Literal["int8_sym", "int8_mixed", "int8_transformer"]
 
 
 def partitioners(*, device: str = "CPU") -> list[Any]:
-    """Make the partitioner. device: that the runtime compiles for: "CPU", "GPU", "NPU", "AUTO"."""
+    """Make the partitioner. device: target of the runtime: "CPU", "GPU", "NPU" or "AUTO"."""
     from executorch.backends.openvino import OpenvinoPartitioner
     from executorch.exir.backend.backend_details import CompileSpec
 
@@ -16,9 +16,9 @@ def partitioners(*, device: str = "CPU") -> list[Any]:
 
 
 def quantizer(*, mode: Mode = "int8_sym") -> Any:
-    """Make a quantizer of NNCF: int8 weights and activations.
+    """Make NNCF's quantizer: int8 weights and activations.
 
-    mode: activations symmetric, or asymmetric ("mixed"), or as suits transformers.
+    mode: symmetric activations, asymmetric ones ("mixed"), or a mix that suits transformers.
     """
     from executorch.backends.openvino import OpenVINOQuantizer
     from executorch.backends.openvino.quantizer.quantizer import QuantizationMode

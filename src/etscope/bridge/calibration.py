@@ -23,7 +23,7 @@ from etscope.analysis.calibration import (
     ROWS,
     WIDTHS,
 )
-from etscope.backends.export_options import ExportOptions
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.backends.xnnpack import partitioners
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (

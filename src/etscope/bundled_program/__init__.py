@@ -1,6 +1,6 @@
 """Upstream's `executorch.devtools.bundled_program`: programs with test cases in one file.
 
-Nothing here needs torch: a .pte file and numpy arrays will do.
+It works without torch: a .pte file and numpy arrays are enough.
 """
 
 from __future__ import annotations

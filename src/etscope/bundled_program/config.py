@@ -32,10 +32,9 @@ _MAPPINGS = (dict, OrderedDict, defaultdict)
 
 def flat_leaves(tree: Any) -> list[Any]:
     """Flatten lists, tuples, named tuples, deques and dicts, in the order of `torch.export`;
-    anything else is a value itself.
+    anything else is a value.
 
-    When torch is loaded it is torch that flattens, since it knows the containers that libraries
-    have registered. Otherwise no such container can have been registered.
+    If torch is loaded, it flattens, as libraries may have registered more containers with it.
     """
     pytree = sys.modules.get("torch.utils._pytree")
     try:
@@ -43,7 +42,7 @@ def flat_leaves(tree: Any) -> list[Any]:
             return list(pytree.tree_leaves(tree))
         return list(_leaves(tree))
     except RecursionError as error:
-        raise BundleError("values are nested too deep, or contain themselves") from error
+        raise BundleError("values are nested too deeply, or contain themselves") from error
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
@@ -60,16 +59,16 @@ def _leaves(tree: Any) -> Iterator[Any]:
 ConfigValue: TypeAlias = Union["torch.Tensor", npt.NDArray[Any], int, bool, float]
 MethodInputType: TypeAlias = Sequence[ConfigValue]
 MethodOutputType: TypeAlias = Sequence[Union["torch.Tensor", npt.NDArray[Any]]]
-# Containers of nested values. Without parameters, so that `isinstance` takes `get_args` of it.
+# Containers of nested values, without parameters for `isinstance(…, get_args(…))`.
 DataContainer: TypeAlias = list | tuple | dict  # type: ignore[type-arg]
 
 
 class MethodTestCase:
-    """Inputs for one execution of a method, and the outputs to expect.
+    """Inputs for one execution of a method, and the expected outputs.
 
     `inputs` and `expected_outputs` are flat lists of tensors (torch's, or arrays), ints, bools and
-    floats, in the order in which `torch.export` flattens nested ones. Without expected outputs, a
-    case can be run but not verified.
+    floats, in the order of `torch.export`'s flattening. Without expected outputs, a case can run,
+    but cannot be verified.
 
     Raises `BundleError` for values of another type.
     """
@@ -98,7 +97,7 @@ def _checked(tree: Any, role: str) -> list[ConfigValue]:
         if not is_number and not hasattr(leaf, "__array__"):
             raise BundleError(
                 f"{role} {index} is of type {type(leaf).__name__}",
-                hint="a test case holds tensors, ints, bools and floats, "
+                hint="a test case contains tensors, ints, bools and floats, "
                 "nested in lists, tuples and dicts",
             )
     return leaves

@@ -34,8 +34,8 @@ class BundledProgram:
     """A program and test cases for its methods, to be run and verified together.
 
     The program is either the result of `to_executorch()` (`executorch_program`) or a .pte file
-    (`pte_file_path`). Attributes are `executorch_program` and `method_test_suites`, in the order of
-    the methods' names. A `BundledProgram` may stand wherever an ETRecord takes one.
+    (`pte_file_path`). Attributes are `executorch_program` and `method_test_suites`, sorted by the
+    methods' names. An ETRecord also takes a `BundledProgram`.
 
     Raises `BundleError` (a `RuntimeError` and an `AssertionError`) unless there is exactly one
     program, and for a case that does not fit it: unknown method, other number of inputs or outputs,
@@ -55,7 +55,7 @@ class BundledProgram:
         if executorch_program is not None and not hasattr(executorch_program, "buffer"):
             raise BundleError(
                 f"executorch_program is of type {type(executorch_program).__name__}",
-                hint="give what to_executorch() returns; a .pte file goes into pte_file_path",
+                hint="pass the result of to_executorch(); pass a .pte file as pte_file_path",
             )
         self.executorch_program = executorch_program
         self._pte_file_path = None if pte_file_path is None else os.fspath(pte_file_path)
@@ -75,8 +75,8 @@ class BundledProgram:
         )
 
     def save(self, path: PathLike) -> None:
-        """Write the .bpte file, without holding a copy of the program in memory. It appears when it
-        is complete."""
+        """Write the .bpte file, without a copy of the program in memory. It appears when it is
+        complete."""
         program, suites = self._stored()
         with atomic_write(path) as file:
             for part in bundled_parts(suites, program.source.buffer):
@@ -104,7 +104,8 @@ def bundle_cases(
     """Return a bundled program (the bytes of a .bpte file) of a program and test cases.
 
     program: the bytes of a .pte file, or its path. cases: method -> (inputs, expected outputs or
-    None) of each case; both may be nested as for `MethodTestCase`. Raises as `BundledProgram` does.
+    None) of each case; both may be nested, see `MethodTestCase`. Raises the errors of
+    `BundledProgram`.
     """
     opened = read_pte(program)
     suites = [
@@ -116,12 +117,12 @@ def bundle_cases(
 
 # -- validation
 #
-# A mistake that passes here would be found on the device, or not at all: a runtime takes an array
-# in another layout for one in its own, and ends the process when it compares outputs of two shapes.
+# A mistake that passes here appears on the device, or not at all: a runtime misreads an array in
+# another layout, and ends the process when it compares outputs of two shapes.
 
 
 def _validated_suites(program: Program, suites: Sequence[Any]) -> tuple[Suite, ...]:
-    """Convert the cases to what the program takes: arrays in the order of dimensions it expects.
+    """Convert the cases for the program: arrays get the program's order of dimensions.
 
     suites: `MethodTestSuite`s, etscope's or upstream's. Raises `BundleError` for the first value
     that does not fit.
@@ -131,7 +132,7 @@ def _validated_suites(program: Program, suites: Sequence[Any]) -> tuple[Suite, .
     for name, count in Counter(names).items():
         if name not in methods:
             raise BundleError(
-                f"there are test cases for method {name!r}, which the program does not have",
+                f"test cases for the unknown method {name!r}",
                 hint="its methods are: " + ", ".join(methods),
             )
         if count > 1:
@@ -160,14 +161,14 @@ def _validated_case(method: Method, index: int, case: Any) -> Case:
         ("expected outputs", outputs, wanted_outputs),
     ):
         if len(given) != len(wanted):
-            raise BundleError(f"{place}: {len(given)} {role}, and the method has {len(wanted)}")
+            raise BundleError(f"{place}: {len(given)} {role}, but the method has {len(wanted)}")
     inputs = []
     for number, (value, i) in enumerate(zip(case.inputs, method.inputs, strict=True)):
         wanted_input = method.values[i]
         if wanted_input.kind not in _BUNDLED_KINDS:
             raise BundleError(
                 f"{place}, input {number}: the program takes a value of the kind "
-                f"{wanted_input.kind.value} here, which a bundled program has no place for"
+                f"{wanted_input.kind.value} here, which a bundled program cannot contain"
             )
         inputs.append(_validated(value, wanted_input, f"{place}, input {number}"))
     expected = []
@@ -176,7 +177,7 @@ def _validated_case(method: Method, index: int, case: Any) -> Case:
         if not isinstance(wanted_output, TensorValue):
             raise BundleError(
                 f"{place}, expected output {number}: the program's output is of the kind "
-                f"{wanted_output.kind.value}, and only tensors can be verified",
+                f"{wanted_output.kind.value}, but only tensors can be verified",
                 hint="leave the expected outputs out, or return a tensor from the model",
             )
         expected.append(_validated(value, wanted_output, f"{place}, expected output {number}"))
@@ -187,7 +188,7 @@ _BUNDLED_KINDS = (ValueKind.TENSOR, ValueKind.INT, ValueKind.BOOL, ValueKind.DOU
 
 
 def _validated(value: Any, wanted: Value, place: str) -> CaseValue:
-    """Convert a value to what the file stores; numbers must have the program's own type."""
+    """Convert a value for the file; numbers must have the program's type."""
     if isinstance(value, np.generic):
         value = value.item()
     elif hasattr(value, "__array__"):
@@ -195,7 +196,7 @@ def _validated(value: Any, wanted: Value, place: str) -> CaseValue:
             value = as_numpy(value)
         except UsageError as error:
             raise BundleError(f"{place}: {error.message}") from error
-        except Exception as error:  # whatever a tensor raises that has no data: meta, fake, sparse
+        except Exception as error:  # tensors without data (meta, fake, sparse) raise various errors
             raise BundleError(
                 f"{place}: this tensor cannot be read ({type(error).__name__}: {str(error)[:200]})"
             ) from error

@@ -31,7 +31,7 @@ class OperatorGraph:
 
 @dataclass
 class ValueNode(Node):
-    """A node that computes nothing: an input, an output, a constant."""
+    """A node without computation: an input, an output, a constant."""
 
     dtype: str = ""
     val: Any | None = None

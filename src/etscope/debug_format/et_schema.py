@@ -1,6 +1,6 @@
 """Graphs of `torch.fx` as nested objects: upstream's `executorch.devtools.debug_format.et_schema`.
 
-Nodes are told apart by what they are called, so nothing of torch is imported here.
+Nodes are recognized by the names of their types and targets, so torch is not imported here.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class FXOperatorGraph(OperatorGraph):
         skip_stack_trace: bool | None = False,
         enable_module_hierarchy: bool = False,
     ) -> FXOperatorGraph:
-        """Make the graph of a `torch.fx.GraphModule` (as of an edge program).
+        """Make the graph of a `torch.fx.GraphModule` (for example, of an edge program).
 
-        A node has the name of the fx node and an underscore. Numbers, texts and other constants
-        among its arguments are nodes of their own; `getitem` and memory allocations are left out.
-        enable_module_hierarchy: gather the nodes of each module (of `source_fn_stack`) in a group.
+        A node's name is the fx node's name and an underscore. Constants among its arguments
+        (numbers, texts) become nodes; `getitem` and memory allocations are left out.
+        enable_module_hierarchy: group the nodes of each module (of `source_fn_stack`).
 
-        Raises `UsageError` for calls of modules and methods, which an exported graph does not have.
+        Raises `UsageError` for calls of modules and methods, which an exported graph cannot have.
         """
         built = _Builder(not skip_stack_trace, enable_module_hierarchy)
         for node in model.graph.nodes:
@@ -85,7 +85,7 @@ def _is_alloc(node: Any) -> bool:
 
 
 def _name(node: Any) -> str:
-    """A node's name here: with an underscore, since TensorBoard folds names that end in numbers."""
+    """Return a node's name with an underscore: TensorBoard folds names that end in numbers."""
     while node.target is operator.getitem:
         node = node.args[0]
     return f"{node.name}_"
@@ -148,7 +148,7 @@ class _Builder:
         names = _argument_names(node)
         args = node.args
         if getattr(node.target, "__name__", "").startswith("auto_functionalized"):
-            args = tuple(node.kwargs.values())  # which hold what the function is called with
+            args = tuple(node.kwargs.values())  # these contain the arguments of the function
         for index, argument in enumerate(args):
             name = names[index] if index < len(names) else "CONST"
             items = argument if isinstance(argument, (list, tuple)) else [argument]

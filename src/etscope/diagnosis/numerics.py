@@ -32,7 +32,7 @@ from etscope.analysis.numerics.runs import (
 )
 from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
-from etscope.delegates.inner import Inside
+from etscope.backends.common.inner import Inside
 from etscope.diagnosis.float_reference import FloatReference, float_reference
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (

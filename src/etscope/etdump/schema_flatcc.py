@@ -1,6 +1,6 @@
 """The tables of an ETDump: upstream's `executorch.devtools.etdump.schema_flatcc`.
 
-A field has the name and the place that ExecuTorch's `etdump_schema_flatcc.fbs` gives it.
+Fields have the names and the order of ExecuTorch's `etdump_schema_flatcc.fbs`.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class DebugEvent:
 
 
 class PROFILE_EVENT_ENUM(Enum):  # noqa: N801 - upstream's name
-    """Events that are no operator, by their names in a dump."""
+    """Events other than operators, by their names in a dump."""
 
     RUN_MODEL = "Method::execute"
     OPERATOR_CALL = "OPERATOR_CALL"

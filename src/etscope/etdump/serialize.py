@@ -25,8 +25,8 @@ __all__ = [
 ETDUMP_FLATCC_SCHEMA_NAME = "etdump_schema_flatcc"
 SCALAR_TYPE_SCHEMA_NAME = "scalar_type"
 
-# Table -> its fields by slot: name, type, default of a number. A type is a code of `struct`, one in
-# brackets for a vector of such numbers, "text", a table, or a list with one for a vector of tables.
+# Table -> its fields by slot: name, type, default of a number. A type is a code of `struct`, a code
+# in brackets for a vector of numbers, "text", a table, or a list with a table for a vector.
 _ABSENT = -1
 _Field = tuple[str, Any, Any]
 _FIELDS: dict[type, tuple[_Field, ...]] = {
@@ -90,7 +90,7 @@ _VALUE_TYPES = tuple(kind.value for kind in flatcc.ValueType)  # by their number
 def serialize_to_etdump_flatcc(etdump: flatcc.ETDumpFlatCC) -> bytes:
     """Return the file of a dump, without its size in front.
 
-    Raises `UsageError` for a field of another type than the schema's.
+    Raises `UsageError` for a field with a wrong type.
     """
     builder = flatbuffers.Builder(1024)
     try:
@@ -103,16 +103,16 @@ def serialize_to_etdump_flatcc(etdump: flatcc.ETDumpFlatCC) -> bytes:
 def deserialize_from_etdump_flatcc(data: bytes, size_prefixed: bool = True) -> flatcc.ETDumpFlatCC:
     """Return the content of a dump as objects; absent texts, vectors and tables are None.
 
-    size_prefixed: True for files of the runtime, which begin with their size. Both kinds are told
-    apart by their bytes, so a wrong value does no harm.
+    size_prefixed: True for files of the runtime, which begin with their size. The bytes show the
+    kind, so a wrong value is harmless.
 
-    Raises `FormatError` for bytes that are not an ETDump or are damaged.
+    Raises `FormatError` for damaged bytes and for another format.
     """
     source = open_source(data, "ETDump")
     with reading("ETDump"):
         start = 4 if bytes(source.buffer[8:12]) == IDENTIFIER else 0
         if bytes(source.buffer[start + 4 : start + 8]) != IDENTIFIER:
-            raise FormatError("not an ETDump: it has no ED00 at byte 4 or 8")
+            raise FormatError("not an ETDump: ED00 is missing at bytes 4 and 8")
         root = FlatBuffer(source.buffer[start:]).root()
         dump: flatcc.ETDumpFlatCC = _read_table(root, flatcc.ETDumpFlatCC)
         return dump
@@ -155,7 +155,7 @@ def _read_field(table: FlatTable, slot: int, of: Any, default: Any) -> Any:
 
 
 def _write_table(builder: flatbuffers.Builder, value: Any) -> int:
-    """Write an object behind what it refers to; returns its place in the builder."""
+    """Write an object after the parts that it refers to; return its place in the builder."""
     fields = _FIELDS[type(value)]
     written: list[tuple[Callable[..., None], Any, Any]] = []
     for name, of, default in fields:

@@ -90,22 +90,22 @@ class ETRecordReservedFileNames(str, Enum):
 
 
 class ETRecord:
-    """A model ahead of time: its graphs, and the maps from instructions to them.
+    """The graphs of a model, and the maps from instructions to them.
 
-    Built with the `add_*` methods, or opened by `parse_etrecord`; an opened record reads each
-    attribute from the file when it is first used, and only programs and tensors need torch.
+    Build it with the `add_*` methods, or open one with `parse_etrecord`. An opened record reads
+    each attribute from the file on first use, and only programs and tensors need torch.
 
     Attributes:
-        exported_program: the ATen program of "forward", or of the only method; None if not given.
-            `exported_programs` has those of all methods.
+        exported_program: the ATen program of "forward", or of the only method; None without one.
+            `exported_programs` has all methods.
         export_graph_id: `id()` of that program's graph in the process that exported it.
-        edge_dialect_program: the edge program; a dict by method's name when there are several.
+        edge_dialect_program: the edge program; for several methods a dict by name.
         graph_map: the extra programs by "<name>/<method>".
-        extra_graph_ids: as `export_graph_id`, for programs of `graph_map`.
+        extra_graph_ids: the same as `export_graph_id`, for programs of `graph_map`.
         taps: the outputs of each method that are taps (`MethodTaps`); empty for a model without.
-        partition: what partitioners took and refused of each method; None if nobody kept it.
+        partition: the nodes that partitioners took and refused in each method; None if not kept.
 
-    The attributes with an underscore are those of ExecuTorch's class; its tools use them.
+    The attributes with an underscore exist in ExecuTorch's class, too; its tools use them.
     """
 
     exported_program: Any
@@ -172,11 +172,11 @@ class ETRecord:
 
     @property
     def is_changed(self) -> bool:
-        """True if the record may differ from the file that it came from."""
+        """True if the record may differ from its file."""
         return self._program is not None or any(field in self.__dict__ for field in LOADERS)
 
     def _unread(self, field: str) -> RecordFile | None:
-        """Return the file if an attribute is still only there, None if it is in memory."""
+        """Return the file if the attribute is still only there; None if it is in memory."""
         return None if field in self.__dict__ else self._file
 
     # -- content
@@ -195,13 +195,13 @@ class ETRecord:
 
     @property
     def exported_programs(self) -> dict[str, Any]:
-        """Map each method that was added to its exported program."""
+        """Map each added method to its exported program."""
         if self.exported_program is None:
             return dict(self._further_exported)
         return {self._exported_method: self.exported_program, **self._further_exported}
 
     def program_buffer(self) -> bytes | None:
-        """Return the .pte file that the record was made with; None when it holds none."""
+        """Return the record's .pte file; None without one."""
         if self._program is not None:
             buffer: bytes = bridge("the program of a record").program_buffer(self._program)
             return buffer
@@ -210,7 +210,7 @@ class ETRecord:
     # -- adding
 
     def add_exported_program(self, exported_program: Any) -> None:
-        """Add the result of `torch.export`: a program, a dict of them by method, or None for
+        """Add the result of `torch.export`: a program, a dict of programs by method, or None for
         nothing.
 
         Raises `RecordError` if there is one already.
@@ -231,8 +231,8 @@ class ETRecord:
             self.export_graph_id = id(self.exported_program.graph)
 
     def add_edge_dialect_program(self, edge_dialect_program: Any) -> None:
-        """Add the `EdgeProgramManager` (or `ExirExportedProgram`) that `to_edge()` returned: a deep
-        copy of it, taken before `to_executorch()` changes it.
+        """Add the `EdgeProgramManager` (or `ExirExportedProgram`) of `to_edge()`: a deep copy of
+        it, made before `to_executorch()` changes it.
 
         Raises `RecordError` if there is one already.
         """
@@ -248,8 +248,8 @@ class ETRecord:
             self.edge_dialect_program = programs
 
     def add_executorch_program(self, executorch_program: Any) -> None:
-        """Add the `ExecutorchProgramManager` that `to_executorch()` returned, or a `BundledProgram`
-        of it, whose test cases become reference outputs and representative inputs.
+        """Add the `ExecutorchProgramManager` of `to_executorch()`, or a `BundledProgram` of it. The
+        bundle's test cases become reference outputs and representative inputs.
 
         Raises `RecordError` if there is one already, `UsageError` for test cases without outputs.
         """
@@ -264,8 +264,8 @@ class ETRecord:
             program = executorch_program.executorch_program
             if program is None:
                 raise RecordError(
-                    "this BundledProgram was made of a .pte file, which has no debug maps",
-                    hint="bundle the program that to_executorch() gives",
+                    "this BundledProgram comes from a .pte file, which does not have debug maps",
+                    hint="bundle the result of to_executorch()",
                 )
             outputs = bundled_outputs(executorch_program)
             inputs = bundled_inputs(executorch_program)
@@ -279,10 +279,10 @@ class ETRecord:
         self._representative_inputs = inputs
 
     def add_extra_export_modules(self, extra_recorded_export_modules: Mapping[str, Any]) -> None:
-        """Add programs of other stages under names of your own: results of `torch.export` or
-        `to_edge()`. They are graphs "<name>/<method>" of the record.
+        """Add programs of other stages under any names: results of `torch.export` or `to_edge()`.
+        They become the record's graphs "<name>/<method>".
 
-        Raises `RecordError` for a name that the file needs for itself.
+        Raises `RecordError` for a reserved name.
         """
         programs = bridge("an ETRecord")
         added = {}
@@ -293,16 +293,16 @@ class ETRecord:
         self._add_graphs(added)
 
     def add_float_program(self, float_program: Any) -> None:
-        """Add what `torch.export` makes of the model before it is quantised: a program, or a dict
-        of them by method. It is the graph "float/<method>", which tells what quantisation costs.
+        """Add the result of `torch.export` for the model before quantization: a program, or a dict
+        of programs by method. The graph "float/<method>" shows the cost of quantization.
 
-        Where the quantised program is made of this one (PyTorch 2 Export quantization of
-        `float_program.module()`), add this very object: its nodes are known by it.
+        If the quantized program is made from this one (PyTorch 2 Export quantization of
+        `float_program.module()`), add this very object: it identifies the nodes.
 
         Raises `RecordError` if there is one already, and for anything else.
         """
         if any(name.startswith(f"{FLOAT}/") for name in self.graph_map or {}):
-            raise RecordError("the record has a float program already")
+            raise RecordError("the record already has a float program")
         programs = bridge("an ETRecord").exported_programs(float_program)
         self._add_graphs({f"{FLOAT}/{method}": one for method, one in programs.items()})
 
@@ -312,8 +312,8 @@ class ETRecord:
         self.extra_graph_ids = {**self.extra_graph_ids, **ids}
 
     def update_representative_inputs(self, representative_inputs: Any) -> None:
-        """Set the inputs to compare numbers on: a list, or a `BundledProgram`, whose first test
-        case is taken."""
+        """Set the inputs for comparisons of numbers: a list, or a `BundledProgram`, for its first
+        test case."""
         given = representative_inputs
         self._representative_inputs = bundled_inputs(given) if is_bundled(given) else given
 
@@ -330,13 +330,13 @@ class ETRecord:
     def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
         """Write the record to a file or a stream. A file appears when it is complete.
 
-        Raises `RecordError` when the edge program or the ExecuTorch program is missing, or for a
-        program that cannot be serialized; then nothing is written.
+        Raises `RecordError` if the edge program or the ExecuTorch program is missing, and for a
+        program that cannot be serialized; then it does not write anything.
         """
         write_archive(self._parts(), path)
 
     def copy(self) -> ETRecord:
-        """Copy the graphs into a new record, without the ExecuTorch program: for exporting the same
+        """Copy the graphs into a new record, without the ExecuTorch program: to export the same
         model in another way."""
         copied = ETRecord(
             exported_program=self.exported_program,
@@ -353,9 +353,9 @@ class ETRecord:
         return copied
 
     def _parts(self) -> Iterator[NewMember]:
-        """Yield all members, each made when its turn comes.
+        """Yield all members; make each one only when it is needed.
 
-        Attributes that are still only in the file that the record came from are copied as they are.
+        Attributes that are still only in the record's file are copied unchanged.
         """
         file = self._unread("edge_dialect_program")
         edge_methods = list(self.edge_programs if file is None else file.edge_methods)
@@ -458,14 +458,14 @@ def generate_etrecord(
         edge_dialect_program: a deep copy of the result of `to_edge()`, taken before
             `to_executorch()`.
         executorch_program: the result of `to_executorch()`, or a `BundledProgram` of it.
-        exported_program: the result of `torch.export`, or a dict of them by method. A dict with
-            other keys than methods of the edge program is taken as `export_modules`, which stood in
+        exported_program: the result of `torch.export`, or a dict of results by method. A dict with
+            other keys than methods of the edge program counts as `export_modules`, which was in
             this place in older versions.
-        extra_recorded_export_modules: programs of other stages by names of your own (in older
-            versions `export_modules`).
+        extra_recorded_export_modules: programs of other stages by any names (in older versions
+            `export_modules`).
 
     Raises `RecordError` (a `RuntimeError`) for objects that cannot be recorded, and `UsageError` (a
-    `ValueError`) for a bundled test case without outputs. Nothing is written then.
+    `ValueError`) for a bundled test case without outputs. Then it does not write anything.
     """
     path = _renamed_argument("et_record", et_record, "etrecord_path", etrecord_path)
     if path is None or edge_dialect_program is None or executorch_program is None:
@@ -496,14 +496,14 @@ def generate_etrecord(
 
 def _renamed_argument(name: str, value: Any, older_name: str, older_value: Any) -> Any:
     if value is not None and older_value is not None:
-        raise RecordError(f"{name} and {older_name} are the same argument: give one")
+        raise RecordError(f"{name} and {older_name} are the same argument: pass only one")
     return older_value if value is None else value
 
 
 def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecord:
     """Open an ETRecord, of ExecuTorch 0.1 to 1.5 or of etscope.
 
-    Nothing of it is read, and torch is not needed, before an attribute is used that needs it.
+    Attributes are read on first use, and only some need torch.
 
     Raises `MissingFileError` for a path that does not exist and `FormatError` (a `RuntimeError`)
     for a file that is not an ETRecord.
@@ -512,8 +512,8 @@ def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecor
 
 
 def _check_graph_name(name: str) -> None:
-    """Raise `RecordError` if the graphs "<name>/<method>", which become names of members, could be
-    taken for something else in the file."""
+    """Raise `RecordError` if the names of the graphs "<name>/<method>", which become names of
+    members, are reserved."""
     parts = name.split("/")
     if (
         not name
@@ -532,16 +532,16 @@ def _check_graph_name(name: str) -> None:
 
 # -- the members of a saved record
 #
-# ExecuTorch's `parse_etrecord` (1.2 to 1.5) opens the file: what it does not know is in members
-# that it skips, those whose names end in "_state_dict", "_constants" or "_example_inputs".
+# ExecuTorch's `parse_etrecord` (1.2 to 1.5) must open the file. It skips members with names that
+# end in "_state_dict", "_constants" or "_example_inputs", so etscope's own members have such names.
 
-# Larger JSON holds the blobs of delegates: it takes long to deflate and hardly shrinks.
+# Larger JSON is stored: it contains the blobs of delegates, which deflate slowly and hardly shrink.
 _MAX_DEFLATED = 64 << 20
 
 
 def _program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fingerprints:
     """Compute the fingerprints of a .pte file. graph_hashes: SHA-256 of each method's graph."""
-    # Imported here, as they take longer than to open a record.
+    # Imported here, as these imports take longer than opening a record.
     from etscope.analysis.program.compatibility import instruction_labels
     from etscope.formats.program.pte import program_fingerprint, read_pte
 
@@ -586,7 +586,7 @@ def _copied_graphs(file: RecordFile, field: str) -> Iterator[NewMember]:
 
 
 def _current_member(file: RecordFile, name: str) -> str:
-    """Return the graph's member, also where ExecuTorch 1.1 and before gave it another name."""
+    """Return the graph's member, also by its name in ExecuTorch 1.1 and older."""
     member = file.graph_members[name]
     return name if member == EDGE else member
 
@@ -602,7 +602,7 @@ def _copied(file: RecordFile, members: Iterable[str]) -> Iterator[NewMember]:
 
 
 def as_etrecord(source: Any) -> ETRecord:
-    """Convert what `as_record` takes to an `ETRecord`."""
+    """Convert an argument of `as_record` to an `ETRecord`."""
     if isinstance(source, ETRecord):
         return source
     if isinstance(source, MemoryRecord):
@@ -611,7 +611,7 @@ def as_etrecord(source: Any) -> ETRecord:
         return ETRecord.from_file(source)
     if isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview, io.IOBase)):
         return ETRecord.from_file(read_etrecord(source))  # type: ignore[arg-type]
-    # ExecuTorch's class, known by its attributes: importing it loads all its tools.
+    # Recognize ExecuTorch's class by its attributes: importing it loads all its tools.
     if hasattr(source, "edge_dialect_program") and hasattr(source, "_debug_handle_map"):
         return ETRecord(
             exported_program=source.exported_program,
@@ -632,10 +632,10 @@ def as_etrecord(source: Any) -> ETRecord:
 
 
 def as_record(source: Any) -> RecordView:
-    """Open a record for reading: a path, bytes, an open file, an `ETRecord` of etscope, or one of
-    ExecuTorch that was never saved. torch is needed only for the last, and for changed ones.
+    """Open a record for reading: a path, bytes, an open file, an `ETRecord` of etscope, or an
+    unsaved one of ExecuTorch. Only the last one and changed records need torch.
 
-    Raises `UsageError` for anything else, and what `read_etrecord` raises for files.
+    Raises `UsageError` for anything else, and the errors of `read_etrecord` for files.
     """
     if isinstance(source, (RecordFile, MemoryRecord)):
         return source
@@ -648,9 +648,9 @@ def as_record(source: Any) -> RecordView:
 
 
 class MemoryRecord:
-    """`RecordView` of an `ETRecord` in memory, or changed since it was opened.
+    """`RecordView` of an `ETRecord` in memory, or changed since opening.
 
-    Graphs are serialized when asked for, without their weights.
+    Graphs are serialized on first use, without their weights.
     """
 
     def __init__(self, record: ETRecord) -> None:
@@ -700,7 +700,7 @@ class MemoryRecord:
         if name not in self._programs:
             held = ", ".join(self._programs) or "none"
             raise MissingDataError(
-                f"the record has no graph {name!r}", hint=f"the graphs it has: {held}"
+                f"the record does not have a graph {name!r}", hint=f"its graphs: {held}"
             )
         program = self._programs[name]
         if isinstance(program, RecordFile):

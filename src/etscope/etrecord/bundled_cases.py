@@ -1,4 +1,4 @@
-"""Inputs and expected outputs of the test cases of a `BundledProgram`, as a record has them."""
+"""Inputs and expected outputs of a `BundledProgram`'s test cases, in the form of a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etscope.errors import UsageError
 
 def is_bundled(program: object) -> bool:
     """Recognize a `BundledProgram`, ExecuTorch's or ours, by its attributes: importing ExecuTorch's
-    class would load all its tools."""
+    class loads all its tools."""
     return hasattr(program, "method_test_suites") and hasattr(program, "executorch_program")
 
 
@@ -43,7 +43,7 @@ def bundled_inputs(bundle: Any) -> Any:
 
 
 def _tensors(values: list[Any]) -> list[Any]:
-    """Convert arrays to torch tensors: a record saves no others."""
+    """Convert arrays to torch tensors: a record saves only these."""
     if not any(isinstance(value, np.ndarray) for value in values):
         return values
     from etscope.bridge.tensors import torch_values

@@ -1,7 +1,7 @@
-"""The attributes of an `ETRecord` that was opened from a file, each read when it is first used.
+"""The attributes of an `ETRecord` from a file, each read on first use.
 
-The maps are as the file has them, keys as text, because that is what ExecuTorch's parser gives.
-Programs and tensors are torch's.
+The keys of maps are text, as in the file: ExecuTorch's parser returns the same. Programs and
+tensors are torch's.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def bridge(wanted_by: str) -> Any:
 def load_program(file: RecordFile, name: str) -> Any:
     """Rebuild the `ExportedProgram` of a graph of the file.
 
-    Texts that torch would evaluate as code (names, symbolic sizes) are checked against a strict
-    grammar first. Raises `FormatError` for a program that fails that, or that torch cannot rebuild.
+    First check texts that torch evaluates as code (names, symbolic sizes) against a strict grammar.
+    Raises `FormatError` for a program that fails the check, or that torch cannot rebuild.
     """
     from etscope.formats.pt2.safety import check_program
 
@@ -56,8 +56,8 @@ def load_program(file: RecordFile, name: str) -> Any:
 
 
 def load_to_run(file: RecordFile, name: str) -> Any:
-    """As `load_program`, for running the graph once: its weights are read from the file when a
-    node uses them, and its `state_dict` is a mapping that does that."""
+    """Do `load_program` to run the graph once: `state_dict` is a mapping that reads a weight from
+    the file when a node uses it."""
     from etscope.formats.pt2.safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
@@ -75,11 +75,12 @@ def load_to_run(file: RecordFile, name: str) -> Any:
 
 
 def load_recorded(file: RecordFile, name: str, weights: Any, nodes: Sequence[str]) -> Any:
-    """A graph of the file as a `bridge.reference.recorded.RecordedGraphInterpreter`, which takes a
-    fraction of the time of `load_to_run`; None if it is not plain, or has no weights in the file.
+    """Return a graph of the file as a `bridge.reference.recorded.RecordedGraphInterpreter`, which
+    takes a fraction of the time of `load_to_run`. None if the graph is not plain, or the file does
+    not have its weights.
 
-    weights: the graph's `state_dict`. nodes: names for the nodes that compute, in order. The same
-    is refused, by `FormatError`.
+    weights: the graph's `state_dict`. nodes: names for the nodes that compute, in order. Raises the
+    `FormatError`s of `load_program`.
     """
     from etscope.formats.pt2.safety import check_plain
 

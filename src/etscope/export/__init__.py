@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.backends.export_options import ExportOptions
+    from etscope.backends.registry.export_options import ExportOptions
     from etscope.export._export import (
         Exported,
         Source,
@@ -32,7 +32,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "ExportOptions": "etscope.backends.export_options",
+        "ExportOptions": "etscope.backends.registry.export_options",
         "Exported": "etscope.export._export",
         "LanguageModel": "etscope.export._language_model",
         "Source": "etscope.export._export",

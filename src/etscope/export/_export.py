@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.backends import chosen
-from etscope.backends.export_options import ExportOptions
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.errors import EtscopeError, EtscopeWarning, FormatError, MissingFileError, UsageError
 from etscope.export._language_model import (
     LanguageModel,

@@ -1,14 +1,14 @@
-"""The times of a language model by the clock of the app that ran it.
+"""Read the times of a language model that its app measured.
 
-Two sources are read:
+There are two sources:
 
-- The line ``PyTorchObserver {"prompt_tokens":14,"generated_tokens":54,…}`` that ExecuTorch's
-  runners print after each generation (`extension/llm/runner/stats.h`), anywhere in a log: standard
-  output, an Android logcat of any ``-v`` format, the log of an iOS device. Stamps are milliseconds
-  of the wall clock, 0 for one that was not taken. `generated_tokens` does not count the first
-  token, which the prompt's evaluation gives.
+- The line ``PyTorchObserver {"prompt_tokens":14,"generated_tokens":54,…}``, which ExecuTorch's
+  runners print after each generation (`extension/llm/runner/stats.h`). It may be anywhere in a log:
+  standard output, an Android logcat of any ``-v`` format, the log of an iOS device. Stamps are
+  milliseconds of the wall clock; 0 means not taken. `generated_tokens` does not count the first
+  token, which comes from the prompt's evaluation.
 - The JSON of PyTorch's benchmark database, schema v3, which
-  `.github/scripts/extract_benchmark_results.py` makes of the phone benchmarks.
+  `.github/scripts/extract_benchmark_results.py` makes from the phone benchmarks.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class AppGeneration:
-    """A generation, as the app timed it; None for what it does not tell.
+    """A generation with the app's times; None for an unknown one.
 
     Times are in ns, measured in whole milliseconds. generated_tokens: without the first one, which
     comes with the prompt. load_ns: reading the program and its methods. inference_ns: from the
     prompt's text to the last token. prefill_ns: from the prompt's text to the end of its
-    evaluation, the tokenizer included. first_token_ns: from the prompt's text to the first token.
-    decode_rate: tokens per second after the prompt, as a benchmark gives it.
+    evaluation, tokenizer included. first_token_ns: from the prompt's text to the first token.
+    decode_rate: tokens per second after the prompt, from a benchmark.
     """
 
     prompt_tokens: int | None = None
@@ -76,8 +76,8 @@ class AppGeneration:
 class AppReport:
     """The report of an app.
 
-    generations: in order; () if it ran no language model. metrics: those of a benchmark by name,
-    the unit in it as in "avg_inference_latency(ms)".
+    generations: in order; () without a language model. metrics: a benchmark's metrics; the name
+    includes the unit: "avg_inference_latency(ms)".
     """
 
     generations: tuple[AppGeneration, ...] = ()
@@ -89,12 +89,12 @@ class AppReport:
 
     @property
     def prompt_tokens(self) -> int | None:
-        """The prompts' tokens, of all generations."""
+        """The number of the prompts' tokens in all generations."""
         return self._sum("prompt_tokens")
 
     @property
     def generated_tokens(self) -> int | None:
-        """The tokens after the first, of all generations."""
+        """The number of tokens after the first one, in all generations."""
         return self._sum("generated_tokens")
 
     @property
@@ -104,7 +104,7 @@ class AppReport:
 
     @property
     def load_ns(self) -> float | None:
-        """The time of loading, the mean of the generations that tell it."""
+        """The load time, the mean of the generations that have it."""
         return self._mean("load_ns")
 
     @property
@@ -114,12 +114,12 @@ class AppReport:
 
     @property
     def prefill_rate(self) -> float | None:
-        """The tokens of the prompts per second of their evaluation."""
+        """Prompt tokens per second of prefill."""
         return _rate(self.prompt_tokens, self._sum("prefill_ns"))
 
     @property
     def decode_rate(self) -> float | None:
-        """The tokens per second after the evaluation of the prompts."""
+        """Tokens per second of decode."""
         rate = _rate(self.generated_tokens, self._sum("decode_ns"))
         return self._mean("decode_rate") if rate is None else rate
 
@@ -138,38 +138,34 @@ class AppReport:
 def read_app_report(path: PathLike) -> AppReport:
     """Read the report of one run of an app from a log or a JSON of the benchmark database.
 
-    Raises `FormatError` for a damaged line or result and for times that cannot be, with the line;
-    `MissingDataError` for a file without one, and for a benchmark that failed; `UsageError` for the
+    Raises `FormatError` with the line for a damaged line or result and for impossible times;
+    `MissingDataError` for a file without a report and for a failed benchmark; `UsageError` for the
     results of several models or devices; `MissingFileError`.
     """
-    with reading("app's log", path), open(path, "rb") as file:  # noqa: PTH123 - a path of any kind
-        return _read(file)
+    with reading("app's log", path), open(path, "rb") as stream:  # noqa: PTH123 - a path of any kind
+        head = stream.peek(4)
+        # PowerShell's `adb logcat > file` writes UTF-16.
+        is_wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        encoding = "utf-16" if is_wide else "utf-8-sig"
+        if not _JSON.match(head.decode(encoding, "replace")):
+            return _of_log(io.TextIOWrapper(stream, encoding=encoding, errors="replace"))
+        content = stream.read(_LARGEST_JSON + 1)
+        if len(content) > _LARGEST_JSON:
+            raise FormatError(f"this JSON is too large: the limit is {_LARGEST_JSON >> 20} MiB")
+        try:
+            document = parse_json(content.decode(encoding, "replace"))
+        except json.JSONDecodeError as error:
+            raise FormatError(f"line {error.lineno}: broken JSON ({error.msg})") from error
+        return _of_results(document)
 
 
-def _read(stream: io.BufferedReader) -> AppReport:
-    head = stream.peek(4)
-    # PowerShell's `adb logcat > file` writes UTF-16.
-    is_wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding = "utf-16" if is_wide else "utf-8-sig"
-    if not _JSON.match(head.decode(encoding, "replace")):
-        return _of_log(io.TextIOWrapper(stream, encoding=encoding, errors="replace"))
-    content = stream.read(_LARGEST_JSON + 1)
-    if len(content) > _LARGEST_JSON:
-        raise FormatError(f"a JSON of more than {_LARGEST_JSON >> 20} MiB is too large")
-    try:
-        document = parse_json(content.decode(encoding, "replace"))
-    except json.JSONDecodeError as error:
-        raise FormatError(f"line {error.lineno}: broken JSON ({error.msg})") from error
-    return _of_results(document)
-
-
-# The beginning of an object or of a list; not "[ 11-26 06:00:00.000 …" of logcat -v long.
+# The start of an object or of a list, but not of "[ 11-26 06:00:00.000 …" (logcat -v long).
 _JSON = re.compile(r'\s*(\{\s*["}]|\[\s*[{\]])')
 
 
 # -- Logs.
 
-# With the brace: a sentence about the word is not taken for a line.
+# The brace excludes sentences that mention the word.
 _LINE = re.compile(r"PyTorchObserver\s*(\{)")
 
 
@@ -184,24 +180,24 @@ def _of_log(lines: io.TextIOWrapper) -> AppReport:
                 raise FormatError(f"{where}a log of more than {_MOST:,} generations is too large")
         number += line.endswith("\n")
     if not found:
-        raise MissingDataError("this log has no line PyTorchObserver {…}", hint=_HINT)
+        raise MissingDataError("this log does not have a line PyTorchObserver {…}", hint=_HINT)
     return AppReport(tuple(found))
 
 
 def _stats_of_line(line: str, start: int, where: str) -> Mapping[str, Any]:
     try:
-        # What follows is of the log: the tag of `logcat -v process`, the end of a colour.
+        # The log may continue after the JSON: the tag of `logcat -v process`, the end of a colour.
         value, _ = json.JSONDecoder().raw_decode(line, start)
     except (ValueError, RecursionError) as error:
         raise FormatError(
             f"{where}the JSON after PyTorchObserver is damaged: {line[start:].strip():.60}",
-            hint="the log cut the line off or mixed it with another; record it again",
+            hint="the log cut off the line or mixed it with another one; record it again",
         ) from error
-    return mapping(value, f"{where}what follows PyTorchObserver")
+    return mapping(value, f"{where}the value after PyTorchObserver")
 
 
 def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
-    """The generation of a runner's statistics."""
+    """Return the generation in a runner's statistics."""
     per_second = _whole(stats, "SCALING_FACTOR_UNITS_PER_SECOND", where) or 1000
     if 10**9 % per_second:
         raise FormatError(f"{where}SCALING_FACTOR_UNITS_PER_SECOND cannot be {per_second}")
@@ -218,15 +214,15 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
         if taken < 0 or (within is not None and taken > within):
             other = f"before {start}" if taken < 0 else "after inference_end_ms"
             raise FormatError(
-                f"{where}{end} is {other}: these times cannot be",
-                hint="the line is damaged, or the device's clock was set meanwhile",
+                f"{where}{end} is {other}, which is impossible",
+                hint="the line is damaged, or the device's clock changed during the run",
             )
         return taken
 
     prompt, generated = (_whole(stats, f"{of}_tokens", where) for of in ("prompt", "generated"))
     for count in (prompt, generated):
         if count is not None and count >= _MOST_TOKENS:
-            raise FormatError(f"{where}a generation of {count:,} tokens is not possible")
+            raise FormatError(f"{where}a generation of {count:,} tokens is impossible")
     inference = span("inference_start_ms", "inference_end_ms")
     if inference is None:
         raise FormatError(f"{where}a generation without inference_start_ms or inference_end_ms")
@@ -259,7 +255,7 @@ def _of_results(document: Any) -> AppReport:
         for one in sequence([document] if isinstance(document, dict) else document, "the results")
     ]
     if not results:
-        raise MissingDataError("the benchmark has no results: it failed, or has not ended")
+        raise MissingDataError("the benchmark does not have results: it failed, or still runs")
     if len(results) > _MOST:
         raise FormatError(f"{len(results):,} results are too many")
     runs: dict[tuple[str | None, ...], tuple[AppReport, list[tuple[str, float]]]] = {}
@@ -270,7 +266,7 @@ def _of_results(document: Any) -> AppReport:
     if len(runs) > 1:
         ran = ["/".join(filter(None, key[:3])) for key in runs]
         raise UsageError(
-            f"the benchmark's results are of {len(runs):,} runs: {', '.join(ran[:4])}",
+            f"the benchmark has results of {len(runs):,} runs: {', '.join(ran[:4])}",
             hint="give a file with the results of one model on one device",
         )
     ((run, metrics),) = runs.values()
@@ -288,14 +284,15 @@ def _result(one: Mapping[str, Any], where: str) -> tuple[AppReport, tuple[str, f
         extra = mapping(benchmark.get("extra_info") or {}, f"{where}extra_info")
         raise MissingDataError(
             f"{where}the job failed ({extra.get('job_conclusion', 'no conclusion')!s:.40}): "
-            "nothing was measured"
+            "it did not measure anything"
         )
-    values = [
-        _number(value, f"{where}benchmark_values")
-        for value in sequence(metric.get("benchmark_values"), f"{where}benchmark_values")
-    ]
+    values = sequence(metric.get("benchmark_values"), f"{where}benchmark_values")
+    for value in values:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise FormatError(f"{where}benchmark_values must be a number, found {value!r:.60}")
     if not values:
-        raise FormatError(f"{where}{name:.60} has no value")
+        raise FormatError(f"{where}{name:.60} does not have a value")
     runners = sequence(one.get("runners") or [{}], f"{where}runners")
     runner = mapping(runners[0], f"{where}a runner")
     run = AppReport(
@@ -308,15 +305,15 @@ def _result(one: Mapping[str, Any], where: str) -> tuple[AppReport, tuple[str, f
 
 
 def _with_metrics(run: AppReport, metrics: Sequence[tuple[str, float]]) -> AppReport:
-    """The report of a run with its metrics, in the order in which they were written, and the
-    generation that they are of, if they are of one."""
+    """Return the report of a run with its metrics, in the order of the file, and the generation
+    that they describe, if any."""
     for name, value in metrics:
         if value < 0:
             raise FormatError(f"{name:.60} cannot be {value:g}")
-        # The app goes on to write times of what it did not do.
+        # The app continues after a failed load, and writes meaningless times.
         if name == "load_status" and value:
             raise MissingDataError(
-                f"the app could not load the model (status {value:g}): nothing was measured",
+                f"the app could not load the model (status {value:g}) and did not measure anything",
                 hint="the status is a number of runtime/core/error.h; the app's log says more",
             )
     report = replace(run, metrics=dict(metrics))
@@ -325,14 +322,14 @@ def _with_metrics(run: AppReport, metrics: Sequence[tuple[str, float]]) -> AppRe
         return report
     if rate == 0:
         raise MissingDataError(
-            "the app generated no token: token_per_sec is 0", hint="the app's log says why"
+            "the app did not generate tokens: token_per_sec is 0", hint="the app's log says why"
         )
 
     def ns(name: str) -> int | None:
         taken = report.metrics.get(name)
         return None if taken is None else round(taken * 1e6)
 
-    # On iOS, the rate is that of the whole generation; on Android of the time after the prompt.
+    # The rate covers the whole generation on iOS, and only the time after the prompt on Android.
     is_ios = (run.os or "").startswith("iOS")
     generation = AppGeneration(
         load_ns=ns("llm_model_load_time(ms)"),
@@ -343,8 +340,8 @@ def _with_metrics(run: AppReport, metrics: Sequence[tuple[str, float]]) -> AppRe
 
 
 def check_tokens(report: AppReport, prompt: int | None, generated: int | None) -> None:
-    """Raise `MismatchError` unless the app's log is of a run with these numbers of tokens; None:
-    not known. generated: with the first token, which the app does not count."""
+    """Raise `MismatchError` if the app's log has other numbers of tokens than the run; None is
+    unknown. generated: with the first token, which the app does not count."""
     for one in report.generations:
         for what, app, run, same in (
             ("prompt", one.prompt_tokens, prompt, (prompt,)),
@@ -353,20 +350,14 @@ def check_tokens(report: AppReport, prompt: int | None, generated: int | None) -
             if run is not None and app is not None and app not in same:
                 raise MismatchError(
                     f"the app's log is of another run: it has {app:,} {what} tokens, "
-                    f"the run {run:,}",
-                    hint="give the log that was written when this dump was",
+                    f"the run has {run:,}",
+                    hint="give the log of the same run as this dump",
                 )
 
 
 def _named(given: Mapping[str, Any], key: str, where: str) -> str | None:
     value = given.get(key)
     return None if value is None else text(value, f"{where}{key}") or None
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise FormatError(f"{what} must be a number, found {value!r:.60}")
-    return float(value)
 
 
 def _rate(tokens: int | None, ns: int | None) -> float | None:

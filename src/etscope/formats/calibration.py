@@ -1,5 +1,5 @@
-"""The calibration of a machine: the peaks that `etscope calibrate` measured of it, through kernels
-of ExecuTorch.
+"""The calibration of a machine: its peaks, which `etscope calibrate` measures with ExecuTorch's
+kernels.
 
     {"schema": "etscope.calibration/1", "measured_at": "2026-05-01T12:00:00+00:00",
      "device": {"name": "pixel-8", "cpu": "Arm 0x41 0xd4d, 0x41 0xd46", "cores": 8,
@@ -17,13 +17,13 @@ of ExecuTorch.
         "dispatch_ns": {"median": 210.0, …}, "delegate_call_ns": {"median": 1900.0, …}}]}
 
 `low` and `high` are the quartiles of the rounds. A GEMM multiplies activations [m, k] and weights
-[k, n], which are 2 m k n FLOP (a multiplication and an addition each); `dtype` is torch's name, of
-"int8" both sides, and "8da4w" int8 activations, quantised as the program runs, and int4 weights.
-Bytes are those that an addition of two arrays of float32 reads and writes, whose sum replaces one
-of them: three times half of the working set. `dispatch_ns` is what an instruction with one tiny
-portable kernel takes, `delegate_call_ns` what a call of a delegate with one tiny operator takes,
-neither of them traced. Each of `count` caches is shared by `cores` cores. What is not known or was
-not measured is null or missing.
+[k, n], which takes 2 m k n FLOP (one multiplication and one addition each). `dtype` is torch's
+name; "int8" means both sides, and "8da4w" means int8 activations, quantized at run time, with int4
+weights. Bytes are the reads and writes of an addition of two float32 arrays that overwrites one of
+them: three times half of the working set. `dispatch_ns` is the time of an instruction with one tiny
+portable kernel, `delegate_call_ns` the time of a delegate call with one tiny operator, both without
+tracing. `cores` cores share each of the `count` caches. Unknown and unmeasured values are null or
+missing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 
 SCHEMA = "etscope.calibration/1"
 VARIABLE = "ETSCOPE_CALIBRATION"
-CALIBRATION_JSON = "calibration.json"  # beside the run.json of a job of the lab
+CALIBRATION_JSON = "calibration.json"  # next to the run.json of a lab job
 FLOAT32, FLOAT16, INT8, INT8_INT4 = "float32", "float16", "int8", "8da4w"
 DTYPES = (FLOAT32, FLOAT16, INT8, INT8_INT4)
 
@@ -70,15 +70,15 @@ CACHE_FILES = tuple(
     for name in ("level", "type", "size", "shared_cpu_list")
 )
 
-_MOST_BYTES = 4 << 20
-_MOST_FILES = 200  # that a search for a calibration reads
-# A spread above this share of the median says nothing of a peak.
+_MOST_BYTES = 4 << 20  # a real file has some kB: do not read a wrong file into memory
+_MOST_FILES = 200  # bounds the time of a search in a full folder
+# Largest spread of a usable peak, as a share of the median.
 STEADY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number that was measured in several rounds: their median, and the quartiles."""
+    """A number measured in several rounds: median and quartiles."""
 
     median: float
     low: float
@@ -108,7 +108,7 @@ class GemmPoint:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoint:
-    """The rate, bytes/s, at which an addition reads and writes arrays that are `working_set_bytes`
+    """The rate of reading and writing, bytes/s, of an addition of arrays with `working_set_bytes`
     together."""
 
     working_set_bytes: int
@@ -117,8 +117,8 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLevel:
-    """A level of memory: "L1", "L2", …, "memory"; the largest working set of it, None for the last;
-    and the best rate that was measured in it, bytes/s."""
+    """A level of memory: "L1", "L2", …, "memory"; its largest working set, None for the last level;
+    and its best measured rate, bytes/s."""
 
     name: str
     up_to_bytes: int | None
@@ -135,7 +135,7 @@ class Cache:
     count: int
 
     def capacity(self, threads: int | None) -> int:
-        """Return the bytes of the caches that so many threads reach, each on a core of its own."""
+        """Return the bytes of the caches that the threads reach, each on another core."""
         reached = self.count if threads is None else -(-threads // self.cores)
         return self.bytes * min(reached, self.count)
 
@@ -143,7 +143,7 @@ class Cache:
 @dataclass(frozen=True, slots=True)
 class CalibratedDevice:
     """The machine. name: of the host, or of the lab's device. architecture: "x86_64", "aarch64".
-    "", None and () are for what it does not tell."""
+    "", None and () mean unknown."""
 
     name: str = ""
     cpu: str = ""
@@ -161,7 +161,7 @@ class CalibratedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The peaks with one size of the thread pool; None for a size that the runner does not tell."""
+    """The peaks with one size of the thread pool; None for an unknown size."""
 
     threads: int | None
     gemm: tuple[GemmPoint, ...] = ()
@@ -171,7 +171,7 @@ class Peaks:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtypes whose products were measured, in the order of `DTYPES`."""
+        """The dtypes with measured products, in the order of `DTYPES`."""
         found = {point.dtype for point in self.gemm}
         return tuple(dtype for dtype in DTYPES if dtype in found)
 
@@ -191,9 +191,9 @@ class Peaks:
         return max(rates, default=None)
 
     def bandwidth(self, working_set_bytes: float) -> float | None:
-        """Return the rate of reading and writing arrays of that size together, bytes/s: between two
-        measured sizes on a line over the size's logarithm, and beyond them as at the nearest. None
-        if it was not measured."""
+        """Return the rate of reading and writing arrays of that size together, bytes/s. Interpolate
+        on the logarithm of the size; outside the measured sizes, take the nearest. None if the rate
+        was not measured."""
         points = self._sorted_memory
         sizes = [point.working_set_bytes for point in points]
         rates = [point.bytes_per_s.median for point in points]
@@ -209,10 +209,10 @@ class Peaks:
     def memory_levels(self, caches: Sequence[Cache]) -> tuple[MemoryLevel, ...]:
         """Return the ceilings, the smallest level of memory first.
 
-        A level's is the best rate of working sets that fit into it and not into the one before, or
-        that of a larger level if it is better: the smallest arrays do not fill a kernel's time. If
-        the caches are not known there are two: "cache", the best of all, and "memory", that of the
-        largest working set.
+        A level has the best rate of the working sets that fit into it and not into the one before,
+        or a larger level's rate if that is better: the smallest arrays do not keep a kernel busy.
+        With unknown caches there are two levels: "cache" with the best rate, and "memory" with the
+        rate of the largest working set.
         """
         if not self.memory:
             return ()
@@ -227,7 +227,7 @@ class Peaks:
             if rates:
                 found.append(MemoryLevel(f"L{level}", capacity, max(rates)))
             below = capacity
-        # The last cache still serves a part of a working set that is little larger.
+        # The last cache still serves a part of a slightly larger working set.
         rates = self._rates(4 * below, math.inf) if below else []
         if not rates:
             rates = [self._sorted_memory[-1].bytes_per_s.median]
@@ -242,7 +242,7 @@ class Peaks:
         return tuple(levels)
 
     def estimates(self) -> Iterator[tuple[str, Estimate]]:
-        """Yield every number that was measured, with its name in words."""
+        """Yield every measured number with its name in words."""
         for product in self.gemm:
             size = f"[{product.m}, {product.k}] by [{product.k}, {product.n}]"
             yield f"the product of {size} in {product.dtype}", product.flop_per_s
@@ -268,8 +268,8 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The peaks that were measured of a machine. marks: what makes it less than reliable, in words.
-    all_peaks: of each number of threads, the fewest first; never empty. path: its file."""
+    """The measured peaks of a machine. marks: reasons to trust it less, in words. all_peaks: for
+    each number of threads, the fewest first; never empty. path: its file."""
 
     device: CalibratedDevice
     runner: str
@@ -283,8 +283,8 @@ class Calibration:
     path: str | None = None
 
     def peaks(self, threads: int | None = None) -> Peaks:
-        """Return the peaks of so many threads, or of the nearest number that was measured; of the
-        most if `threads` is None. `mismatch_with` says when it is not the same number."""
+        """Return the peaks of that number of threads, or of the nearest measured one; of the most
+        threads if `threads` is None. `mismatch_with` reports another number."""
         if threads is None:
             return self.all_peaks[-1]
 
@@ -294,12 +294,12 @@ class Calibration:
         return min(self.all_peaks, key=distance)
 
     def memory_levels(self, threads: int | None = None) -> tuple[MemoryLevel, ...]:
-        """Return the ceilings of memory for so many threads, see `Peaks.memory_levels`."""
+        """Return the ceilings of memory for that number of threads, see `Peaks.memory_levels`."""
         return self.peaks(threads).memory_levels(self.device.caches)
 
     def mismatch_with(self, run: SavedRun) -> tuple[str, ...]:
-        """Return in words what differs between the machine of the calibration and that of a run;
-        () if nothing that is known of both does. Raises `FormatError` for a damaged run.json."""
+        """Return in words the known differences between the calibration's machine and a run's; ()
+        for none. Raises `FormatError` for a damaged run.json."""
         conditions = run.conditions or Conditions()
         threads = run.count("threads")
         mine = self.peaks(threads).threads
@@ -351,7 +351,7 @@ class Calibration:
 
 
 def _cpu_of_lab(run: SavedRun) -> str:
-    """The CPU of the lab's facts of a device."""
+    """The CPU in the lab's description of a device."""
     found = run.content.get("environment")
     for key in ("device", "cpu"):
         found = found.get(key) if isinstance(found, dict) else None
@@ -359,7 +359,7 @@ def _cpu_of_lab(run: SavedRun) -> str:
 
 
 def caches_of(files: Mapping[str, str]) -> tuple[Cache, ...]:
-    """Return the data caches that `CACHE_FILES` show, text by path
+    """Return the data caches in `CACHE_FILES`, given as text by path
     (Documentation/ABI/testing/sysfs-devices-system-cpu of Linux)."""
     seen: dict[tuple[int, str], tuple[int, int]] = {}  # level and cores: bytes, number of cores
     for path, size in files.items():
@@ -401,15 +401,15 @@ def write_calibration(calibration: Calibration, path: PathLike) -> None:
 def read_calibration(path: PathLike) -> Calibration:
     """Read the file of a calibration.
 
-    Raises `MissingFileError`, `VersionError` for a schema that is not known, and `FormatError` with
-    the member of the JSON for a file that is damaged or another.
+    Raises `MissingFileError`, `VersionError` for an unknown schema, and `FormatError` with the
+    member of the JSON for a damaged file and for another format.
     """
     given = read_json(path, "calibration", most_bytes=_MOST_BYTES)
     return parse_calibration(given.value, os.fspath(path))
 
 
 def parse_calibration(content: Any, path: str | None = None) -> Calibration:
-    """Read the JSON of a calibration that is from `path`; raises as `read_calibration`."""
+    """Read the JSON of a calibration from `path`; raises the errors of `read_calibration`."""
     with reading("calibration", path):
         top = JsonValue(content)
         schema = top.get("schema").text()
@@ -421,7 +421,7 @@ def parse_calibration(content: Any, path: str | None = None) -> Calibration:
                     hint="make one with: etscope calibrate",
                 )
             raise VersionError(
-                f"a calibration of schema {schema!r:.80}: this version of etscope reads {SCHEMA}",
+                f"this calibration has the schema {schema!r:.80}; this etscope reads {SCHEMA}",
                 hint="measure again with this version: etscope calibrate",
             )
         device = top.get("device")
@@ -450,7 +450,7 @@ def parse_calibration(content: Any, path: str | None = None) -> Calibration:
             path=path,
         )
         if not calibration.all_peaks:
-            raise FormatError("the calibration has no peaks", member="peaks")
+            raise FormatError("the calibration does not have peaks", member="peaks")
     return calibration
 
 
@@ -496,15 +496,14 @@ def _estimate(given: JsonValue) -> Estimate:
 
 
 def calibrations_folder() -> Path:
-    """Return the folder where `etscope calibrate` keeps those of each machine, in the user's cache
-    folder."""
+    """Return the folder of the calibrations of all machines, in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "etscope" / "calibrations"
 
 
 def keep_calibration(calibration: Calibration) -> Path:
-    """Write a calibration to the folder of those that are found without an option, in the place of
-    an earlier one of the same machine, runner and version; return its path."""
+    """Write a calibration to `calibrations_folder`, where commands find it without an option, and
+    return its path. It replaces an earlier one of the same machine, runner and version."""
     device = calibration.device
     cores = f"{device.cores} cores" if device.cores else ""
     parts = (device.name, device.cpu, cores, calibration.runner, calibration.executorch or "")
@@ -521,14 +520,16 @@ def find_calibration(
     """Find the calibration for the machine of a saved run, or for this machine if `run` is None or
     is of this machine.
 
-    It is the file that `$ETSCOPE_CALIBRATION` names, none if that is empty; else the one that the
-    lab kept beside the run.json; else the best of `known` ones of the device of the run; else, of
-    those that were kept for a machine with the same CPU and number of cores, that of the lab's
-    device of the run. The best one has the fewest mismatches, then the newest. None if there is
-    none, or, without `known` ones, if the CPU of the run is not known.
+    Look in this order, and return None if nothing is found:
 
-    Raises as `read_calibration` for the first two; files of the folder that cannot be read are
-    passed over.
+    1. the file in `$ETSCOPE_CALIBRATION`; if the variable is empty, stop and return None;
+    2. the file that the lab put next to the run.json;
+    3. `known`, if it has calibrations of a machine with the run's CPU and number of cores;
+    4. `calibrations_folder`, for such a machine; skipped if the run's CPU is unknown.
+
+    Of several, prefer the run's lab device, then the fewest mismatches, then the newest.
+
+    Raises the errors of `read_calibration` for the first two; skips unreadable files of the folder.
     """
     named = os.environ.get(VARIABLE)
     if named is not None:

@@ -1,14 +1,14 @@
-"""The conditions that a machine measures under: heat, clock, load, memory, battery and CPUs, as
-files of Linux show them.
+"""The conditions of a measurement: heat, clock, load, memory, battery and CPUs, from files of
+Linux.
 
 Sources:
 
 - temperature: /sys/class/thermal/thermal_zone*/{type,temp}, m°C (Documentation/driver-api/thermal/
-  sysfs-api.rst of Linux); where there are none, /sys/class/hwmon/hwmon*/temp*_input;
+  sysfs-api.rst of Linux); without these, /sys/class/hwmon/hwmon*/temp*_input;
 - clock: /sys/devices/system/cpu/cpu*/cpufreq/{scaling_governor,scaling_cur_freq}, kHz
   (Documentation/admin-guide/pm/cpufreq.rst);
-- battery: /sys/class/power_supply/*/{type,scope,status,capacity}; Android's shell user may not read
-  these on many devices, and has `dumpsys battery` instead;
+- battery: /sys/class/power_supply/*/{type,scope,status,capacity}; on many devices Android's shell
+  user cannot read these, and has `dumpsys battery` instead;
 - load and memory: /proc/loadavg, /proc/meminfo; a virtual machine: the flag `hypervisor` in
   /proc/cpuinfo (x86), or the vendor in /sys/class/dmi/id/sys_vendor;
 - CPU affinity: Cpus_allowed_list in /proc/self/status (proc_pid_status(5));
@@ -44,8 +44,9 @@ CONDITION_FILES = (
     "/sys/class/dmi/id/sys_vendor",
 )
 
-# Thermal zones of phones with a percentage, a voltage or a current in place of a temperature.
+# Thermal zones of phones that report a percentage, a voltage or a current, not a temperature.
 _NO_TEMPERATURE = re.compile(r"soc|.*(vbat|ibat|vph|bcl|-lvl|_lvl).*")
+# Outside these, a sensor is broken or reports something other than °C.
 _PLAUSIBLE_C = (-40.0, 150.0)
 _HYPERVISORS = re.compile(
     r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Parallels|Amazon EC2|Bochs", re.IGNORECASE
@@ -59,14 +60,13 @@ _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions of a device at one moment; None or () for those that it does not show.
+    """The conditions of a device at one moment; None or () for unknown ones.
 
-    at: seconds since the epoch, by this machine's clock; 0 if not known. temperature_c: of the
-    hottest sensor, °C, and `sensor` its name. governors: those in use, sorted. frequencies_mhz: of
-    each core. battery_percent, battery_status ("Charging"): of the device's battery. load: the
-    average of one minute; cores: their number; cpus: those that a process started there may use,
-    "0-3,6".
-    memory_*: bytes. virtual: True for a virtual machine. cpu: its model.
+    at: seconds since the epoch, by this machine's clock; 0 if unknown. temperature_c: of the
+    hottest sensor, °C, and `sensor` its name. governors: in use, sorted. frequencies_mhz: of each
+    core. battery_percent, battery_status ("Charging"): of the device's battery. load: average of
+    one minute; cores: their number; cpus: allowed for a new process, "0-3,6". memory_*: bytes.
+    virtual: True for a virtual machine. cpu: its model.
     """
 
     at: float = 0.0
@@ -89,8 +89,8 @@ class Conditions:
         return None if self.load is None or not self.cores else self.load / self.cores
 
     def in_words(self, threads: int | None) -> str:
-        """Say what a run had: "2 threads, CPUs 0-3 of 4, governor powersave, load 3.1". threads:
-        of the runtime, None if not known."""
+        """Return the conditions in words: "2 threads, CPUs 0-3 of 4, governor powersave, load 3.1".
+        threads: of the runtime; None if unknown."""
         return ", ".join(
             text
             for text in (
@@ -109,8 +109,8 @@ def conditions_here() -> Conditions:
 
 
 def read_files(patterns: Sequence[str]) -> dict[str, str]:
-    """Read files of this machine as text by path. Shell patterns are expanded; missing and
-    unreadable files are left out."""
+    """Read files of this machine as text by path. Expands shell patterns; skips missing and
+    unreadable files."""
     found = {}
     for pattern in patterns:
         for path in sorted(Path("/").glob(pattern.lstrip("/"))):
@@ -124,7 +124,7 @@ def read_files(patterns: Sequence[str]) -> dict[str, str]:
 
 
 def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
-    """The conditions that files of /sys and /proc show: text by path."""
+    """Return the conditions in files of /sys and /proc, given as text by path."""
     temperature, sensor = _temperature(files)
     battery, status = _battery(files)
     memory = files.get("/proc/meminfo", "")
@@ -175,7 +175,7 @@ def _temperature(files: Mapping[str, str]) -> tuple[float | None, str]:
         number = number_of(text)
         if number is None or _NO_TEMPERATURE.fullmatch(kind):
             continue
-        # Some zones of older phones are in °C. A running chip is never below 1 °C in m°C.
+        # Some zones of older phones are in °C. A running chip is never below 1000 m°C.
         celsius = number / 1e3 if abs(number) >= 1e3 else number
         if _PLAUSIBLE_C[0] < celsius < _PLAUSIBLE_C[1] and celsius != 0:
             sensors.append((celsius, kind))
@@ -190,7 +190,7 @@ def _battery(files: Mapping[str, str]) -> tuple[float | None, str]:
         if not folder.startswith("/sys/class/power_supply/") or name != "capacity":
             continue
         kind = files.get(f"{folder}/type", "Battery").strip()
-        scope = files.get(f"{folder}/scope", "System").strip()  # Device: of a mouse, for one
+        scope = files.get(f"{folder}/scope", "System").strip()  # "Device": for example, of a mouse
         level = number_of(text)
         if kind == "Battery" and scope != "Device" and level is not None:
             found.append((level, files.get(f"{folder}/status", "").strip()))
@@ -202,7 +202,7 @@ def _texts(files: Mapping[str, str], name: str) -> list[str]:
 
 
 def number_of(text: str) -> float | None:
-    """Return the number that a file has; None for any other text."""
+    """Return the number in a text; None for any other text."""
     try:
         return float(text.strip())
     except ValueError:

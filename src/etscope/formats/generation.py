@@ -1,4 +1,4 @@
-"""The key `generation` of a run.json: the calls that a language model made for its tokens.
+"""The key `generation` of a run.json: the calls of a language model.
 
     "generation": {
       "prompt_tokens": [1, 17, 4], "generated_tokens": [9, 9, 2], "text": null, "runs": 2,
@@ -13,21 +13,25 @@
                    "position": [0, 3, …], "tokens": [3, 1, …], "start_ns": [0, 910000, …],
                    "execute_ns": [880000, 120000, …], "sampling_ns": [9000, 8000, …]}}]}
 
-A generation is done several times in a pass, with the same prompt: `run` counts them, from 0. Its
-calls are in the order in which they ran, which is that of the "Execute" runs of the pass's dump.
-`method` and `phase` are indices in the lists before them. A phase is "prefill", "decode", or the
-name of the method of an encoder. `position` is that of the call's first token in the context, from
-0, and `tokens` how many it takes; -1 and 0 for calls of no tokens, such as an encoder's.
-`start_ns` is the beginning of the call's execution, since that of the generation; `execute_ns` is
-around the runtime's `execute`; `sampling_ns` the choice of the next token after it, 0 without one.
-What a generation takes beyond these two is the host's. `inputs` says where the inputs of each
-method come from: "tokens" (int64 [1, n]), "position" (of the first of them, int64 [1]), "positions"
-(of all, int64 [n]), "given 0" (the first array that was given, "given_0" in the file of inputs), or
-"output 0 of token_embedding" (of the latest call of that method; where the prompt has -1 it is that
-of an encoder); of a method of a fixed length the tokens are filled up with 0, and the positions go
-on. `cold_first_token_ns` is the time to the first token of the first generation after loading,
-which may be one to warm up. `traced` is that of run.json's latencies.
-`stopped_by` is "length", "end token", "context" (the cache is full) or "interrupted".
+A pass repeats a generation with the same prompt: `run` counts the repetitions, from 0. Calls are in
+order of execution, the same as the "Execute" runs of the pass's dump. `method` and `phase` are
+indices in the lists before them. A phase is "prefill", "decode", or the method of an encoder.
+`position` is the position of the call's first token in the context, from 0, and `tokens` the number
+of its tokens; -1 and 0 for calls without tokens, such as an encoder's.
+
+`start_ns` is the start of the call's execution, relative to the start of the generation.
+`execute_ns` is the time of the runtime's `execute`. `sampling_ns` is the time to choose the next
+token after it, 0 without one. The host takes the rest of a generation.
+
+`inputs` lists the sources of each method's inputs: "tokens" (int64 [1, n]), "position" (of the
+first token, int64 [1]), "positions" (of all, int64 [n]), "given 0" (the first array from the user,
+"given_0" in the file of inputs), or "output 0 of token_embedding" (of the latest call of that
+method; where the prompt has -1, of the encoder). A method of a fixed length gets tokens padded with
+0, and positions that continue.
+
+`cold_first_token_ns` is the time to the first token of the first generation after loading, which
+may be a warm-up. `traced` has the same meaning as in run.json's latencies. `stopped_by` is
+"length", "end token", "context" (the cache is full) or "interrupted".
 """
 
 from __future__ import annotations
@@ -62,8 +66,8 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """The choice of the next token: the likeliest one at temperature 0, else drawn with the seed
-    from the `top_k` likeliest, and of these from the likeliest that have `top_p` together."""
+    """Choice of the next token: at temperature 0 the likeliest one. Otherwise it is drawn with the
+    seed from the `top_k` likeliest, limited to the likeliest with `top_p` together."""
 
     temperature: float = 0.0
     top_k: int | None = None
@@ -73,10 +77,10 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GenerationCalls:
-    """The calls of a pass as columns, int64 [calls], in the order in which they ran.
+    """The calls of a pass as columns, int64 [calls], in order of execution.
 
-    methods, phases: the names that `method` and `phase` are indices of. The others are described at
-    the top of this module.
+    methods, phases: names for the indices `method` and `phase`. The top of this module describes
+    the others.
     """
 
     methods: tuple[str, ...]
@@ -114,8 +118,8 @@ class GenerationCalls:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GenerationPass:
-    """One process that generated: traced None, "times" or "values"; load_ns: reading the program
-    and loading its methods; cold_first_token_ns: None if not known."""
+    """A process that generated. traced: None, "times" or "values". load_ns: reading the program
+    and loading its methods. cold_first_token_ns: None if unknown."""
 
     traced: str | None
     load_ns: int
@@ -125,11 +129,11 @@ class GenerationPass:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
-    """A generation of a language model, as it is kept in run.json.
+    """A generation of a language model in run.json.
 
-    prompt_tokens, generated_tokens: int64 ids, of the text decoder; of a prompt with an image or
-    sound -1 stands for each position that it takes. runs: how often the generation was done in each
-    pass. context_length, vocabulary_size: of the program, None if not known.
+    prompt_tokens, generated_tokens: int64 ids of the text decoder; -1 for each position of an image
+    or sound. runs: repetitions of the generation in each pass. context_length, vocabulary_size: of
+    the program; None if unknown.
     """
 
     prompt_tokens: Ints
@@ -146,12 +150,12 @@ class Generation:
     tokenizer_sha256: str | None = None
 
     def of_pass(self, traced: str | None) -> GenerationPass | None:
-        """Return the pass in which that was recorded; None if there was none."""
+        """Return the pass that recorded `traced`; None without one."""
         return next((one for one in self.passes if one.traced == traced), None)
 
     @property
     def token_counts(self) -> tuple[int | None, int | None]:
-        """The number of the prompt's tokens and of the generated ones; None where not known."""
+        """The number of prompt tokens and of generated tokens; None if unknown."""
         return len(self.prompt_tokens) or None, len(self.generated_tokens) or None
 
     def to_json(self) -> dict[str, Any]:
@@ -208,14 +212,14 @@ def _pass(given: JsonValue) -> GenerationPass:
     for name, column in found.items():
         if len(column) != len(found["run"]):
             raise FormatError(
-                f"{len(found['run']):,} calls have a run, and {len(column):,} have {name}"
+                f"{len(found['run']):,} calls have a run, but {len(column):,} have {name}"
             )
     for name, known in (("method", methods), ("phase", phases)):
         column = found[name]
         if len(column) and (column.min() < 0 or column.max() >= len(known)):
             raise FormatError(f"a call has a {name} that is not one of {', '.join(known)}")
     if len(found["run"]) and found["run"].min() < 0:
-        raise FormatError("a call is of a run below 0")
+        raise FormatError("a call has a run below 0")
     return GenerationPass(
         traced=given.optional("traced", JsonValue.text),
         load_ns=given.optional("load_ns", JsonValue.whole) or 0,

@@ -1,5 +1,5 @@
-"""The inputs of a generation's calls, made again of what run.json keeps: the tokens, and where the
-inputs of each method come from (see `etscope.formats.generation`)."""
+"""Rebuild the inputs of a generation's calls from run.json, which has the tokens and the sources of
+each method's inputs (see `etscope.formats.generation`)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from etscope.formats.program.pte_schema import ShapeDynamism, TensorValue
 
 @dataclass(frozen=True, slots=True)
 class OutputOf:
-    """An input that is an output of an earlier call. call: its number among the calls; output: the
-    index of the output."""
+    """An input from an earlier call. call: number of that call; output: index of its output."""
 
     call: int
     method: str
@@ -31,12 +30,13 @@ class InputType(NamedTuple):
     length: int | None
 
 
-# Returns the types of a method's inputs; () if they are not known.
+# Returns the types of a method's inputs; () if unknown.
 InputTypes = Callable[[str], Sequence[InputType | None]]
 
 
 def program_input_types(program: Program, method: str) -> list[InputType | None]:
-    """Return the types of a method's inputs in a program; None for one that is no tensor."""
+    """Return the types of a method's inputs in a program; None for an input other than a
+    tensor."""
     for one in program.methods:
         if one.name == method:
             values = [one.values[index] for index in one.inputs]
@@ -60,11 +60,11 @@ def inputs_of_calls(
     given: Sequence[Any],
     types: InputTypes,
 ) -> Iterator[tuple[Any, ...] | None]:
-    """Yield the inputs of each call, flat: arrays, and `OutputOf` for those that another call made;
-    None for a call of which they are not known.
+    """Yield the flat inputs of each call: arrays, and `OutputOf` for outputs of another call; None
+    for a call with unknown inputs.
 
-    given: the arrays of images and sound. types: of the methods that ran; where these are not
-    known, inputs are int64, and as long as the tokens.
+    given: the arrays of images and sound. types: of the methods that ran. If unknown, inputs are
+    int64, and have the length of the tokens.
     """
     context = np.concatenate([generation.prompt_tokens, generation.generated_tokens])
     latest: dict[str, int] = {}
@@ -83,8 +83,8 @@ def inputs_of_calls(
             wanted = expected[place] if place < len(expected) else None
             word, _, rest = source.partition(" ")
             if word == "output":
-                # What is noted of a method is the source of its first call ("0 of vision_encoder");
-                # the call right before a decoder's makes its embeddings.
+                # A method's source is that of its first call ("0 of vision_encoder"). The call
+                # right before a decoder's makes its embeddings.
                 output, _, name = rest.partition(" of ")
                 name = name if before in ("", method) else before
                 made = OutputOf(latest[name], name, int(output)) if name in latest else None
@@ -99,7 +99,7 @@ def inputs_of_calls(
 
 
 def _of_tokens(word: str, tokens: Any, position: int, wanted: InputType | None) -> Any:
-    """Return an input of tokens or positions, as the runners make it; None for another word."""
+    """Return an input of tokens or positions in the runners' form; None for another word."""
     dtype, length = np.dtype(np.int64), len(tokens)
     if wanted is not None:
         dtype, length = wanted.dtype, length if wanted.length is None else wanted.length

@@ -15,7 +15,7 @@ PTE = "pte"
 BPTE = "bpte"
 PTD = "ptd"
 
-# The five in messages.
+# Names of the five formats in messages.
 _NAMES = {
     ETDUMP: "an ETDump (.etdp)",
     ETRECORD: "an ETRecord",
@@ -27,10 +27,10 @@ _NAMES = {
 _ZIP = b"PK\x03\x04"
 _ETRECORD_MEMBER = "ETRECORD_V0"
 
-# FlatBuffers files: four characters at byte 4, the last two being the version.
+# FlatBuffers files: the first two of four characters at byte 4; the other two are the version.
 _IDENTIFIERS = {b"ET": PTE, b"BP": BPTE, b"ED": ETDUMP, b"FT": PTD}
 
-# Other files that users give by mistake, by their magic bytes and the offset of these.
+# Other files that users give by mistake: offset of the magic bytes, the bytes, name.
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (4, b"XN0", "the data of an XNNPACK delegate"),
     (4, b"VK0", "the data of a Vulkan delegate"),
@@ -51,9 +51,9 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
 def identify(data_or_path: BytesLike | PathLike) -> str:
     """Return the format of a file: "etdump", "etrecord", "pte", "bpte" or "ptd".
 
-    Only tells formats apart; the reader checks the rest of the file. Raises `FormatError` that says
-    what the file seems to be if it is none of the five (also for a directory or an empty file),
-    `MissingFileError` for a missing file.
+    Checks only the first bytes; the reader checks the rest. Raises `FormatError` for any other file
+    (also a directory or an empty file) with a guess of its format, `MissingFileError` for a missing
+    file.
     """
     source = open_source(data_or_path, "ExecuTorch file")
     with reading("ExecuTorch file", source.path):
@@ -67,7 +67,7 @@ def identify(data_or_path: BytesLike | PathLike) -> str:
 
 
 def describe(buffer: memoryview) -> str:
-    """Say what the bytes seem to be, to end a sentence like "not an ETDump: ..."."""
+    """Return a guess of the format, to end a sentence like "not an ETDump: ..."."""
     found = _format_of(buffer)
     if found is not None:
         return f"this is {_NAMES[found]}"
@@ -78,7 +78,7 @@ def describe(buffer: memoryview) -> str:
             return f"this seems to be a damaged zip file: {error.message}"
         if any(name.endswith(("data.pkl", "archive_format")) for name in members):
             return "this seems to be an archive of torch.save or torch.export.save (.pt, .pt2)"
-        return f"this is a zip file without the member {_ETRECORD_MEMBER}, which an ETRecord has"
+        return f"this is a zip file without the member {_ETRECORD_MEMBER}, so it is not an ETRecord"
     for offset, magic, name in _FOREIGN:
         if bytes(buffer[offset : offset + len(magic)]) == magic:
             return f"this seems to be {name}"
@@ -86,7 +86,7 @@ def describe(buffer: memoryview) -> str:
         return "this seems to be a Python pickle, which etscope never loads"
     if not any(buffer[:64]):
         return "it begins with zeros; a debug buffer holds only the tensors of an ETDump"
-    return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, match no known format"
+    return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, do not match a known format"
 
 
 def _format_of(buffer: memoryview) -> str | None:
@@ -95,7 +95,7 @@ def _format_of(buffer: memoryview) -> str | None:
             return ETRECORD if _ETRECORD_MEMBER in _zip_members(buffer) else None
         except FormatError:
             return None
-    # The runtime writes ETDumps with their size in front.
+    # The runtime writes the size of an ETDump before it.
     for at in (4, 8):
         identifier = bytes(buffer[at : at + 4])
         found = _IDENTIFIERS.get(identifier[:2]) if identifier[2:].isalnum() else None

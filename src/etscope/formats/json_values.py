@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonValue", "read_json"]
 
-_MOST_BYTES = 256 << 20
+_MOST_BYTES = 256 << 20  # far above any real file: do not read a wrong file into memory
 
 _Read = TypeVar("_Read")
 _Record = TypeVar("_Record", bound="DataclassInstance")
@@ -41,7 +41,7 @@ def read_json(
     source = open_source(data_or_path, kind)
     with reading(kind, source.path):
         if source.size > most_bytes:
-            raise FormatError(f"not a valid {kind}: {source.size:,} bytes are too many")
+            raise FormatError(f"not a valid {kind}: {source.size:,} bytes is too large")
         return JsonValue(parse_json(source.buffer))
 
 
@@ -77,7 +77,7 @@ class JsonValue:
         return None if value is None else JsonValue(value, where)
 
     def optional(self, name: str, read: Callable[[JsonValue], _Read]) -> _Read | None:
-        """Return what `read` makes of a member of an object, None if it is missing."""
+        """Return a member of an object, converted by `read`; None if it is missing."""
         found = self.find(name)
         return None if found is None else read(found)
 
@@ -106,7 +106,7 @@ class JsonValue:
         """Return the whole numbers of an array in an object, int64 [n]; none if it is missing."""
         given = self.find(name)
         values = [] if given is None else given.value
-        # At once: a call for each of 100,000 numbers would be slow.
+        # All at once: a call for each of 100,000 numbers is slow.
         if isinstance(values, (list, tuple)) and set(map(type, values)) <= {int}:
             with suppress(OverflowError):
                 return np.array(values, np.int64)
@@ -117,9 +117,9 @@ class JsonValue:
         return self.optional(name, lambda found: found.read_as(kind))
 
     def read_as(self, kind: type[_Record], json_name: Callable[[str], str] = str) -> _Record:
-        """Return a dataclass of plain values, each read by its type from the member of its name.
+        """Return a dataclass of plain values. Each field comes from the member of its name.
 
-        A missing one has its default, or is None where its type allows that.
+        A missing one has its default, or is None if its type allows that.
         """
         values: dict[str, Any] = {}
         for one in fields(kind):
@@ -177,8 +177,8 @@ class JsonValue:
         return self.value
 
     def time(self) -> datetime:
-        """Return an ISO 8601 time, which is in UTC without a zone."""
-        try:  # Before Python 3.11 a "Z" is not understood.
+        """Return an ISO 8601 time, in UTC if it does not have a zone."""
+        try:  # Python before 3.11 does not understand a "Z".
             found = datetime.fromisoformat(re.sub("Z$", "+00:00", self.text()))
         except ValueError as error:
             raise self.wrong("an ISO 8601 time") from error
@@ -202,7 +202,7 @@ _READERS: Mapping[str, Callable[[JsonValue], Any]] = {
 
 
 def to_json(record: DataclassInstance) -> dict[str, Any]:
-    """Return what `JsonValue.read_as` reads: the values of a dataclass, plain ones for JSON."""
+    """Return the values of a dataclass as plain JSON; the reverse of `JsonValue.read_as`."""
     return {name: _plain(value) for name, value in asdict(record).items()}
 
 

@@ -1,4 +1,4 @@
-"""run.json: what ran and for how long, as `etscope run --save` and the lab keep it beside a dump.
+"""run.json: what ran and for how long. `etscope run` and the lab write it next to a dump.
 
     {"program": "model.pte", "program_sha256": "…", "record": "model.etrecord",
      "record_sha256": "…", "copied": ["model.etrecord", "model.pte"],
@@ -16,12 +16,12 @@
      "model": "mobilenet", "device": "pixel-8", "job": "…", "labels": {"commit": "1f2e3d"},
      "environment": {"os": "Android 15", …}, "marks": ["…"]}
 
-`program` and `record` are names of files beside it, or paths; `copied` are those that were put
-there with the run. `inputs` is the file beside it with the inputs of the calls; they are "given",
-or from the "record", a "case" of a bundle, or a seed. `conditions` are those of the machine before
-the first execution; `memory` is the resident memory of the runner's process in the first run,
-before it read the program and at its peak: with the runner "python", Python and torch are in both.
-With `etscope run --memory` it has `measured`, of a run of its own, all in bytes:
+`program` and `record` are names of files in its folder, or paths; `copied` lists the ones copied
+there with the run. `inputs` is the file with the inputs of the calls, in the same folder. Inputs
+are "given", or come from the "record", a "case" of a bundle, or a seed. `conditions` are those
+before the first execution. `memory` is the resident memory of the runner's process in the first
+run, before it reads the program and at its peak; with the runner "python", both include Python and
+torch. With `etscope run --memory` it has `measured`, from a separate run, all in bytes:
 
     {"phases": [{"phase": "load", "method": "forward",
                  "counted_bytes": {"program": 74224, "constants": 95356936, "planned": 4259904, …},
@@ -34,13 +34,15 @@ With `etscope run --memory` it has `measured`, of a run of its own, all in bytes
                        "first_growth_bytes": 4096, "later_growth_bytes": 0, "temporary_bytes": 0,
                        "peak_rss_bytes": …}]}
 
-A phase ("start", "program", "load", "inputs", "first execution", "later executions") has what the
-process holds at its end, and the most that was resident while it lasted. `counted_bytes` are those
-that the runtime asked for; a delegate's growth is what else malloc gave while it was made, and an
-instruction's while it ran. Instructions that took nothing are left out. Every key may be missing,
-and other keys are ignored. The last two lines are written by other tools only. Times are in ns;
-`recorded_at` is ISO 8601, in UTC when it has no zone. A run of `etscope generate` has no `calls`
-and no `latencies`: both are in `generation`, see `etscope.formats.generation`.
+A phase ("start", "program", "load", "inputs", "first execution", "later executions") has the
+memory of the process at its end, and the largest resident memory during the phase. `counted_bytes`
+are the runtime's requests. A delegate's growth is what else malloc gave while the runtime made the
+delegate; an instruction's growth is what malloc gave while it ran. Instructions without growth are
+left out.
+
+Every key is optional, and unknown keys are ignored. Only other tools write the last two lines.
+Times are in ns; `recorded_at` is ISO 8601, in UTC if it does not have a zone. A run of `etscope
+generate` has neither `calls` nor `latencies`: `generation` has both (`etscope.formats.generation`).
 """
 
 from __future__ import annotations
@@ -80,21 +82,21 @@ __all__ = [
 ]
 
 RUN_JSON = "run.json"
-# The dumps beside it, and the logged values of the one that has values.
+# The dumps in its folder, and the debug buffer of the one with values.
 RUN_ETDP, VALUES_ETDP, DEBUG_BIN = "run.etdp", "values.etdp", "debug.bin"
 
 
 def conditions_to_json(conditions: Conditions) -> dict[str, Any]:
-    """Return the conditions of a run as run.json has them."""
+    """Return the conditions of a run in the form of run.json."""
     shown = ("cpu", "cpus", "cores", "governors", "load")
     return {name: getattr(conditions, name) for name in shown}
 
 
 def copied_by(folder: Path) -> set[str]:
-    """Return the names of the copies of program and record that an earlier run left in a folder."""
+    """Return the names of an earlier run's copies of program and record in a folder."""
     path = folder / RUN_JSON
     names: tuple[str, ...] = ()
-    with suppress(EtscopeError):  # what is damaged is written anew
+    with suppress(EtscopeError):  # a damaged file is replaced
         names = read_json(path, RUN_JSON).texts("copied")
     return {name for name in names if Path(name).name == name}
 
@@ -105,12 +107,12 @@ def encode_run_json(content: Mapping[str, Any]) -> bytes:
 
 
 def read_run_json(path: Path) -> SavedRun:
-    """Read a run.json; `FormatError` when it is damaged."""
+    """Read a run.json; `FormatError` if it is damaged."""
     return _saved_run(read_json(path, RUN_JSON), str(path))
 
 
 def parse_run_json(data: bytes, path: str | None = None) -> SavedRun:
-    """Parse the bytes of a run.json from `path`; `FormatError` when it is damaged."""
+    """Parse the bytes of a run.json from `path`; `FormatError` if it is damaged."""
     return _saved_run(read_json(data, RUN_JSON), path)
 
 
@@ -124,9 +126,9 @@ def _saved_run(given: JsonValue, path: str | None) -> SavedRun:
 class SavedInputs:
     """The inputs of the runs of a method.
 
-    source: "given", "record", "case", "seed N" or "generation". values: flat, None if they were not
-    saved. sha256: their `inputs_sha256`, as it was noted. made_of: of a generation's call that
-    takes another's output, its inputs with `OutputOf` in the place of it; `values` is None then.
+    source: "given", "record", "case", "seed N" or "generation". values: flat; None if not saved.
+    sha256: their `inputs_sha256`, from the file. made_of: only for a generation's call that takes
+    an output of another call: its inputs with `OutputOf` for that output; `values` is None then.
     """
 
     source: str
@@ -136,14 +138,14 @@ class SavedInputs:
 
     @property
     def fingerprint(self) -> str | None:
-        """The hash of the inputs that ran; None if neither they nor their hash are known."""
+        """The hash of the inputs; None if both inputs and hash are unknown."""
         if self.sha256 is not None or self.values is None:
             return self.sha256
         return inputs_sha256(self.values)
 
 
 def inputs_sha256(inputs: Sequence[Any]) -> str:
-    """Return a hash of the types, shapes and values of inputs, as the program takes them."""
+    """Return a hash of the types, shapes and values of a program's inputs."""
     digest = hashlib.sha256()
     for value in inputs:
         array = np.asarray(value) if isinstance(value, (np.ndarray, int, float)) else None
@@ -158,8 +160,8 @@ def inputs_sha256(inputs: Sequence[Any]) -> str:
 class SavedCall:
     """A call of a saved run: executions of a method on the same inputs.
 
-    runs: how many of them a dump has, None if not known. warmup: executions before these, which the
-    dump does not have. inputs: None if they are not known.
+    runs: number of its executions in the dump; None if unknown. warmup: executions before these,
+    not in the dump. inputs: None if unknown.
     """
 
     method: str
@@ -171,13 +173,11 @@ class SavedCall:
 def saved_calls(
     dump: PathLike | None, types: InputTypes = lambda method: ()
 ) -> tuple[SavedCall, ...]:
-    """Return the calls whose runs a dump has, in order; () for a dump that `etscope run --save` did
-    not write.
+    """Return the calls in a dump, in order; () for a dump that `etscope run` did not write.
 
-    types: of the inputs of the methods that ran, which is asked for those of a generation; see
-    `etscope.formats.generation_inputs`.
+    types: of the inputs of a generation's methods; see `etscope.formats.generation_inputs`.
 
-    Raises `FormatError` for damaged files, `MissingFileError` when the inputs are gone.
+    Raises `FormatError` for damaged files, `MissingFileError` if the file of inputs is missing.
     """
     path = _beside(dump)
     if path is None or dump is None:
@@ -207,8 +207,8 @@ def saved_calls(
 
 
 def _runs_of_calls(saved: SavedRun, dump: Path, calls: int) -> Sequence[int | None]:
-    """The number of runs of each call in the dump; None if not known."""
-    # values.etdp is of a run of its own, without executions to warm up.
+    """Return the number of runs of each call in the dump; None if unknown."""
+    # values.etdp comes from a separate run without warm-up.
     found = {latency.traced for latency in saved.latencies}
     kind = "times" if "times" in found and dump.name != VALUES_ETDP else "values"
     counts = [len(one.samples_ns) for one in saved.latencies if one.traced == kind]
@@ -216,7 +216,7 @@ def _runs_of_calls(saved: SavedRun, dump: Path, calls: int) -> Sequence[int | No
 
 
 def generated_calls(saved: SavedRun, dump: str) -> GenerationCalls | None:
-    """Return the calls of a generation that the dump of that name has; None for another run."""
+    """Return a generation's calls in the dump of that name; None for another run."""
     if saved.generation is None:
         return None
     found = saved.generation.of_pass("values" if dump == VALUES_ETDP else "times")
@@ -224,8 +224,8 @@ def generated_calls(saved: SavedRun, dump: str) -> GenerationCalls | None:
 
 
 def saved_generation(dump: PathLike | None) -> tuple[Generation, GenerationCalls] | None:
-    """Return the generation that a dump was saved with, and the calls that it has the runs of; None
-    for another dump. Raises `FormatError` for a damaged run.json."""
+    """Return the generation of a dump and its calls in the dump; None for another dump. Raises
+    `FormatError` for a damaged run.json."""
     path = _beside(dump)
     if path is None or dump is None:
         return None
@@ -236,8 +236,7 @@ def saved_generation(dump: PathLike | None) -> tuple[Generation, GenerationCalls
 
 
 def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
-    """Return the method of each execution in a dump that `etscope run --save` wrote, in order; ()
-    if not known.
+    """Return the method of each execution in a dump of `etscope run`, in order; () if unknown.
 
     Raises `FormatError` for a damaged run.json.
     """
@@ -257,7 +256,7 @@ def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
 
 
 def executions_of(calls: Iterable[SavedCall]) -> tuple[str, ...]:
-    """Return the method of each execution that a dump of these calls has, in order."""
+    """Return the method of each execution in a dump of these calls, in order."""
     return tuple(call.method for call in calls for _ in range(call.runs or 0))
 
 
@@ -270,7 +269,7 @@ def _of_generation(values: tuple[Any, ...] | None) -> SavedInputs | None:
 
 
 def _read_inputs(saved: SavedRun, path: Path) -> tuple[Sequence[str | None], Sequence[Any]]:
-    """Return the names and the values in the file of inputs beside a run.json; none without one."""
+    """Return the names and the values in the file of inputs of a run.json; none without a file."""
     name = saved.text("inputs")
     if name is None:
         return (), ()
@@ -301,8 +300,8 @@ def _inputs_of_calls(
 
 
 def call_of_run(calls: Sequence[SavedCall], method: str, position: int) -> SavedCall | None:
-    """Return the call that a run of a method belongs to, by its position among the method's runs in
-    the dump; None if it is not known."""
+    """Return the call of a method's run, given the run's position among the method's runs in the
+    dump; None if unknown."""
     mine = [call for call in calls if call.method == method]
     if len(mine) == 1:
         return mine[0]
@@ -316,7 +315,7 @@ def call_of_run(calls: Sequence[SavedCall], method: str, position: int) -> Saved
 
 
 def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
-    """Return the methods that ran in a dump that `etscope run --save` wrote; () if not known.
+    """Return the methods that ran in a dump of `etscope run`; () if unknown.
 
     Raises `FormatError` for a damaged run.json.
     """
@@ -332,7 +331,7 @@ def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
 
 
 def _beside(dump: PathLike | None) -> Path | None:
-    """The run.json of a dump that `etscope run --save` wrote."""
+    """Return the run.json of a dump of `etscope run`; None for another dump."""
     if dump is None or Path(dump).name not in (RUN_ETDP, VALUES_ETDP):
         return None
     path = Path(dump).with_name(RUN_JSON)
@@ -340,16 +339,16 @@ def _beside(dump: PathLike | None) -> Path | None:
 
 
 def dump_with_values(dump: str) -> str:
-    """Return the dump with the values of a run that `etscope run --save` kept: values.etdp beside
-    run.etdp, which has the times of a run without them. Any other dump itself."""
+    """Return the dump with the values of a run. For a run.etdp of `etscope run`, which has only
+    times, it is the values.etdp in its folder. Return any other dump itself."""
     values = Path(dump).with_name(VALUES_ETDP)
     is_saved = Path(dump).name == RUN_ETDP and Path(dump).with_name(RUN_JSON).is_file()
     return str(values) if is_saved and values.is_file() else dump
 
 
 def run_at(path: PathLike) -> SavedRun | None:
-    """Return the saved run that a path names: its folder, its run.json or its dump; None for
-    another file. Raises `FormatError` for a damaged run.json."""
+    """Return the saved run at a path to its folder, its run.json or its dump; None for another
+    file. Raises `FormatError` for a damaged run.json."""
     found = Path(path)
     if found.is_dir() and (found / RUN_JSON).is_file():
         return read_run_json(found / RUN_JSON)
@@ -357,7 +356,7 @@ def run_at(path: PathLike) -> SavedRun | None:
 
 
 def saved_run(dump: PathLike | None) -> SavedRun | None:
-    """Return the run.json beside a dump that `etscope run --save` wrote; None for other dumps.
+    """Return the saved run of a dump of `etscope run`; None for another dump.
 
     Raises `FormatError` for a damaged run.json.
     """
@@ -367,13 +366,14 @@ def saved_run(dump: PathLike | None) -> SavedRun | None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPhase:
-    """The process at the end of a part of a run, bytes; None where the system does not tell.
+    """Memory of the process at the end of a phase of a run, bytes; None if the system does not
+    report it.
 
     phase: "start", "program", "load", "inputs", "first execution" or "later executions". counted:
-    what the runtime asked for, by owner: "program", "constants", "delegate_data", "named_data",
+    the runtime's requests by owner: "program", "constants", "delegate_data", "named_data",
     "external_data", "method_allocator", "planned", "temporary_allocator". malloc_used, malloc_held:
-    what malloc gave, and what it has from the system. mapped_anonymous: with the pages that were
-    never touched. peak_rss: the most that was resident while the phase lasted.
+    memory that malloc gave, and that it has from the system. mapped_anonymous: with untouched
+    pages. peak_rss: the largest resident memory during the phase.
     """
 
     phase: str
@@ -390,16 +390,16 @@ class MemoryPhase:
 
     @property
     def peak(self) -> int | None:
-        """The peak, not below what is resident: the system counts the two apart."""
+        """The peak, at least `rss`: the system counts the two separately."""
         return None if self.peak_rss is None else max(self.peak_rss, self.rss or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class DelegateMemory:
-    """The making of a delegate: the bytes that malloc gave meanwhile and that nobody else counts,
-    and the most that was resident.
+    """Memory of making a delegate: the bytes from malloc that no other owner counts, and the
+    largest resident memory.
 
-    segment: of the program, with the delegate's data. growth: without what was freed.
+    segment: of the program, with the delegate's data. growth: allocated minus freed.
     """
 
     method: str
@@ -411,9 +411,9 @@ class DelegateMemory:
 
 @dataclass(frozen=True, slots=True)
 class InstructionMemory:
-    """The executions of an instruction: the bytes that malloc gave in the first one and in those
-    after it, without what was freed; the most that the temporary allocator gave; the most that was
-    resident in the first one."""
+    """Memory of an instruction's executions: bytes from malloc minus freed bytes, in the first
+    execution and in later ones; the peak of the temporary allocator; and the largest resident
+    memory in the first execution."""
 
     method: str
     chain: int
@@ -426,21 +426,21 @@ class InstructionMemory:
 
     @property
     def took(self) -> bool:
-        """True if it took memory."""
+        """True if the instruction took memory."""
         return any((self.first_growth, self.later_growth, self.temporary))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMemory:
-    """Memory of a native runner's process, by who takes it. phases: in order, "start" first."""
+    """Memory of a native runner's process, by owner. phases: in order, "start" first."""
 
     phases: tuple[MemoryPhase, ...]
     delegates: tuple[DelegateMemory, ...]
     instructions: tuple[InstructionMemory, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as run.json has it. Of the instructions that took nothing, the first that was
-        at its method's peak stays."""
+        """Return it in the form of run.json. Instructions without growth are left out, except the
+        first one at its method's peak."""
         peaks = {method: self.peak_instruction(method) for method in self.methods}
         kept = [one for one in self.instructions if one.took or one is peaks[one.method]]
         return {
@@ -451,11 +451,11 @@ class MeasuredMemory:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that were executed, in order."""
+        """The executed methods, in order."""
         return tuple(dict.fromkeys(phase.method for phase in self.phases if phase.method))
 
     def peak_instruction(self, method: str) -> InstructionMemory | None:
-        """Return the first instruction of a method at which its execution was at its peak."""
+        """Return the first instruction at the peak of a method's execution."""
         known = [
             one for one in self.instructions if one.method == method and one.peak_rss is not None
         ]
@@ -478,7 +478,7 @@ def _json_name(name: str) -> str:
 def measured_memory(given: JsonValue) -> MeasuredMemory:
     """Return the "measured" of a run.json, or the "memory" of a native runner's result.
 
-    Raises `FormatError` when it is damaged.
+    Raises `FormatError` if it is damaged.
     """
     return MeasuredMemory(
         tuple(one.read_as(MemoryPhase, _json_name) for one in given.entries("phases")),
@@ -491,8 +491,8 @@ def measured_memory(given: JsonValue) -> MeasuredMemory:
 class SavedMemory:
     """The resident memory of the process of a runner ("python", "native"), bytes.
 
-    traced: as for `SavedLatency`: recording takes memory as well. rss_before: before the program
-    was read, None if not known. measured: by owner, in a run of its own, if that was asked for.
+    traced: see `SavedLatency`; recording takes memory, too. rss_before: before reading the program;
+    None if unknown. measured: by owner, in a separate run, if requested.
     """
 
     runner: str | None
@@ -502,7 +502,7 @@ class SavedMemory:
     measured: MeasuredMemory | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as run.json has it."""
+        """Return it in the form of run.json."""
         return {
             "runner": self.runner,
             "traced": self.traced,
@@ -512,7 +512,7 @@ class SavedMemory:
         }
 
     def in_words(self) -> str:
-        """Say what process the memory is of, and what it holds."""
+        """Return in words the process, and what its memory includes."""
         with_torch = ", Python and torch included" if self.runner == "python" else ""
         return f"the {self.runner or 'unknown'} runner's process{with_torch}"
 
@@ -521,8 +521,8 @@ class SavedMemory:
 class SavedLatency:
     """The times of one call.
 
-    traced: what was recorded meanwhile ("times", "values"), None for nothing. samples_ns: int64
-    [iterations], the executions after the warm-up. first_ns: the first execution, warm-up included.
+    traced: what the run recorded ("times", "values"); None for nothing. samples_ns: int64
+    [iterations], the executions after the warm-up. first_ns: the first execution, also a warm-up.
     """
 
     traced: str | None
@@ -534,23 +534,23 @@ class SavedLatency:
 
 @dataclass(frozen=True)
 class SavedRun:
-    """The content of a run.json. A value is checked when it is asked for: each property raises
-    `FormatError` when its part of the file is damaged."""
+    """The content of a run.json. Values are checked on access: each property raises `FormatError`
+    if its part of the file is damaged."""
 
     content: Mapping[str, Any] = field(default_factory=dict)
     path: str | None = None
 
     @property
     def top(self) -> JsonValue:
-        """The content, to be read with checks."""
+        """The content as a `JsonValue`, which checks what it reads."""
         return JsonValue(self.content)
 
     def text(self, key: str) -> str | None:
-        """Return a text, or a number as text; None when it is missing or empty."""
+        """Return a text, or a number as text; None if it is missing or empty."""
         return self.top.optional(key, JsonValue.label)
 
     def count(self, key: str) -> int | None:
-        """Return a whole number, None when it is missing."""
+        """Return a whole number; None if it is missing."""
         return self.top.optional(key, JsonValue.whole)
 
     @property
@@ -566,7 +566,7 @@ class SavedRun:
 
     @property
     def warmup(self) -> int | None:
-        """The executions before those that were measured; None when the calls differ."""
+        """The number of warm-up executions; None if the calls differ."""
         found = {call.optional("warmup", JsonValue.whole) for call in self.calls}
         return found.pop() if len(found) == 1 else None
 
@@ -586,17 +586,17 @@ class SavedRun:
 
     @cached_property
     def generation(self) -> Generation | None:
-        """The generation of a language model; None for a run that made none."""
+        """The generation of a language model; None for another run."""
         return self.top.optional("generation", parse_generation)
 
     @property
     def conditions(self) -> Conditions | None:
-        """The CPUs, governor and load of the machine when the run began; None if not known."""
+        """The CPUs, governor and load of the machine at the start of the run; None if unknown."""
         return self.top.record("conditions", Conditions)
 
     @property
     def memory(self) -> SavedMemory | None:
-        """The memory of the runner's process; None if it is not known."""
+        """The memory of the runner's process; None if unknown."""
         given = self.top.find("memory")
         peak = None if given is None else given.optional("peak_rss_bytes", JsonValue.whole)
         if given is None or peak is None:
@@ -611,5 +611,5 @@ class SavedRun:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The conditions that could not be held or observed."""
+        """The conditions that the run could not hold or observe."""
         return self.top.texts("marks")

@@ -1,1 +1,1 @@
-"""The neutral shapes between files and views: `Table`, `Graph`, `Timeline`, and the event table."""
+"""Neutral data between files and views: `Table`, `Graph`, `Timeline`, and the event table."""

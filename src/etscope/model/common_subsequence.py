@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-# With more differences, sequences are not versions of each other: memory grows with the square.
+# Most differences: memory grows with the square, and beyond it these are not two versions.
 _MOST_EDITS = 1000
 
 
 def matched(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Return a longest common subsequence: pairs (i, j), ascending, with ``before[i] == after[j]``.
 
-    E. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1, 1986. For
-    sequences with more than a thousand differences only the common beginning and end.
+    E. Myers, "An O(ND) Difference Algorithm and Its Variations", Algorithmica 1, 1986. With more
+    than a thousand differences, return only the common start and end.
     """
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:
@@ -31,11 +31,11 @@ def matched(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple
 
 
 def _shortest_edit(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Return the equal elements on a shortest path of edits, none when that is too long."""
+    """Return the equal elements on a shortest path of edits; none if that is too long."""
     n, m = len(before), len(after)
     if not n or not m:
         return []
-    reached = {1: 0}  # on each diagonal i - j the furthest i
+    reached = {1: 0}  # diagonal i - j -> its furthest i
     trail: list[dict[int, int]] = []
     for edits in range(min(n + m, _MOST_EDITS) + 1):
         trail.append(dict(reached))
@@ -78,8 +78,8 @@ def _back(trail: Sequence[dict[int, int]], n: int, m: int) -> list[tuple[int, in
 def matched_in_turn(
     before: Sequence[Any], after: Sequence[Any], tokens: Sequence[Callable[[Any], Hashable]]
 ) -> list[tuple[int, int]]:
-    """Return pairs (i, j), ascending, of elements with the same token: by the first of `tokens`
-    as `matched` does, then by each next one in the gaps that the ones before it leave."""
+    """Return pairs (i, j), ascending, of elements with the same token. The first of `tokens`
+    matches like `matched`; each next one matches inside the gaps of the ones before it."""
     if not tokens or not before or not after:
         return []
     first, *others = tokens

@@ -1,11 +1,10 @@
 """The events of a dump as one table: one row for each timed event of each run.
 
-Runs that logged the same sequence of events form a `Block`. A block copies nothing but indices: it
-says which rows of the dump's columns its events are, so the run of every sample stays known. What
-all runs of a block share is stored once, by event: its name, instruction, role, quantity, clock,
-unit and parent. `EventTable` has these as columns of events, and times as columns of rows. Profile,
-timeline, diff, the rows of `etscope lab collect` and `etscope convert`, the report's page and
-`to_dataframe` all read them from here.
+Runs with the same sequence of events form a `Block`. A block has only the indices of its events'
+rows in the dump's columns, so the run of every sample stays known. Name, instruction, role,
+quantity, clock, unit and parent are stored once for each event of a block. `EventTable` has these
+as columns of events, and times as columns of rows. Profile, timeline, diff, the rows of `etscope
+lab collect` and `etscope convert`, the report's page and `to_dataframe` all read them from here.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-# What the runtime logs for itself, not for an instruction (method.cpp, program.cpp).
+# Events of the runtime outside instructions (method.cpp, program.cpp).
 EXECUTE = "Method::execute"
 LOAD_METHOD = "Program::load_method"
 LOAD_EVENTS = (LOAD_METHOD, "Method::init")
@@ -55,13 +54,13 @@ _CALL_ROLES = {
     "FREE_CALL": "control",
 }
 CALL_ROLES = frozenset(_CALL_ROLES.values())
-# The chain index of what is logged outside any instruction.
+# The chain index of events outside any instruction.
 NO_CHAIN = -1
 # Clocks of 32 bits wrap here; a 64-bit one does not wrap in practice.
 _UINT32 = 1 << 32
 
 
-# The word for times that were not measured, in all that is shown.
+# The displayed word for times without a measurement.
 ESTIMATED = "estimated"
 
 
@@ -75,7 +74,7 @@ class Quantity(Enum):
 
 
 class Clock(Enum):
-    """The clock of an event's times, which says what may share a timeline with it."""
+    """The clock of an event's times. Only times of one clock share a timeline."""
 
     RUNTIME = "runtime"
     HOST = "host"  # durations by the host's clock, laid end to end by the delegate
@@ -84,14 +83,13 @@ class Clock(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Meaning of an event inside a delegate, as the decoder of its backend tells it.
+    """Meaning of an event inside a delegate, from the decoder of its backend.
 
-    name: to be shown. identifier: the record's delegate map has it by that; None for what is no
-    operator's, such as a phase of the call. unit: of the number, as
-    "us" or "cycles"; None for ticks of the dump's clock. is_placed: its start is a time, too.
-    parent: the event of the same call that it is a part of, by its number there; None for the call.
-    columns: what else the backend tells of it, by name ("compute_unit"). unit_us: microseconds that
-    one of its unit is, as far as other events of the call tell.
+    name: for display. identifier: key in the record's delegate map; None for an event without an
+    operator, such as a phase of the call. unit: of the number, "us" or "cycles"; None for ticks of
+    the dump's clock. is_placed: its start is a time, too. parent: index of the event of the same
+    call that contains it; None for the call. columns: other data of the backend by name
+    ("compute_unit"). unit_us: microseconds of one unit, if other events of the call show it.
     """
 
     name: str
@@ -106,21 +104,21 @@ class Meaning:
 
     @property
     def is_time(self) -> bool:
-        """True for a time in ticks of the dump's clock, or of one like it, that was measured."""
+        """True for a measured time in ticks of the dump's clock, or of a similar one."""
         return self.quantity is Quantity.INTERVAL and self.unit is None
 
     @property
     def is_estimate(self) -> bool:
-        """True for a time in ticks that was not measured."""
+        """True for a time in ticks without a measurement."""
         return self.quantity is Quantity.ESTIMATE and self.unit is None
 
     def unit_in(self, tick: str) -> str | None:
-        """Return the unit for tables of numbers: of an estimate that of a tick."""
+        """Return the unit for tables of numbers; an estimate has the unit of a tick."""
         return tick if self.is_estimate else self.unit
 
     @property
     def is_drawn(self) -> bool:
-        """True for a time that has its place on a timeline, measured or not."""
+        """True for a time with a place on a timeline, measured or not."""
         return self.is_placed and (self.is_time or self.is_estimate)
 
     @property
@@ -132,9 +130,8 @@ class Meaning:
 class EventKey(NamedTuple):
     """Identity of an event in a block: runs with equal keys in the same order share a block.
 
-    `profile` and `debug` are positions in the run: of its profiling event (None: only debug data
-    was logged), and of the debug events that its instruction logged. `occurrence` counts equal
-    events of one run.
+    `profile` and `debug` are positions in the run: of its profiling event (None if the run has only
+    debug data), and of its instruction's debug events. `occurrence` counts equal events of one run.
     """
 
     name: str
@@ -147,12 +144,12 @@ class EventKey(NamedTuple):
 
     @property
     def instruction(self) -> int | None:
-        """The instruction that it was logged for; None outside any, where the runtime writes 0."""
+        """The instruction of the event; None outside instructions, where the runtime writes 0."""
         return None if self.chain_index == NO_CHAIN else self.instruction_id
 
     @property
     def is_framework(self) -> bool:
-        """Logged by the runtime for the method as a whole, outside any instruction."""
+        """True for an event of the runtime outside any instruction."""
         return self.name in FRAMEWORK_EVENTS and self.chain_index == NO_CHAIN
 
     @property
@@ -204,15 +201,15 @@ class Block:
         return self.rows[self.first + position]
 
     def metadata(self, index: int) -> bytes:
-        """Return what a delegate attached to its event `keys[index]` in the first run."""
+        """Return the bytes that a delegate attached to its event `keys[index]` in the first run."""
         position = self.keys[index].profile
         return b"" if position is None else self.dump.metadata(self.row(0, position))
 
     def is_logged_in_delegate(self, index: int) -> bool:
-        """Return whether the event `keys[index]` was logged by a delegate: with an identifier, or
-        inside its call."""
+        """Return whether a delegate logged the event `keys[index]`: with an identifier, or inside
+        its call."""
         role = self.keys[index].role
-        if role != "other":  # kernels need no search for what is around them
+        if role != "other":  # skip the search for a parent for kernels
             return role == "delegated"
         parent = self.parents[index]
         return parent is not None and self.keys[parent].role == "delegate"
@@ -224,8 +221,8 @@ class Block:
 
     @property
     def profile_rows(self) -> Ints:
-        """The dump's event rows of the profiled keys, shape [profiled keys, runs]. Not kept: it
-        is as large as a column of the dump."""
+        """Return the dump's event rows of the profiled keys, shape [profiled keys, runs]. Not kept:
+        it is as large as a column of the dump."""
         positions = [key.profile for key in self.keys if key.profile is not None]
         rows: Ints = self.rows[np.array(positions, dtype=np.int64)[:, None] + self.first]
         return rows
@@ -237,14 +234,14 @@ class Block:
 
     @cached_property
     def ticks(self) -> Ints:
-        """Elapsed times, as `starts`; 0 where a delegate's clock ran `backwards`. Raises
-        `FormatError` when one of the runtime's own is negative or too long."""
+        """Elapsed times, shaped like `starts`; 0 where a delegate's clock runs `backwards`. Raises
+        `FormatError` if the runtime's own time is negative or too long."""
         return self._by_key(self._elapsed[0])
 
     @property
     def backwards(self) -> Mapping[int, npt.NDArray[np.bool_]]:
-        """The delegates' events that end before they start, so that nothing is known of their
-        length: a mask of the runs where they do, by index in `keys`."""
+        """The delegate events that end before they start, so their length is unknown: a mask of
+        such runs by index in `keys`."""
         return self._elapsed[1]
 
     def _by_key(self, profiled: npt.NDArray[Any]) -> Ints:
@@ -268,11 +265,11 @@ class Block:
 
     @cached_property
     def parents(self) -> tuple[int | None, ...]:
-        """For each of `keys` the index of the event that it is a part of, if any.
+        """For each of `keys` the index of the event that contains it, if any.
 
-        An event is logged when it ends. So a kernel's or a delegate's event belongs to the next
-        call of its instruction, a call to the next ``Method::execute``, and ``Method::init`` to the
-        next ``Program::load_method``.
+        The runtime logs an event when it ends. So a kernel's or a delegate's event belongs to the
+        next call of its instruction, a call to the next ``Method::execute``, and ``Method::init``
+        to the next ``Program::load_method``.
         """
         ends: dict[object, list[tuple[int, int]]] = {}  # (position, index), ascending
         for index in sorted(self.profiled, key=lambda i: self.keys[i].profile or 0):
@@ -299,8 +296,8 @@ class Block:
 
     @cached_property
     def _elapsed(self) -> tuple[Ints, Mapping[int, npt.NDArray[np.bool_]]]:
-        """End minus start in ticks, [profiled keys, runs], a 32-bit clock that wrapped in between
-        put right; and `backwards`."""
+        """End minus start in ticks, [profiled keys, runs], corrected for a wrapped 32-bit clock;
+        and `backwards`."""
         dump, rows = self.dump, self.profile_rows
         start, end = dump.start[rows], dump.end[rows]
         wrapped = start > end
@@ -314,9 +311,12 @@ class Block:
         for number in np.flatnonzero((broken | too_long).any(axis=1)).tolist():
             if not self.is_logged_in_delegate(self.profiled[number]):
                 runs = np.flatnonzero(broken[number])
-                why = "ends before it starts, and is on no 32-bit clock"
+                why = "ends before it starts, but not on a 32-bit clock"
                 if not len(runs):
-                    runs, why = np.flatnonzero(too_long[number]), "takes longer than any clock runs"
+                    runs, why = (
+                        np.flatnonzero(too_long[number]),
+                        "takes longer than its clock can run",
+                    )
                 row = int(rows[number, runs[0]])
                 raise FormatError(
                     f"event {row} of run {int(dump.run[row])} {why}: "
@@ -328,7 +328,7 @@ class Block:
         return elapsed, backwards
 
     def _event_keys(self) -> Iterator[EventKey]:
-        """Yield the keys of one run's events. Small: a run's sequence, not the dump."""
+        """Yield the keys of one run's events."""
         dump, rows = self.dump, self.rows[self.first[0] :][: self.length]
         columns = (
             dump.instruction_id,
@@ -338,7 +338,7 @@ class Block:
         )
         signatures = zip(*(column[rows].tolist() for column in columns), strict=True)
         outputs = _holds_output(dump, rows).tolist()
-        # Python writers of dumps may set no chains: the names of the runtime's events tell them.
+        # Python writers of dumps may omit chains: recognize the runtime's events by name.
         has_chains = bool((dump.chain_index[rows] == NO_CHAIN).any())
         groups: dict[tuple[int, int, int, int], list[int]] = {}
         for position, signature in enumerate(signatures):
@@ -352,7 +352,7 @@ class Block:
                 delegate_id = dump.strings[id_str] or None
             profile = [p for p in positions if kinds[p] == EventKind.PROFILE]
             debug = tuple(p for p in positions if kinds[p] == EventKind.DEBUG)
-            # The identifier, or the name that debug data gives, stands before the profile's name.
+            # The identifier, or the name from debug data, has precedence over the profile's name.
             name = names[debug[0]] if debug else ""
             if delegate_id is not None:
                 name = str(delegate_id)
@@ -387,12 +387,12 @@ class TableEvent:
 
 @dataclass(frozen=True)
 class EventTable:
-    """All timed events of a dump: K distinct events, of which the runs have N in all.
+    """All timed events of a dump: K distinct events with N rows in all runs.
 
-    methods: the method that each block ran, None when it is not known. meanings: of the events that
-    delegates logged, of each block, by index in its keys. run_calls: int32 [runs of the dump], for
-    each run which execution of its method it is, -1 when it is none. run_phases: names of phases by
-    run, where they are known.
+    methods: the method of each block; None if unknown. meanings: of each block's delegate events,
+    by index in its keys. run_calls: int32 [runs of the dump], the number of each run among the
+    executions of its method; -1 for a run without execution. run_phases: names of phases by run, if
+    known.
     """
 
     dump: ETDump
@@ -411,13 +411,13 @@ class EventTable:
 
     @cached_property
     def block(self) -> Ints:
-        """Index in `blocks`; `methods` and `phases` are taken by it."""
+        """Index in `blocks`, `methods` and `phases`."""
         counts = np.array([len(block.profiled) for block in self.blocks], np.int64)
         return np.repeat(np.arange(len(self.blocks)), counts)
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """The phase of each block: "load" when it ran no method, else that of its first run, or
+        """The phase of each block: "load" without a method, else the phase of its first run, or
         "execute"."""
         return tuple(
             self.run_phases.get(int(block.runs[0]), "execute") if block.executions else "load"
@@ -426,13 +426,13 @@ class EventTable:
 
     @cached_property
     def meaning(self) -> tuple[Meaning | None, ...]:
-        """The meaning of each event inside a delegate; None for the runtime's own, which are
+        """The meaning of each event inside a delegate; None for the runtime's own events, which are
         intervals on its clock."""
         found = zip(self.events, self.block.tolist(), strict=True)
         return tuple(self.meanings[block].get(event.index) for event, block in found)
 
     def where(self, holds: Callable[[Meaning], bool]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the events: the runtime's own, and those whose meaning is so."""
+        """Return a mask of the runtime's own events, and of the events with a meaning that fits."""
         return np.array([one is None or holds(one) for one in self.meaning], np.bool_)
 
     @property
@@ -488,17 +488,17 @@ class EventTable:
 
     @cached_property
     def ticks(self) -> Ints:
-        """Elapsed ticks. Raises `FormatError` when one is negative or too long."""
+        """Elapsed ticks. Raises `FormatError` for a negative and a too long one."""
         return self.by_row(block.ticks[list(block.profiled)] for block in self.blocks)
 
     @property
     def call(self) -> npt.NDArray[np.int32]:
-        """Index of the execution of its method that the row is of, -1 for loading."""
+        """Number of the row's run among the executions of its method; -1 for loading."""
         return self.run_calls[self.run]
 
     @cached_property
     def parent(self) -> Ints:
-        """Row of this table that the event is a part of, -1 for none; see `Block.parents`."""
+        """Row of this table that contains the event, -1 for none; see `Block.parents`."""
 
         def parent_rows(block: Block) -> Ints:
             found = np.full((len(block.profiled), len(block.runs)), -1, np.int64)
@@ -516,7 +516,7 @@ class EventTable:
 def execution_numbers(
     dump: ETDump, blocks: Iterable[Block], methods: Iterable[str | None]
 ) -> npt.NDArray[np.int32]:
-    """Return for each run of the dump which execution of its method it is, -1 when it is none."""
+    """Return each run's number among the executions of its method; -1 without an execution."""
     found = np.full(dump.num_runs, -1, np.int32)
     by_method: dict[str | None, list[Ints]] = {}
     for block, method in zip(blocks, methods, strict=True):
@@ -540,11 +540,11 @@ def framework_ticks(blocks: Iterable[Block], name: str) -> Ints:
 
 
 def find_blocks(dump: ETDump) -> tuple[Block, ...]:
-    """Group the runs of a dump into blocks, in order of first appearance; those without an event
-    list are left out.
+    """Group the runs of a dump into blocks, in order of first appearance, without runs that lack an
+    event list.
 
-    Upstream's blocks, except that a loop's repeated events all count, and that a dump with
-    allocation events can be read.
+    The blocks are upstream's, with two differences: all repeated events of a loop count, and a dump
+    with allocation events is readable.
     """
     rows = np.flatnonzero(dump.kind != EventKind.ALLOCATION)
     first = np.searchsorted(rows, dump.run_first_event)
@@ -576,7 +576,7 @@ def find_blocks(dump: ETDump) -> tuple[Block, ...]:
     return tuple(sorted(blocks, key=lambda block: int(block.runs[0])))
 
 
-_FEW = 8  # different sequences, which real dumps have; more are told apart by their bytes
+_FEW = 8  # different sequences: enough for real dumps; more are distinguished by their bytes
 
 
 def _alike(
@@ -592,7 +592,7 @@ def _alike(
         for column in columns:
             wanted = column[first[rest[0]] :][:length]
             left = np.flatnonzero(same)
-            # Runs that follow one another are a matrix as they stand.
+            # Consecutive runs already form a matrix.
             begin, end = int(first[rest[left[0]]]), int(first[rest[left[-1]]]) + length
             if end - begin == len(left) * length:
                 found = column[begin:end].reshape(len(left), length)
@@ -610,10 +610,10 @@ def _alike(
 
 
 def _holds_output(dump: ETDump, rows: Ints) -> npt.NDArray[np.bool_]:
-    """Mask of the debug events that hold an output of the program.
+    """Return a mask of the debug events with an output of the program.
 
-    The runtime marks tensors alone; an int, float or bool among the outputs is known by being
-    logged outside any instruction.
+    The runtime marks only tensors. An int, float or bool is an output if it is outside any
+    instruction.
     """
     outside = (dump.kind[rows] == EventKind.DEBUG) & (dump.chain_index[rows] == NO_CHAIN)
     holds: npt.NDArray[np.bool_] = dump.is_output[rows] | outside
@@ -623,17 +623,17 @@ def _holds_output(dump: ETDump, rows: Ints) -> npt.NDArray[np.bool_]:
 def _with_debug(
     profile: list[int], debug: tuple[int, ...], names: list[str]
 ) -> list[tuple[int | None, tuple[int, ...]]]:
-    """Pair the profiling events of one instruction with the debug events that belong to each.
+    """Pair the profiling events of one instruction with their debug events.
 
-    The kernel's event and the call around it both carry the instruction's values. A loop runs an
+    The kernel's event and the call around it both have the instruction's values. A loop runs an
     instruction several times in a run: each pass ends with the call's event, and has the values
-    that were logged since the pass before. Debug events alone belong to no profiling event.
+    logged since the pass before. Debug events alone do not belong to a profiling event.
     """
     if not profile:
         return [(None, debug)]
     ends = [position for position in profile if names[position] == names[profile[-1]]]
     by_pass: dict[int, list[int]] = {}
     for position in debug:
-        # What was logged after the last pass ended is the last pass's.
+        # Values after the end of the last pass belong to the last pass.
         by_pass.setdefault(min(bisect_left(ends, position), len(ends) - 1), []).append(position)
     return [(event, tuple(by_pass.get(bisect_left(ends, event), ()))) for event in profile]

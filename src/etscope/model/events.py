@@ -1,4 +1,4 @@
-"""`PerfData`, `Event` and `EventBlock`: the public view of a dump's events, in upstream's names.
+"""`PerfData`, `Event` and `EventBlock`: the public view of a dump's events, with upstream's names.
 
 They are made on demand from the columns of the dump; see `etscope.model.event_table`.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# DataFrames have upstream's columns, order and dtypes. They are built column by column, so that the
-# statistics of all events of a block are computed together.
+# DataFrames have upstream's columns, order and dtypes. Building them column by column computes the
+# statistics of all events of a block together.
 
 STATISTICS = ("p10", "p50", "p90", "avg", "min", "max")
 # The columns after these: attributes of `Event`.
@@ -33,21 +33,21 @@ _ATTRIBUTES = (
     "op_types", "delegate_debug_identifier", "stack_traces", "module_hierarchy",
     "is_delegated_op", "delegate_backend_name", "debug_data", "start_time",
 )  # fmt: skip
-# Those that are not lists or mappings; None among them stays None, as upstream has it.
+# Plain attributes, not lists or mappings; None stays None, the same as upstream.
 _SCALARS = ("delegate_debug_identifier", "is_delegated_op", "delegate_backend_name")
-# An event with this many op types or more has them written as a short text.
+# From this many op types on, an event shows them as a short text.
 _LONG_LIST = 5
 
 
 def blocks_frame(
     blocks: Sequence[EventBlock], include_units: bool, include_delegate_debug_data: bool
 ) -> pd.DataFrame:
-    """Return one row for each event of each block. Raises `MissingDataError` when no block has an
-    event."""
+    """Return one row for each event of each block. Raises `MissingDataError` for blocks without
+    events."""
     pandas = require("pandas", wanted_by="to_dataframe")
     if not any(block.events for block in blocks):
         raise MissingDataError(
-            "no events: the dump holds no profiling or debug events to make a DataFrame of",
+            "no events: the dump does not have profiling or debug events for a DataFrame",
             hint="run the program with the event tracer on, then read its dump",
         )
     frames = []
@@ -82,7 +82,7 @@ def events_frame(events: Sequence[Event], units: str) -> pd.DataFrame:
 
 
 def event_row(event: Event, units: str) -> dict[str, Any]:
-    """One event as upstream's `Event.asdict` gives it: list-like cells are wrapped in a list."""
+    """Return an event in the form of upstream's `Event.asdict`: list-like cells are in a list."""
     perf = event.perf_data
     row: dict[str, Any] = {"event_name": event.name, "raw": [perf.raw if perf else None]}
     row.update((name + units, getattr(perf, name) if perf else None) for name in STATISTICS)
@@ -100,7 +100,7 @@ def _op_types(op_types: list[str]) -> list[str] | str:
 
 
 def statistics_columns(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
-    """Return columns of p10 … max; NaN where an event has no samples."""
+    """Return columns of p10 … max; NaN for an event without samples."""
     counts = np.array([perf.count if perf else 0 for perf in perf_data], dtype=np.int64)
     has_sample = np.arange(counts.max(initial=0)) < counts[:, None]
     samples = np.zeros(has_sample.shape)
@@ -109,7 +109,7 @@ def statistics_columns(perf_data: Sequence[PerfData | None]) -> dict[str, Any]:
 
 
 def _with_metadata(frame: pd.DataFrame, events: Sequence[Event]) -> pd.DataFrame:
-    """`frame` with columns of the delegates' metadata on the right, if there is any."""
+    """Return `frame` with columns of the delegates' metadata on the right, if any."""
     pandas = require("pandas", wanted_by="to_dataframe")
     rows: list[dict[str, Any]] = []
     for event in events:
@@ -123,7 +123,7 @@ def _with_metadata(frame: pd.DataFrame, events: Sequence[Event]) -> pd.DataFrame
         else:
             raise UsageError(
                 f"Unexpected type for delegate_debug_metadata: {type(metadata)}",
-                hint="the delegate_metadata_parser has to return a list or a dict",
+                hint="the delegate_metadata_parser must return a list or a dict",
             )
     if not any(rows):
         return frame
@@ -131,18 +131,18 @@ def _with_metadata(frame: pd.DataFrame, events: Sequence[Event]) -> pd.DataFrame
     return joined
 
 
-# A tensor (torch's when torch is installed, else numpy's), a scalar, or a list of tensors; None
-# where the dump refers to a tensor whose debug buffer was not given.
+# A tensor (torch's if torch is installed, else numpy's), a scalar, or a list of tensors; None for a
+# tensor without its debug buffer.
 InferenceOutput = Any
 ProgramOutput = list[InferenceOutput]
 DelegateMetadata = list[Any] | dict[str, Any]
 
 
 class PerfData:
-    """Samples of one event, one value a run, in the Inspector's target time scale.
+    """Samples of one event, one value for each run, in the Inspector's target time scale.
 
-    All statistics are those of numpy: percentiles interpolate linearly, `std` is the population's.
-    Of no samples all but `sum` and `count` are NaN.
+    Statistics come from numpy: percentiles interpolate linearly, `std` is the population's. Without
+    samples, all but `sum` and `count` are NaN.
     """
 
     __slots__ = ("_raw", "values")
@@ -212,7 +212,7 @@ class PerfData:
 
 
 class Runs(Sequence[ProgramOutput]):
-    """Values of each run of a block, inflated when asked for. `runs[i]` is the block's run i."""
+    """Values of each run of a block, loaded on access. `runs[i]` is the block's run i."""
 
     def __init__(self, count: int, load: Callable[[int], ProgramOutput]) -> None:
         self._count = count
@@ -230,11 +230,11 @@ class Runs(Sequence[ProgramOutput]):
         return self._load(position)
 
     def first(self) -> ProgramOutput:
-        """The values of the first run; none when no run has any."""
+        """The values of the first run; none if the runs do not have values."""
         return self._load(0) if self._count else []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles hold the values: what loads them is bound to an open file."""
+        """Return a form with the values for copies and pickles: loading needs an open file."""
         return Runs, (self._count, list(self).__getitem__)
 
 
@@ -250,29 +250,28 @@ def _no_runs() -> Runs:
 
 
 class _Lazy:
-    """Attributes that are loaded when first asked for. Afterwards they are ordinary ones.
+    """Attributes that load on first access, and are ordinary ones afterwards.
 
-    Built from all other fields at once: a dump may have thousands of events, of which most are
-    asked for little.
+    A dump may have thousands of events, and users read few of them.
     """
 
     _LOADED: frozenset[str]
 
     def __init__(self, load: Callable[[str], Any] | None = None, **fields: Any) -> None:
-        """`load` gives the value of each attribute that is not among `fields`. It may be left out
-        when all are, as `dataclasses.replace` does."""
+        """Make an instance with the values `fields`. `load` returns the value of each other
+        attribute; `dataclasses.replace` passes all fields and no `load`."""
         self.__dict__.update(fields, _load=load)
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._LOADED:
-            # Also asked for when a property failed with an AttributeError: raises that one again.
+            # Python also comes here after an AttributeError in a property: raise that one again.
             return object.__getattribute__(self, name)
         value = self.__dict__["_load"](name)
         setattr(self, name, value)
         return value
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles hold everything: what loads it is bound to open files."""
+        """Return a form with everything for copies and pickles: loading needs open files."""
         loaded = {name: getattr(self, name) for name in self._LOADED}
         return {**self.__dict__, **loaded, "_load": None}
 
@@ -287,7 +286,7 @@ def _same_fields(first: Any, second: Any) -> bool:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Equality that tensors and arrays have as a whole; NaN is like NaN."""
+    """Return whether two values are equal, tensors and arrays as a whole; NaN equals NaN."""
     if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
         pairs = zip(first, second, strict=False)
         return len(first) == len(second) and all(_same(a, b) for a, b in pairs)
@@ -302,20 +301,20 @@ def _same(first: Any, second: Any) -> bool:
 class Event:
     """An operator instance, or a step of the framework, that the runtime logged.
 
-    name: of the profiling event ("native_call_add.out", "DELEGATE_CALL"); a delegate's event is
-        named by its identifier; empty when only debug data was logged.
-    perf_data: samples over the block's runs, None when no profiling event was logged.
+    name: of the profiling event ("native_call_add.out", "DELEGATE_CALL"); a delegate's event has
+        its identifier as name; empty with debug data only.
+    perf_data: samples over the block's runs; None without a profiling event.
     op_types: types of the graph nodes behind the event ("aten.convolution.default").
     delegate_debug_identifier: the backend's own id of an event inside a delegate.
     debug_handles: handles of the nodes behind the event: an int, or several for a delegate call.
     num_outputs: outputs of a delegate call.
     stack_traces: node name -> its Python stack trace.
     module_hierarchy: node name -> {key: (module path, module type)}, outermost first.
-    is_delegated_op: whether the event was logged by a delegate.
+    is_delegated_op: whether a delegate logged the event.
     delegate_backend_name: the backend of a delegate call or of an event inside one.
-    debug_data: the values logged for the event's instruction in the block's first run.
+    debug_data: the logged values of the event's instruction in the block's first run.
     debug_data_runs: the same for every run of the block.
-    occurrence: 0, 1, 2… when one run logged the same event several times, as loops do.
+    occurrence: 0, 1, 2… if a run has the same event several times, as in a loop.
     instruction_id: index of the instruction in the method's chain.
     """
 
@@ -347,12 +346,12 @@ class Event:
 
     @property
     def start_time(self) -> list[int | float] | None:
-        """Start of each sample, as the runtime wrote it: unscaled, in the source time scale."""
+        """Start of each sample, unscaled, in the source time scale."""
         return self._start_time
 
     @property
     def raw_delegate_debug_metadatas(self) -> list[Any]:
-        """Metadata of each sample as bytes ("" for none), or an empty list when none has any."""
+        """Metadata of each sample as bytes ("" for none); an empty list without any metadata."""
         return self._delegate_debug_metadatas
 
     @cached_property
@@ -363,7 +362,7 @@ class Event:
         return self._delegate_metadata_parser(self._delegate_debug_metadatas)
 
     def asdict(self, _units: str = "") -> dict[str, Any]:
-        """The row of this event in `to_dataframe`, each value ready for a one-row frame."""
+        """The row of this event in `to_dataframe`, with values for a one-row frame."""
 
         return event_row(self, _units)
 
@@ -374,7 +373,7 @@ class Event:
 
 
 class LazyEvent(_Lazy, Event):
-    """An `Event` that takes what it holds from the dump when asked."""
+    """An `Event` that loads its values from the dump on access."""
 
     _LOADED = frozenset(
         {"debug_data", "debug_data_runs", "_delegate_debug_metadatas", "_start_time"}
@@ -383,17 +382,16 @@ class LazyEvent(_Lazy, Event):
 
 @dataclass
 class EventBlock:
-    """The runs of a dump that share one pattern of execution, and their events.
+    """The runs of a dump with the same sequence of events, and these events.
 
-    A block holds all runs that logged the same sequence of events: loading is one, each branch of
-    a control flow another. `runs` are the indices of its runs in the dump, parallel to the samples
-    of each event.
+    Loading is one block, each branch of a control flow another. `runs` are the indices of its runs
+    in the dump, parallel to the samples of each event.
 
     name: "Default" for loading, "Execute" for a method's runs.
-    bundled_input_index: the case of the bundled program that ran, None when not recorded.
-    run_output: what the program returned in the block's first run; `run_outputs` has every run's.
-    reference_output: the expected outputs of that case, or of the only one; None when unknown.
-    method: the method that ran, when an ETRecord or program told.
+    bundled_input_index: the case of the bundled program; None if not recorded.
+    run_output: the program's outputs in the block's first run; `run_outputs` has every run's.
+    reference_output: the expected outputs of that case, or of the only one; None if unknown.
+    method: the executed method, if an ETRecord or program shows it.
     """
 
     name: str
@@ -414,7 +412,7 @@ class EventBlock:
         return iter(self.events)
 
     def event(self, name: str) -> Event:
-        """The first event called `name`; `MissingDataError` when there is none."""
+        """Return the first event called `name`. Raises `MissingDataError` for another name."""
         for event in self.events:
             if event.name == name:
                 return event
@@ -430,6 +428,6 @@ class EventBlock:
 
 
 class LazyEventBlock(_Lazy, EventBlock):
-    """An `EventBlock` that builds its events and outputs when they are first asked for."""
+    """An `EventBlock` that builds its events and outputs on first access."""
 
     _LOADED = frozenset({"events", "run_output", "run_outputs", "reference_output"})

@@ -1,7 +1,7 @@
 """Build a `Graph` from the JSON of a serialized `ExportedProgram`, without torch.
 
-Nodes have the names that ExecuTorch's deserializer gives them. The `getitem` nodes of torch are
-here the named outputs of the node that computes them.
+Nodes have the same names as in ExecuTorch's deserializer. torch's `getitem` nodes become named
+outputs of the node that computes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from etscope.formats.exported_program.exported_json import (
 )
 from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, Origin, TensorSpec, Value
 
-# -- Arguments and tensor descriptions of a serialized graph: as text, and as `TensorSpec`.
+# -- Arguments (as text) and tensor descriptions (as `TensorSpec`) of a serialized graph.
 
 
 def tensor_spec(content: object) -> TensorSpec:
@@ -56,7 +56,7 @@ def tensor_spec(content: object) -> TensorSpec:
 
 
 def _size(value: object) -> tuple[int | str, int | None]:
-    """A size or stride with its hint: a number itself, or the recorded hint of an expression."""
+    """Return a size or stride with its hint: the number, or the recorded hint of an expression."""
     tag, content = union(value)
     if tag == "as_int":
         number = integer(content, "a size")
@@ -85,7 +85,7 @@ class Arguments:
         self._names = names
 
     def text(self, argument: object, used: list[str]) -> str:
-        """The argument as Python text; the names of values in it are added to `used`."""
+        """Return the argument as Python text; add the names of its values to `used`."""
         tag, content = union(argument)
         return self._text(tag, content, used)
 
@@ -125,15 +125,15 @@ class Arguments:
     def _use(self, written: object, used: list[str]) -> str:
         name = self._names.get(text(written, "a value's name"))
         if name is None:
-            raise FormatError(f"a node uses the value {written!r} before any node gives it")
+            raise FormatError(f"a node uses the value {written!r} before a node computes it")
         used.append(name)
         return name
 
 
-# -- Names as `torch.fx` gives them to nodes, so that ours equal those of a deserialized program.
+# -- Names of nodes by the rules of `torch.fx`, so that they equal the names in torch.
 #
-# A serialized program does not hold the names of all nodes: torch makes them anew when it builds
-# the graph, by the rules of `torch.fx.graph._Namespace` (torch 2.1 to 2.13).
+# A serialized program does not have the names of all nodes: torch makes them when it builds the
+# graph, by the rules of `torch.fx.graph._Namespace` (torch 2.1 to 2.13).
 
 _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
 _NUMBERED = re.compile(r"([a-zA-Z_][0-9a-zA-Z_]*?)(?:_([0-9]{1,18}))?")
@@ -145,14 +145,14 @@ _RESERVED = frozenset(
 
 
 class Namespace:
-    """The names of one graph, each given once."""
+    """The names of one graph, each used once."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
         self._last: dict[str, int] = {}
 
     def create(self, wanted: str) -> str:
-        """A name like `wanted` that is an identifier and was not given before."""
+        """Return a new identifier similar to `wanted`."""
         name = _ILLEGAL.sub("_", wanted) or "_unnamed"
         if name[0].isdigit():
             name = "_" + name
@@ -173,12 +173,12 @@ class Namespace:
         return name
 
     def reserve(self, name: str) -> None:
-        """Keep `name` from being given to another."""
+        """Reserve `name`."""
         self._used.add(name)
 
 
 def from_target(target: str) -> str:
-    """The name that fx gives to a node of this target by default."""
+    """Return fx's default name for a node of this target."""
     if len(target) > 4 and target.startswith("__") and target.endswith("__"):
         target = target[2:-2]
     return _CAPITAL.sub(r"_\1", target).lower()
@@ -190,9 +190,9 @@ _HANDLE = re.compile(r"-?\d{1,18}")
 
 
 class Origins(Sequence[Origin]):
-    """The `from_node` chain of a node, parsed when it is first looked at.
+    """The `from_node` chain of a node, parsed on first access.
 
-    It is JSON within JSON, and the larger half of a record's graph; few tools need it.
+    It is JSON within JSON and the larger half of a record's graph, and few tools need it.
     """
 
     def __init__(self, from_node: str) -> None:
@@ -242,7 +242,7 @@ def _origins(content: object) -> tuple[Origin, ...]:
 
 
 def debug_handle(value: str | None) -> int | None:
-    """The handle that a node's metadata give as decimal text."""
+    """Return the handle in a node's metadata, a decimal text."""
     if value is None or value == "None":
         return None
     if not _HANDLE.fullmatch(text(value, "a debug handle")):
@@ -252,9 +252,9 @@ def debug_handle(value: str | None) -> int | None:
 
 @lru_cache(maxsize=4096)
 def module_frames(nn_module_stack: str | None) -> tuple[ModuleFrame, ...]:
-    """The levels of a module stack, outermost first, from "key,path,type;key,path,type".
+    """Return the levels of a module stack, outermost first, from "key,path,type;key,path,type".
 
-    A type may hold commas within brackets, as `Generic[int, str]` does.
+    A type may have commas within brackets: `Generic[int, str]`.
     """
     frames = []
     for level in filter(None, (nn_module_stack or "").split(";")):
@@ -271,7 +271,7 @@ def module_frames(nn_module_stack: str | None) -> tuple[ModuleFrame, ...]:
 
 
 def _split_outside_brackets(level: str) -> list[str]:
-    """The parts between commas that stand outside of brackets."""
+    """Return the parts between the commas outside brackets."""
     parts = [""]
     depth = 0
     for piece in re.split(r"([\[\](),])", level):
@@ -287,11 +287,11 @@ def _split_outside_brackets(level: str) -> list[str]:
 
 
 def record_input_names(record: RecordView, method: str) -> tuple[str, ...] | None:
-    """The names of the user's inputs, in the program's order: nested inputs flat, inputs without a
-    tensor included.
+    """Return the names of the user's inputs, in the program's order: nested inputs flat, inputs
+    without a tensor included.
 
-    None if the record has no graph of the method, or the graph does not name all inputs. Raises
-    `FormatError` if the graph is broken.
+    None if the record does not have a graph of the method, or the graph does not name all inputs.
+    Raises `FormatError` for a damaged graph.
     """
     graphs = [f"{EDGE}/{method}", f"{EXPORTED}/{method}"]
     if method == "forward" or record.edge_methods == (method,):
@@ -324,9 +324,9 @@ _WEIGHTS = ("parameter", "buffer", "tensor_constant", "custom_obj")
 
 
 def graph_from_record(record: RecordView, name: str) -> Graph:
-    """The graph of that name of a record.
+    """Return the graph of that name of a record.
 
-    Raises `MissingDataError` if the record has no such graph, `FormatError` if it is broken.
+    Raises `MissingDataError` if the record does not have it, `FormatError` if it is damaged.
     """
     graph_id = record.export_graph_ids.get(name)
 
@@ -353,7 +353,7 @@ def graph_from_program_json(program: Json, name: str, graph_id: int | None = Non
         major = version.get("major", 0) if isinstance(version, dict) else version
         if integer(major, "schema_version") > SUPPORTED_MAJOR:
             raise VersionError(
-                f"the graph is of schema version {major}; etscope reads up to {SUPPORTED_MAJOR}",
+                f"the graph has schema version {major}; etscope reads up to {SUPPORTED_MAJOR}",
                 hint="a newer etscope may read it",
             )
         module = mapping(program["graph_module"], "graph_module")
@@ -371,7 +371,7 @@ def graph_from_program_json(program: Json, name: str, graph_id: int | None = Non
 
 
 class _GraphBuilder:
-    """Builds one graph in the order of the file, as torch does, so that names are equal."""
+    """Builds one graph in the order of the file, like torch, so that names are equal."""
 
     def __init__(self, content: object, name: str, signature: Json | None = None) -> None:
         self._json = mapping(content, "graph")
@@ -548,7 +548,7 @@ class _GraphBuilder:
 
 
 def _wanted_name(target: str, node: Json, outputs: list[Any]) -> str:
-    """The name that torch asks fx for: see ExecuTorch's `exir/serde/serialize.py`."""
+    """Return the name that torch requests from fx: see ExecuTorch's `exir/serde/serialize.py`."""
     written = node.get("name")
     tag, content = union(outputs[0]) if len(outputs) == 1 else ("", None)
     if target == "memory.alloc":

@@ -1,4 +1,4 @@
-"""`Finding`: a sentence about a run, the number at stake, where it is seen and what to do next."""
+"""`Finding`: a sentence about a run, with its number, its place and the next command."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 __all__ = ["Finding"]
 
-# The methods that a next command takes files by, and the word for a file that is not known.
+# How a command takes each file, and the word for an unknown file.
 _DUMP, _RECORD, _PROGRAM, _BUFFER = "DUMP", "ETRECORD", "PROGRAM", "BIN"
 
 
 class Severity(Enum):
-    """The weight of a finding, the heaviest first."""
+    """The severity of a finding, the highest first."""
 
-    PROBLEM = "problem"  # results are wrong, or the times are not to be relied on
-    COST = "cost"  # takes a large part of the time for something other than the model's work
-    FACT = "fact"  # where the time and the memory are, and that values are right
-    UNKNOWN = "unknown"  # could not be measured or said
+    PROBLEM = "problem"  # results are wrong, or times are unreliable
+    COST = "cost"  # a large part of the time goes to something other than the model's work
+    FACT = "fact"  # where time and memory go; values are right
+    UNKNOWN = "unknown"  # something is unknown or unmeasured
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """A number at stake, in `unit` ("ms", "bytes", "dB"). share: of the method's time, or of all
-    its memory; None where it is a part of neither."""
+    its memory; None if it is not a part of them."""
 
     value: float
     unit: str
@@ -35,12 +35,12 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place where a finding is seen.
+    """The place of a finding.
 
     view: the tab of a report ("events", "modules", "timeline", "generation", "numerics", "memory",
     "compare").
-    select: a selector that picks what it is about, for `--select` and for the filter of that tab.
-    by, name: else a row of a roll-up (`--by`). instruction: of one row.
+    select: a selector of the affected rows, for `--select` and for the filter of that tab.
+    by, name: otherwise a row of a roll-up (`--by`). instruction: of one row.
     """
 
     view: str
@@ -52,10 +52,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a run, as a command is given them; None where there is none.
+    """The files of a run, in the form that a command takes; None for a missing one.
 
-    found: those of "record", "program" and "debug_buffer" that commands find by the dump, or by the
-    folder of a saved run, which stands for it.
+    found: names among "record", "program" and "debug_buffer" that commands find by themselves, from
+    the dump or from the folder of a saved run.
     """
 
     dump: str | None = None
@@ -65,8 +65,8 @@ class Files:
     found: frozenset[str] = frozenset()
 
     def words(self, verb: str) -> list[str]:
-        """The arguments of `etscope VERB` for these files. A file that it cannot do without, and
-        that is not known, is named as its help does ("PROGRAM")."""
+        """Return the arguments of `etscope VERB` for these files. A required, unknown file becomes
+        its name in the help ("PROGRAM")."""
         if verb in ("run", "generate", "info", "size"):
             record = [] if self.record is None else ["-r", self.record]
             return [self.program or _PROGRAM, *record]
@@ -84,16 +84,16 @@ class Files:
 
 
 class Sureness(Enum):
-    """The sureness of an explanation, the surest first."""
+    """The certainty of an explanation, the highest first."""
 
-    MEASURED = "measured"  # this run shows it: what is named takes this time
-    LIKELY = "likely"  # the time is measured, its reason is told from the program
-    POSSIBLE = "possible"  # other reasons would look the same
+    MEASURED = "measured"  # this run shows that the named thing takes this time
+    LIKELY = "likely"  # the time is measured, its reason comes from the program
+    POSSIBLE = "possible"  # other reasons look the same
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An operator that a finding is about: of `instruction`, None for several together.
+    """An operator of a finding: of `instruction`, None for several together.
 
     time: of one run, in the unit of the finding's quantity. line: "model.py:12".
     """
@@ -107,10 +107,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Remedy:
-    """Something to do about a finding, in words: code to change, or an option.
+    """A fix for a finding, in words: code to change, or an option.
 
-    change: the name of the change of an export or a run that `etscope explain --try` makes, with
-    its arguments; None where only the author of the model can.
+    change: the change of an export or a run that `etscope explain --try` makes, with its arguments;
+    None if only the author of the model can make it.
     """
 
     text: str
@@ -120,11 +120,11 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The reason of a finding, and what could be done.
+    """The reason of a finding, and its fixes.
 
     low, high: the 95 % interval of the time at stake over the runs, in the unit of the finding's
-    quantity; None of a single run. evidence: the facts it was told from, as sentences. sites: the
-    operators, those with most time first.
+    quantity; None for a single run. evidence: the facts behind it, as sentences. sites: the
+    operators, the longest first.
     """
 
     sureness: Sureness
@@ -135,7 +135,7 @@ class Explanation:
     high: float | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The explanation as plain values for JSON."""
+        """Return the explanation as plain values for JSON."""
         found = {
             name: list(one) if isinstance(one, tuple) else one for name, one in asdict(self).items()
         }
@@ -144,11 +144,11 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence that a reader of a run should see first.
+    """A sentence about a run that a reader should see first.
 
-    kind: its name for programs ("slowest-module"). quantity: None where nothing can be counted.
-    place: where it is seen. command: the next one without its files, ("inspect", "--by", "op").
-    explanation: of findings of `etscope explain`.
+    kind: its name for programs ("slowest-module"). quantity: None without a number. place: where to
+    look. command: the next one without its files, ("inspect", "--by", "op"). explanation: for
+    findings of `etscope explain`.
     """
 
     kind: str
@@ -161,14 +161,14 @@ class Finding:
     explanation: Explanation | None = None
 
     def next_command(self, files: Files) -> str | None:
-        """The next command as a line for a shell; None if there is none."""
+        """Return the next command as a line for a shell; None without one."""
         if not self.command:
             return None
         verb, *options = self.command
         return shlex.join(["etscope", verb, *files.words(verb), *options])
 
     def plain(self, files: Files) -> dict[str, Any]:
-        """The finding as plain values for JSON; members that are not known are None."""
+        """Return the finding as plain values for JSON; unknown members are None."""
         found = asdict(self)
         del found["command"], found["explanation"]
         if self.explanation is not None:
@@ -182,9 +182,9 @@ SEVERITIES = tuple(Severity)
 
 
 def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Sort findings: by severity, then by the share at stake, largest first. Shares of memory
-    come after those of the time, with which they cannot be compared. Equal shares keep their
-    order, whatever the last digits of their sums are."""
+    """Sort findings by severity, then by the share at stake, largest first. Shares of memory come
+    after shares of time, as the two are not comparable. Shares equal but for rounding keep their
+    order."""
 
     def key(finding: Finding) -> tuple[int, bool, float]:
         quantity = finding.quantity

@@ -15,8 +15,8 @@ from functools import cached_property, lru_cache
 from etscope.errors import UsageError
 from etscope.formats.program.scalar_type import scalar_type_of
 
-# Operators, by `stem`, that compute nothing. Memory planning turns some into views, and passes
-# remove others, so that their users may read their input instead.
+# Operators, by `stem`, that do not compute. Memory planning turns some into views, and passes
+# remove others, so users of their output may read their input instead.
 VIEWS = frozenset({"view", "et_view", "reshape"})
 SAME_VALUE = VIEWS | {
     "alias", "clone", "clone_dim_order", "contiguous", "detach", "lift_fresh", "squeeze", "to",
@@ -36,7 +36,7 @@ def stem(op: str) -> str:
 class TensorSpec:
     """The type of a tensor value. `dtype` is torch's name without the prefix ("float32").
 
-    A symbolic size is the expression's text ("2*s6"), with its hint in `hints` where recorded.
+    A symbolic size is the expression's text ("2*s6"), with its hint in `hints` if recorded.
     """
 
     dtype: str
@@ -106,7 +106,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """A backend's part of a program: the size of its blob and the sub-graph it was made of."""
+    """A backend's part of a program: the size of its blob, and its source sub-graph."""
 
     backend_id: str
     name: str  # "lowered_module_0"
@@ -119,14 +119,13 @@ class Delegate:
 class Node:
     """A node of a graph.
 
-    `kind` is fx's word: "placeholder", "call_function", "get_attr" or "output". `op` is the name
-    that upstream's `Event.op_types` gives ("aten.convolution.default"); `target` the full one.
-    `inputs` are the names of the values used, `arguments` all arguments as (name, text), in order.
-    `debug_handle` is None when the node has none. `origins` may be read from its text only when
-    it is looked at.
+    `kind` is fx's word: "placeholder", "call_function", "get_attr" or "output". `op` is the name in
+    upstream's `Event.op_types` ("aten.convolution.default"), `target` the full one. `inputs` are
+    the names of the used values, `arguments` all arguments as (name, text), in order.
+    `debug_handle` is None for a node without one. `origins` may be parsed only on access.
 
-    `recorded` is the node as the record has it, if stack trace and modules are taken from the node
-    of the exported program that it comes from.
+    `recorded` is the node in the record, if stack trace and modules come from its source node in
+    the exported program.
     """
 
     name: str
@@ -174,7 +173,7 @@ class Graph:
     """Nodes in execution order. `name` is the graph's name in its file ("edge_dialect/forward").
 
     `parameters` maps a placeholder's name to the fully qualified name of the weight behind it.
-    `graph_id` is the exporting process's `id()` of the graph when recorded. `state` are the
+    `graph_id` is the exporting process's `id()` of the graph, if recorded. `state` are the
     placeholders of buffers that the graph writes back; `limits` the largest values of symbols.
     """
 
@@ -212,7 +211,8 @@ class Graph:
         return {name: tuple(users) for name, users in table.items()}
 
     def walk(self, *, into_delegates: bool = True) -> Iterator[Node]:
-        """Every node, each followed by those of its control-flow and delegated sub-graphs."""
+        """Yield every node, each followed by the nodes of its control-flow and delegated
+        sub-graphs."""
         for node in self.nodes:
             yield node
             for graph in node.graphs if into_delegates else node.subgraphs:
@@ -229,7 +229,7 @@ class Graph:
 
     @cached_property
     def sources(self) -> tuple[tuple[int, ...], ...]:
-        """For each node, the positions of the nodes whose values it uses."""
+        """For each node, the positions of the nodes that compute its inputs."""
         position = {node.name: index for index, node in enumerate(self.nodes)}
         return tuple(
             tuple(
@@ -239,7 +239,7 @@ class Graph:
         )
 
     def leading_to(self, part: Sequence[int], outputs: Iterable[str]) -> tuple[int, ...]:
-        """The nodes of the part named in `outputs`, and those of the part that they depend on."""
+        """Return the part's nodes named in `outputs`, and the part's nodes that they depend on."""
         wanted, inside = set(outputs), set(part)
         kept = {index for index in part if self.nodes[index].name in wanted}
         for index in reversed(part):
@@ -248,7 +248,7 @@ class Graph:
         return tuple(sorted(kept))
 
     def connected(self, part: Sequence[int]) -> list[tuple[int, ...]]:
-        """Split the part into parts that share no value, in order of their first nodes."""
+        """Split the part into parts without shared values, in order of their first nodes."""
         parent = {index: index for index in part}
 
         def root(index: int) -> int:
@@ -266,11 +266,11 @@ class Graph:
             parts.setdefault(root(index), []).append(index)
         return [tuple(positions) for positions in parts.values()]
 
-    # -- nodes by path, those of sub-graphs included
+    # -- nodes by path, including sub-graphs
 
     @cached_property
     def _placed(self) -> list[tuple[str, Node, Graph]]:
-        """All nodes with their paths and the graphs that they stand in."""
+        """All nodes with their paths and their graphs."""
 
         def walk(graph: Graph, prefix: str) -> Iterator[tuple[str, Node, Graph]]:
             for node in graph.nodes:
@@ -296,7 +296,7 @@ class Graph:
 
     @cached_property
     def own_operators(self) -> Mapping[str, Node]:
-        """`operators` without those of sub-graphs."""
+        """`operators` without sub-graphs."""
         return {path: node for path, node in self.operators.items() if "/" not in path}
 
     @cached_property
@@ -309,7 +309,7 @@ class Graph:
         return {id(node): graph for _, node, graph in self._placed}
 
     def graph_of(self, node: Node) -> Graph:
-        """The graph that the node stands in: this one or a sub-graph."""
+        """Return the graph of the node: this one or a sub-graph."""
         return self._graphs[id(node)]
 
     # -- values
@@ -345,7 +345,7 @@ class Graph:
         return [value for value in found if value is not None]
 
     def read_through(self, node: Node) -> frozenset[NodeValue]:
-        """The values that the node reads, and those that these are views or copies of."""
+        """Return the values that the node reads, and the sources of views and copies among them."""
         known = self._read_through.get(id(node))
         if known is not None:
             return known
@@ -392,7 +392,7 @@ class Graph:
         return found
 
     def inner_value(self, value: NodeValue) -> NodeValue:
-        """The value inside a delegate that a value of its call is; any other value itself."""
+        """Return the value inside a delegate for a value of its call; any other value itself."""
         delegate = self.calls[value.path].delegate
         graph = None if delegate is None else delegate.graph
         if graph is None or (value.element or 0) >= len(graph.outputs):
@@ -409,7 +409,7 @@ class Graph:
         }
 
 
-# -- Python stack traces as torch writes them into a graph, read back into source lines.
+# -- Python stack traces in a graph, read back into source lines.
 
 _FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?\s*')
 _CARETS = re.compile(r"[\s~^]*")

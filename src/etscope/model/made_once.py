@@ -1,4 +1,4 @@
-"""`MadeOnce`: results that belong to an object and are computed when they are first asked for."""
+"""`MadeOnce`: results that belong to an object and are computed on first use."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _T = TypeVar("_T")
 
 
 class MadeOnce:
-    """Base of objects that never change, so that what is made of them need not be made again."""
+    """Base of immutable objects that keep results computed from them."""
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return what `make` returns, made once for each key."""
+        """Return the result of `make`, computed once for each key."""
         if key not in self._made:
             self._made[key] = make()
         found: _T = self._made[key]

@@ -15,8 +15,8 @@ __all__ = ["Report", "Section", "facts", "rows"]
 class Section:
     """A part of a report: a table, and its name for programs (the table's title is for readers).
 
-    `is_facts`: the table has one row, and each of its columns is a fact of its own; readable
-    formats write one fact a line.
+    `is_facts`: the table has one row, and each column is a fact; readable formats write one fact on
+    each line.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Section:
 class Report:
     """Sections about one subject, which `about` identifies: {"file": "a.pte", "kind": "pte"}.
 
-    summary: sentences that say it all in short, before the sections; Markdown folds these then.
+    summary: a short version in sentences, before the sections; Markdown then folds the sections.
     """
 
     about: Mapping[str, str]
@@ -36,7 +36,7 @@ class Report:
     summary: tuple[str, ...] = ()
 
     def section(self, name: str) -> Section | None:
-        """The section of that name, None if the report has none."""
+        """Return the section of that name; None if the report lacks it."""
         return next((section for section in self.sections if section.name == name), None)
 
 
@@ -61,7 +61,7 @@ def rows(
 
 
 def filled_columns(table: Table) -> tuple[str, ...]:
-    """The names of the columns in which some row has a value other than zero; the first always."""
+    """Return the names of the columns with a value other than zero, and always the first one."""
     return tuple(
         name
         for position, name in enumerate(table.names)
@@ -70,7 +70,7 @@ def filled_columns(table: Table) -> tuple[str, ...]:
 
 
 def limited(report: Report, rows: int) -> Report:
-    """Limit each section to `rows` rows, with a note of the number of rows left out."""
+    """Limit each section to `rows` rows, with a note on the number of missing rows."""
     sections = []
     for section in report.sections:
         more = len(section.table) - rows
@@ -85,8 +85,8 @@ def limited(report: Report, rows: int) -> Report:
 def flat_table(reports: Sequence[Report]) -> Table:
     """Flatten reports to one table with a row for each value.
 
-    Its columns are those of `about`, then section, row (the row in the section; none for a fact),
-    name (with the unit: "first_ms") and value, unchanged. A summary is a section of that name.
+    Its columns are the keys of `about`, then section, row (number in the section; none for a fact),
+    name (with the unit: "first_ms") and value, unchanged. A summary becomes the section "summary".
     """
     about = list(dict.fromkeys(key for report in reports for key in report.about))
     values: dict[str, list[Any]] = {

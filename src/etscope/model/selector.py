@@ -46,7 +46,7 @@ KEYS = (
     "name", "op", "module", "type", "file", "delegate", "handle", "id", "kind", "shape", "dtype",
     "bound",
 )  # fmt: skip
-# Of rows of a profile; all but the share are those of their work.
+# Numbers of rows of a profile; all but the share describe their work.
 NUMBERS = ("share", "flops", "bytes", "intensity", "gflops", "gbps", "peak")
 
 _TOKEN = re.compile(r"""\s*(?:(?P<paren>[()])|(?P<word>(?:[^\s()"']|"[^"]*"|'[^']*')+))""")
@@ -56,7 +56,7 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(%?)", re.IGNOREC
 _COMPARED: Mapping[str, Callable[[float, float], bool]] = {
     "<": lt, "<=": le, ">": gt, ">=": ge,
 }  # fmt: skip
-_MAX_NESTING = 100
+_MAX_NESTING = 100  # of parentheses: far below Python's limit of recursion
 
 
 class Selector:
@@ -157,14 +157,14 @@ class _Parser:
             return self._comparison(comparison[1].lower(), comparison[2], comparison[3])
         key, colon, pattern = token.text.partition(":")
         if not colon or key.lower() not in KEYS:
-            # Operators have colons of their own ("aten::add.out").
+            # Names of operators contain colons ("aten::add.out").
             if colon and not pattern.startswith(":") and re.fullmatch(r"[a-z]+", key):
                 self.next -= 1
                 self._fail(f"unknown key {key!r}: keys are {', '.join(KEYS)}")
             text = token.text.replace('"', "").replace("'", "")
             if not text:
                 self._fail("nothing in the quotes")
-            # A name, which may have colons; or a column of a backend, as far as an event has one.
+            # A name, which may have colons; or a column of a backend, if an event has it.
             column, _, part = text.partition(":")
             is_name, is_cell = _glob(text).match, _glob(part).match
             return lambda fields: (
@@ -200,12 +200,12 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern), re.IGNORECASE)
 
 
-# A test of a value, true or false as Python takes it: the pattern is compiled once.
+# A test of a value; the pattern is compiled once.
 _Matches = Callable[[str], object]
 
 
 def _by_op(pattern: str) -> _Matches:
-    """The whole name, or a shorter form of it: without namespace, without overload."""
+    """Match the whole name, or the name without namespace, without overload, or without both."""
     match = _glob(pattern).match
     return lambda value: any(map(match, _forms(value)))
 
@@ -219,13 +219,13 @@ def _forms(operator: str) -> frozenset[str]:
 
 
 def _by_module(pattern: str) -> _Matches:
-    """The module itself or one of its parents."""
+    """Match the module itself or one of its parents."""
     match = _glob(pattern).match
     return lambda value: any(map(match, accumulate(value.split("."), "{}.{}".format)))
 
 
 def _by_file(pattern: str) -> _Matches:
-    """A value is "path:line"; the pattern may leave out the line, and folders on the left."""
+    """Match "path:line"; the pattern may omit the line, and folders on the left."""
     ways = _glob(pattern).match, _glob(f"*/{pattern}").match
     return lambda value: any(
         match(location) for location in (value, value.rpartition(":")[0]) for match in ways
@@ -263,8 +263,8 @@ def _compared_number(word: str) -> str | None:
 
 
 def meant(text: str, known: Iterable[Fields]) -> str:
-    """Return what a selector that matches none of `known` may mean, as a hint: the same pattern
-    with a key or inside of names, or the nearest name; "" for one of several patterns, or like no
+    """Return a hint for a selector that matches none of `known`: the same pattern with a key or
+    inside names, or the nearest name. Return "" for several patterns, and without a similar
     name."""
     compared = {name for word in text.split() if (name := _compared_number(word))}
     if compared:
@@ -272,16 +272,20 @@ def meant(text: str, known: Iterable[Fields]) -> str:
         numbers = [float(v) for one in fields for name in compared for v in one.get(name, ())]
         if len(compared) == 1 and numbers:
             return f"{compared.pop()} is {min(numbers):.4g} to {max(numbers):.4g}"
-        return "" if numbers else f"rows of a profile have numbers, these have no {min(compared)}"
+        return (
+            ""
+            if numbers
+            else f"only rows of a profile have numbers; these rows do not have {min(compared)}"
+        )
     if re.search(r"[<>=]", text):
         return _COMPARISONS
     if re.search(r"[\s()\"']", text):
         return ""
     fields = list(known)
     key, _, word = text.partition(":")
-    if key.lower() not in KEYS:  # operators have colons of their own
+    if key.lower() not in KEYS:  # names of operators contain colons
         key, word = "", text
-    # "*.": below a module that was left out
+    # "*.": below a module that the pattern omits
     keyed = ("op:", "module:", "type:", "file:", "module:*.")
     inside = [f"{key}:"] if key else ["name:", "op:"]
     for ways in (

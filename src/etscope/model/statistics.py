@@ -27,8 +27,7 @@ def summarize(samples: npt.ArrayLike, names: Sequence[str]) -> dict[str, Floats]
     """Return the statistics `names` of samples, shape [..., runs], as arrays of shape [...].
 
     names: "avg", "min", "max", "std" (of the population), "first", or a percentile such as "p90",
-    interpolated linearly. All are NaN when there are no samples. Raises `UsageError` for another
-    name.
+    interpolated linearly. All are NaN without samples. Raises `UsageError` for another name.
     """
     values = np.asarray(samples, dtype=np.float64)
     percents = {name: _percent(name) for name in names if name not in (*_FUNCTIONS, "first")}
@@ -57,7 +56,7 @@ def summarize_rows(
     samples: npt.ArrayLike, ran: npt.NDArray[np.bool_], names: Sequence[str]
 ) -> dict[str, Floats]:
     """Return the statistics `names` of each row of samples, shape [rows, runs], over the runs in
-    which it `ran`, a mask of that shape. NaN for a row that never ran."""
+    the mask `ran` of that shape. NaN for a row that never ran."""
     values = np.asarray(samples, dtype=np.float64)
     counts = ran.sum(axis=1)
     found = {name: np.full(len(values), np.nan) for name in names}
@@ -74,7 +73,7 @@ def statistic(samples: npt.ArrayLike, name: str) -> float:
     return float(summarize(samples, (name,))[name])
 
 
-# -- Wilcoxon's signed-rank test, with the estimate and the interval that belong to it.
+# -- Wilcoxon's signed-rank test, with its estimate and interval.
 #
 # Sources: F. Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1, 1945;
 # J. Hodges and E. Lehmann, "Estimates of location based on rank tests", Annals of Mathematical
@@ -84,18 +83,18 @@ def statistic(samples: npt.ArrayLike, name: str) -> float:
 Ints = npt.NDArray[np.int64]
 
 _EXACT = 500  # differences; with more, the normal approximation is right to four digits
-_HALVINGS = 64
+_HALVINGS = 64  # each halves the interval: a float64 has 53 bits
 
 
 def signed_rank_p(differences: npt.ArrayLike) -> float:
-    """The probability of ranks as uneven as these, two-sided, if signs are drawn like coins.
+    """Return the two-sided probability of ranks at least as uneven, if all signs are random.
 
-    differences: [n]. Exact given their sizes: ties have their mean rank, zeros keep their rank and
-    add to no side. 1 for no difference at all.
+    differences: [n]. Exact for their sizes: ties have their mean rank, zeros keep their rank and
+    count for neither side. Return 1 if all differences are zero.
     """
     values = np.asarray(differences, dtype=np.float64)
     _, places, counts = np.unique(np.abs(values), return_inverse=True, return_counts=True)
-    # Twice the mean rank of each, from 2: whole numbers whatever is tied.
+    # Twice the mean rank of each, from 2: whole numbers, also for ties.
     doubled: Ints = (2 * np.cumsum(counts) - counts + 1)[places]
     signed = doubled[values != 0]
     total = int(signed.sum())
@@ -109,10 +108,10 @@ def signed_rank_p(differences: npt.ArrayLike) -> float:
 
 
 def signed_rank_shift(differences: npt.ArrayLike, alpha: float) -> tuple[float, float, float]:
-    """Estimate the size of the differences: the median of all means of two of them (each with
-    itself among them), and the ends of the interval in which it lies at confidence `1 - alpha`.
+    """Estimate the size of the differences: the median of all means of two of them (each also with
+    itself), and the ends of its confidence interval at `1 - alpha`.
 
-    The ends are infinite when there are fewer than `fewest_differences(alpha)` differences.
+    The ends are infinite for fewer than `fewest_differences(alpha)` differences.
     """
     ordered = np.sort(np.asarray(differences, dtype=np.float64))
     count = len(ordered)
@@ -131,8 +130,8 @@ def fewest_differences(alpha: float) -> int:
 
 
 def _left_out(count: int, alpha: float) -> int:
-    """Return the index, from either end, of the mean of two that ends the interval; 0 when none is
-    far enough."""
+    """Return the index, from either end, of the mean of two that ends the interval; 0 if the
+    interval is infinite."""
     if count <= _EXACT:
         ranks = np.arange(1, count + 1)
         return int(np.searchsorted(_cumulative(ranks), alpha / 2, side="right"))
@@ -144,7 +143,7 @@ def _left_out(count: int, alpha: float) -> int:
 
 
 def _cumulative(ranks: Ints) -> Floats:
-    """The probability that the ranks of positive sign sum to at most 0, 1, …, all of them."""
+    """Return the probability that the ranks with positive sign sum to at most 0, 1, …, all."""
     chances = np.zeros(int(ranks.sum()) + 1)
     chances[0] = 1.0
     reached = 0
@@ -160,7 +159,7 @@ def _cumulative(ranks: Ints) -> Floats:
 def _mean_of_two(ordered: Floats, place: int) -> float:
     """The `place`-th smallest (from 1) of all (x_i + x_j) / 2 with i <= j, by halving.
 
-    n values have n (n + 1) / 2 such means: too many to be listed for thousands of values.
+    n values have n (n + 1) / 2 such means: too many to list for thousands of values.
     """
     low, high = float(ordered[0]), float(ordered[-1])
     for _ in range(_HALVINGS):

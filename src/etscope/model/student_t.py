@@ -1,5 +1,5 @@
-"""Student's t distribution. scipy has it too, in 145 MB, and takes longer to import than all else
-that a comparison needs."""
+"""Student's t distribution. scipy has it, too, but has 145 MB and takes longer to import than
+everything else in a comparison."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ Row = TypeVar("Row")
 
 
 class Kind(Enum):
-    """The kind of a column's values, by which views format them."""
+    """The kind of a column's values, which decides their format."""
 
     TEXT = "text"
-    PATH = "path"  # a file, a line in one, a dotted module: text whose end is most specific
+    PATH = "path"  # a file, a line, a dotted module: the end is most specific
     INT = "int"  # an identifier: no thousands separators
     COUNT = "count"
     FLOAT = "float"
@@ -38,8 +38,8 @@ class Kind(Enum):
 class Column:
     """Head of a column. `name` is for programs (snake_case), `title` for readers.
 
-    A narrow terminal leaves out columns with the highest `priority` first; 0 is never left out.
-    `is_sentence`: its texts are to be read whole: others are left out before they are cut short.
+    A narrow terminal first drops columns with the highest `priority`, and never drops 0.
+    `is_sentence`: show its texts in full, and drop other columns before cutting these.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Column:
 class Table:
     """Columns of equal length.
 
-    `values[name]` holds a column's values; None (or NaN in a float array) is a missing value.
-    `depth` indents a row under the one above (delegated ops under their call). Views draw a line
-    above the rows in `breaks` (totals). `notes` are sentences below the table; `findings` stand
-    before them, as `Finding.plain` gives them. `phases`: of the calls of a language model, as plain
-    values by name with the unit; for programs, a text has them as a table of their own. `runs`: of
-    each method, how many of its runs the statistics are of, as `MethodProfile.runs_as_plain`.
+    `values[name]` has a column's values; None (or NaN in a float array) is a missing value. `depth`
+    indents a row under the one above (delegated ops under their call). Views draw a line above the
+    rows in `breaks` (totals). `notes` are sentences below the table; `findings` come before them,
+    in the form of `Finding.plain`. `phases`: of a language model's calls, as plain values by name
+    with the unit, for programs; text output has a separate table. `runs`: number of counted runs of
+    each method, in the form of `MethodProfile.runs_as_plain`.
     """
 
     columns: tuple[Column, ...]
@@ -141,12 +141,14 @@ class Table:
         return zip(*(self.values[name] for name in self.names), strict=True)
 
     def select(self, names: Iterable[str]) -> Table:
-        """The table with only the named columns, in the order of `names`: names, or the titles
-        that a reader sees."""
+        """Return the table with only the named columns, in the order of `names`. A name may also be
+        a title."""
         by_name = {column.name: column for column in self.columns}
         by_title = {column.title: column.name for column in self.columns if column.title}
         wanted = tuple(
-            name if name in by_name else by_title.get(name, name)  # a name goes before a title
+            name
+            if name in by_name
+            else by_title.get(name, name)  # a name has precedence over a title
             for name in names
         )
         unknown = [name for name in wanted if name not in by_name]
@@ -168,7 +170,7 @@ class Table:
 
 
 def with_same_columns(tables: Sequence[Table]) -> list[Table]:
-    """Return the tables each with the columns of all, those that it lacks without values."""
+    """Return the tables, each with the columns of all; added columns do not have values."""
     every = {column.name: column for table in tables for column in table.columns}
     return [
         replace(
@@ -212,7 +214,7 @@ def grouped(rows: Iterable[Row], is_head: Callable[[Row], bool]) -> list[list[Ro
 
 
 def object_column(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """Return one cell for each value: numpy and pandas would take lists and tensors apart."""
+    """Return one cell for each value: numpy and pandas would split lists and tensors."""
     import numpy as np
 
     column = np.empty(len(values), dtype=object)

@@ -1,4 +1,4 @@
-"""`Timeline`: tracks of spans. What the trace exports and timeline views take."""
+"""`Timeline`: tracks of spans, the input of trace exports and timeline views."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A line of a timeline. `parent` is the index of the track that it belongs under.
+    """A line of a timeline. `parent` is the index of the track above it.
 
-    `note` says what a reader must know of the clock of this track ("cycles, not time").
+    `note` is what a reader must know about the clock of this track ("cycles, not time").
     """
 
     name: str
@@ -24,13 +24,13 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Spans as columns, ordered so that a parent stands before its children on the same track.
+    """Spans as columns, with a parent before its children on the same track.
 
-    `start` and `end` are integers in ticks of `ticks_per_second` (1e9: nanoseconds; None: cycles,
-    whose length is unknown). Spans of one track nest or are disjoint (a view moves one that crosses
-    another's end to a track of its own). `name_id` indexes `names`; `args_id` indexes `args` (-1:
+    `start` and `end` are integers in ticks of `ticks_per_second` (1e9: nanoseconds; None: cycles of
+    unknown length). Spans of one track nest or are disjoint (a view moves one that crosses
+    another's end to a separate track). `name_id` indexes `names`; `args_id` indexes `args` (-1:
     none), the annotations that a view shows with a span: text, numbers or bools by name. The name
-    "source" is for the line that it comes from, as "file:line".
+    "source" is the span's line, as "file:line".
     """
 
     tracks: tuple[Track, ...]

@@ -1,1 +1,1 @@
-"""Upstream's `executorch.devtools.pte_tool`: what differs between two programs."""
+"""Upstream's `executorch.devtools.pte_tool`: the differences of two programs."""

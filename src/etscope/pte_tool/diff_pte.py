@@ -1,6 +1,6 @@
 """Compare two programs: upstream's `executorch.devtools.pte_tool.diff_pte`.
 
-Methods are compared in their order, and values by their index. Nothing of torch is needed.
+Methods are compared in their order, and values by their index, without torch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from etscope.errors import EtscopeError, MissingDataError
 from etscope.formats.bytes.files import open_source
+from etscope.formats.etdump.writer import tensor_storage
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -47,7 +48,7 @@ __all__ = [
 
 @dataclass
 class OperatorUsage:
-    """An argument of an operator, or of "delegate:<backend>", that a value is."""
+    """A use of a value as an argument of an operator, or of "delegate:<backend>"."""
 
     name: str
     arg_index: int
@@ -86,8 +87,8 @@ class ElementDiff:
 
 @dataclass
 class TensorDataDiff:
-    """Two tensors at one index. The means and maxima are of the differing elements; NaN and NaN are
-    equal, NaN and a number differ by NaN."""
+    """Two tensors at one index. Means and maxima cover the differing elements. NaN equals NaN; NaN
+    and a number differ by NaN."""
 
     tensor_a: TensorInfo
     tensor_b: TensorInfo
@@ -117,9 +118,9 @@ class EValueDiff:
 
 @dataclass
 class ExecutionPlanDiff:
-    """Differences of two methods. Names, counts and sizes are None where they are equal.
+    """Differences of two methods. Equal names, counts and sizes are None.
 
-    `delegates_differ` lists the delegates of equal backends whose data or options differ, as
+    `delegates_differ` lists delegates of equal backends with other data or options, as
     "1 XnnpackBackend"; `first_differing_instruction` is the first that calls something else or has
     other arguments.
     """
@@ -162,7 +163,7 @@ class NamedDataDiff:
 
 @dataclass
 class PTEDiffResult:
-    """Differences of two programs. `error` says why one could not be read."""
+    """Differences of two programs. `error`: why one is unreadable."""
 
     path_a: str
     path_b: str
@@ -187,8 +188,8 @@ def diff_pte(
 ) -> PTEDiffResult:
     """Compare the bytes of two programs.
 
-    path_a, path_b: their names in the result. max_samples: at most so many elements of a tensor are
-    listed. A file that cannot be read is in the result's `error`.
+    path_a, path_b: their names in the result. max_samples: most elements to list for a tensor. The
+    result's `error` names an unreadable file.
     """
     result = PTEDiffResult(path_a, path_b, len(data_a), len(data_b), data_a == data_b)
     if result.bitwise_equal:
@@ -217,7 +218,7 @@ def diff_pte(
 
 
 class _Side:
-    """A method of one of the programs, and which operators use each of its values."""
+    """A method of one of the programs, and the operators that use each of its values."""
 
     def __init__(self, program: Program, method: Method) -> None:
         self.program = program
@@ -248,7 +249,7 @@ class _Side:
         )
 
     def data(self, index: int) -> np.ndarray[Any, Any] | None:
-        """The elements of a constant or initial state; None for other tensors and damaged ones."""
+        """Return the elements of a constant or initial state; None for any other tensor."""
         try:
             return self.program.constant(self.method.name, index)
         except MissingDataError:
@@ -304,7 +305,7 @@ def _diff_methods(a: _Side, b: _Side, index: int, max_samples: int) -> Execution
 
 
 def _only_in(a: Sequence[str], b: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names that one list has more often than the other."""
+    """Return the names that one list has more often than the other."""
     left, right = Counter(a), Counter(b)
     return sorted((left - right).elements()), sorted((right - left).elements())
 
@@ -336,7 +337,9 @@ def _diff_tensors(a: _Side, b: _Side, index: int, max_samples: int) -> TensorDat
         if getattr(left, of) != getattr(right, of)
     ]
     data_a, data_b = a.data(index), b.data(index)
-    bytes_a, bytes_b = (b"" if data is None else _stored(data) for data in (data_a, data_b))
+    bytes_a, bytes_b = (
+        b"" if data is None else tensor_storage(data)[2].tobytes() for data in (data_a, data_b)
+    )
     has_one_only = (data_a is None) != (data_b is None)
     if not fields and not has_one_only and bytes_a == bytes_b:
         return None
@@ -349,7 +352,7 @@ def _diff_tensors(a: _Side, b: _Side, index: int, max_samples: int) -> TensorDat
         fields,
     )
     if data_a is not None and data_b is not None and bytes_a != bytes_b:
-        # Of tensors of unlike sizes, the first elements are compared.
+        # Compare the first elements of tensors with different sizes.
         count = min(data_a.size, data_b.size)
         one, other = (data.reshape(-1)[:count].astype(np.float64) for data in (data_a, data_b))
         differ = np.flatnonzero((one != other) & ~(np.isnan(one) & np.isnan(other)))
@@ -367,12 +370,6 @@ def _diff_tensors(a: _Side, b: _Side, index: int, max_samples: int) -> TensorDat
 
 def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _stored(data: np.ndarray[Any, Any]) -> bytes:
-    """The bytes of a tensor in memory order."""
-    order = sorted(range(data.ndim), key=lambda dim: -data.strides[dim])
-    return bytes(data.transpose(order).tobytes())
 
 
 def _diff_values(a: _Side, b: _Side, index: int) -> EValueDiff | None:
@@ -394,7 +391,7 @@ def _diff_values(a: _Side, b: _Side, index: int) -> EValueDiff | None:
     return found
 
 
-# The schema's field with the content of a value; that of a list is "items".
+# The schema's field with the content of a value; a list has "items".
 _FIELD = {
     ValueKind.INT: "int_val",
     ValueKind.BOOL: "bool_val",
@@ -413,7 +410,7 @@ def _content(value: Value) -> Any:
 
 
 def format_diff_result(result: PTEDiffResult, verbose: bool = False) -> str:
-    """The result as text. verbose: with the sizes of tensors in bytes."""
+    """Return the result as text. verbose: with the sizes of tensors in bytes."""
     lines = [
         f"Comparing: {result.path_a} ({format_bytes(result.size_a)}) "
         f"vs {result.path_b} ({format_bytes(result.size_b)})"
@@ -523,7 +520,7 @@ def _tensor_text(info: TensorInfo) -> str:
 
 
 def main() -> None:
-    """Read the command line, two programs, and print what differs."""
+    """Read two programs from the command line, and print their differences."""
     parser = argparse.ArgumentParser(description="Compare two ExecuTorch .pte files")
     parser.add_argument("file_a", help="first .pte file")
     parser.add_argument("file_b", help="second .pte file")

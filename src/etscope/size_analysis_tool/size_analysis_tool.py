@@ -1,6 +1,6 @@
 """Sizes of a program's tensors and delegates: upstream's `size_analysis_tool`.
 
-`etscope info --size model.pte` says the same of a program's file, without torch.
+`etscope info --size model.pte` shows the same for a program's file, without torch.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def generate_model_size_information(
     delegate_deserializers: Deserializers | None = None,
     flatbuffer: bytes | None = None,
 ) -> dict[str, Any]:
-    """Describe what takes the bytes of an `ExportedProgram`, as values that JSON can hold.
+    """Return the sizes of the parts of an `ExportedProgram`, as values for JSON.
 
     delegate_deserializers: backend id -> a function from its data to further keys of its entry.
-    flatbuffer: the program's file; its size, less tensors and delegates, is added to the overview.
+    flatbuffer: the program's file; the overview gets its size without tensors and delegates.
 
     Keys: `tensor_data` and `delegate_blob_data`, lists with the largest first, and `overview`.
     Sizes are in bytes.
@@ -62,8 +62,8 @@ def generate_model_size_information(
 
 
 def _constants(model: Any) -> Iterator[tuple[Any, Any]]:
-    """The placeholders of a program that stand for parameters, buffers and constants, and their
-    tensors. Buffers that are not persistent are among the constants."""
+    """Return the placeholders of a program's parameters, buffers and constants, and their tensors.
+    The constants include buffers that are not persistent."""
     signature = model.graph_signature
     names = {
         **signature.inputs_to_parameters,
@@ -78,7 +78,7 @@ def _constants(model: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _attributes(graph_module: Any) -> Iterator[tuple[Any, Any]]:
-    """The tensors and delegates that a graph and its branches and loops name."""
+    """Yield the tensors and delegates that a graph and its branches and loops name."""
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":
             held = getattr(graph_module, node.target)
@@ -104,9 +104,7 @@ def _tensor(node: Any, tensor: Any) -> dict[str, Any]:
 def parse_args() -> argparse.Namespace:
     """Read the command line: `--etrecord_path` and `--output_path`."""
     parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--etrecord_path", required=True, help="ETRecord of the model whose sizes are wanted"
-    )
+    parser.add_argument("--etrecord_path", required=True, help="ETRecord of the model")
     parser.add_argument(
         "--output_path",
         default="model_size_information.json",
@@ -116,7 +114,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Write the sizes of the graphs that a record holds besides the edge program.
+    """Write the sizes of a record's extra graphs.
 
     Raises `MissingDataError` for a record without such graphs.
     """
@@ -124,8 +122,8 @@ def main() -> None:
     graphs = parse_etrecord(options.etrecord_path).graph_map or {}
     if not graphs:
         raise MissingDataError(
-            f"{options.etrecord_path} holds no graphs besides the edge program",
-            hint="generate_etrecord(..., extra_recorded_export_modules={...}) records some",
+            f"{options.etrecord_path} does not have extra graphs",
+            hint="record them: generate_etrecord(..., extra_recorded_export_modules={...})",
         )
     sizes = [generate_model_size_information(program) for program in graphs.values()]
     Path(options.output_path).write_text(json.dumps(sizes))

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from etscope.backend_files import read_backend_file
+from etscope.backends.registry.tool_files import read_backend_file
 from etscope.capture.files import runs_of_files
 from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.page import document_of

@@ -12,7 +12,7 @@ pytest.importorskip("executorch.exir")
 
 from torch import nn  # noqa: E402
 
-from etscope.backends.export_options import ExportOptions  # noqa: E402
+from etscope.backends.registry.export_options import ExportOptions  # noqa: E402
 from etscope.backends.xnnpack import quantizer  # noqa: E402
 from etscope.bridge.lowering.export import methods_of  # noqa: E402
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable  # noqa: E402

@@ -199,7 +199,7 @@ def test_a_program_lists_its_instructions(run: Run) -> None:
     [
         ("/nowhere", 2, "file not found: /nowhere"),
         ("@cnn_portable.pte --tree", 2, "has instructions and no graphs"),
-        ("@cnn_portable.pte nope", 4, "no method 'nope'"),
+        ("@cnn_portable.pte nope", 4, "method 'nope'"),
         ("@cnn_portable.etdp", 3, "not an ETRecord: this is an ETDump"),
         ("@two_methods --tree", 2, "several graphs could be meant by 'edge'"),
         ("@cnn_portable edgy", 4, "did you mean 'edge'?"),

@@ -78,7 +78,7 @@ def test_errors_of_a_run_with_values(run: Run) -> None:
         ("edge -f dot --columns avg", 2, "node-data"),
         ("edge -f node-data --columns a,b", 2, "one number"),
         ("-f dot", 2, "one graph"),
-        ("nothing -f dot", 4, "no graph 'nothing'"),
+        ("nothing -f dot", 4, "graph 'nothing'"),
         ("edge -f node-data", 4, "no node"),
         ("edge -b x", 2, "graph-json"),
     ],

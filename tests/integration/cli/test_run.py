@@ -99,7 +99,7 @@ def test_a_bundle_is_verified(run: Run) -> None:
     ("words", "code", "text"),
     [
         ("run nowhere.pte", 2, "not found"),
-        ("run PTE --method backward", 4, "no method 'backward'"),
+        ("run PTE --method backward", 4, "method 'backward'"),
         ("run PTE --iterations 0", 2, "iterations"),
         ("run PTE --inputs float32[1,3]", 2, "with types is for a MODEL"),
         ("run PTE --runner native", 2, "write it as -X runner=VALUE"),

@@ -318,7 +318,7 @@ BAD = {
     "target runtime --server /nothing": "not found",
     "target runtime --library /nothing.so": "not found",
     "target runtime --data /nothing.ptd": "not found",
-    "target runtime --method nope": "no method 'nope'",
+    "target runtime --method nope": "method 'nope'",
     "target runtime 'x": "cannot read",
     "target remote": "target remote where",
     "target remote nowhere": "not an address",

@@ -104,7 +104,7 @@ def test_what_is_no_dataset_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "junk.npz").write_bytes(b"junk" * 10)
     for source, error, words in (
-        (tmp_path / "empty", MissingDataError, "has no tensor files"),
+        (tmp_path / "empty", MissingDataError, "does not have tensor files"),
         ([], MissingDataError, "no samples"),
         (rows(0), MissingDataError, "no samples"),
         (tmp_path / "nothing.npz", MissingFileError, "not found"),

@@ -240,7 +240,7 @@ def test_a_model_that_fails_in_pytorch() -> None:
     [
         ("Tiny", {}, "no example inputs"),
         ("Tiny", {"backend": "vulcan"}, r"unknown backend 'vulcan'\n  hint: .*portable, xnnpack"),
-        ("Tiny", {"quantize": True}, "'portable' has no quantizer"),
+        ("Tiny", {"quantize": True}, "'portable' does not have a quantizer"),
         ("Tiny", {"calibration": []}, "for quantization to int8 only"),
         ("EagerModel", {}, "cannot export a EagerModel"),
     ],

@@ -485,4 +485,4 @@ def test_command_selects_nodes_and_refuses_what_it_cannot_show(both: Lowered, ou
     assert "nothing matches" in out(*asked, "op:no_such_op", code=4)
     assert "--partition goes with" in out("graph", both.record, "--partition", "--tree", code=2)
     assert "give the ETRecord" in out("graph", both.program, "--partition", code=2)
-    assert "no graph 'fast'" in out("graph", both.record, "fast", "--partition", code=4)
+    assert "graph 'fast'" in out("graph", both.record, "fast", "--partition", code=4)

@@ -42,7 +42,7 @@ def test_graphs_are_named_by_kind_and_method() -> None:
     assert record.graph_names[0] == "exported_program"
     assert set(record.edge_methods) == {"forward", "extra"}
     assert set(record.graph_names[1:]) == {f"{KIND}/{method}" for method in record.edge_methods}
-    with pytest.raises(MissingDataError, match=f"no graph 'nothing'.*\n.*{EDGE}"):
+    with pytest.raises(MissingDataError, match=f"not have a graph 'nothing'.*\n.*{EDGE}"):
         record.program_json("nothing")
     # Extra graphs have the names that the user gave.
     record = read_etrecord(artifacts("record_variants").extra("extra_modules.bin"))

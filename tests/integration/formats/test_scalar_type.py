@@ -61,7 +61,7 @@ def test_types_by_number_and_by_dtype() -> None:
     assert scalar_type_of(np.dtype(ml_dtypes.float8_e4m3fn)) is ScalarType.FLOAT8E4M3FN
     assert scalar_type_of("bfloat16") is ScalarType.BFLOAT16
     for array in (np.zeros(1, np.longdouble), np.array(["a"]), np.array([None])):
-        with pytest.raises(UsageError, match="no scalar type for"):
+        with pytest.raises(UsageError, match="not have a scalar type for"):
             scalar_type_of(array.dtype)
 
 

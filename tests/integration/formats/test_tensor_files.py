@@ -106,7 +106,7 @@ def test_arrays_that_are_no_tensors(tmp_path: Path) -> None:
         save(tmp_path / name, objects)
         assert "is a pickle, which etscope never loads" in refusal(tmp_path / name)
     for array, words in (
-        (some("bfloat16"), "no bfloat16 or float8\n  hint: write these to a .safetensors"),
+        (some("bfloat16"), "lacks bfloat16 and float8\n  hint: write them to a .safetensors"),
         (np.array(["text"]), "is not a tensor"),
         (np.array(["2020-01-01"], "M8[D]"), "is not a tensor"),
         (np.zeros(2, [("x", "f4")]), "an array of the type"),
@@ -215,7 +215,7 @@ def test_what_torch_saves_and_is_no_tensor(tmp_path: Path) -> None:
     for value, words in (
         ({"x": b"bytes"}, "which is not a tensor"),
         (torch.nn.Linear(1, 1), "not allowed"),
-        ([0] * 100_001, "holds more than 100,000 values"),
+        ([0] * 100_001, "has more than 100,000 values"),
     ):
         torch.save(value, path)
         assert words in refusal(path)
@@ -270,7 +270,7 @@ def test_what_is_written_is_read(suffix: str, tmp_path: Path) -> None:
 def test_types_that_numpy_s_files_cannot_hold(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     for name in EXTENSIONS:
-        with pytest.raises(UsageError, match=f"has no {name}\n  hint: write a .safetensors file"):
+        with pytest.raises(UsageError, match=f"lacks {name}\n  hint: write a .safetensors file"):
             write_tensor_file(tmp_path / "out.npz", [some("int8"), some(name)], ["a", "b"])
         write_tensor_file(tmp_path / "out.safetensors", [some(name)], ["b"])
         check_equal(read_tensor_file(tmp_path / "out.safetensors").values[0], some(name))
@@ -280,10 +280,10 @@ def test_types_that_numpy_s_files_cannot_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "values", "names", "words"),
     [
-        ("out.pt", [1], ["a"], "no format has the suffix '.pt'\n  hint: name it .npz"),
-        ("out", [1], ["a"], "no format has the suffix ''"),
-        ("out.npz", [1, 2], ["a", "a"], "2 values need as many different names"),
-        ("out.npz", [1, 2], ["a"], "2 values need as many different names"),
+        ("out.pt", [1], ["a"], "'.pt' is not the suffix of a format\n  hint: name it .npz"),
+        ("out", [1], ["a"], "'' is not the suffix of a format"),
+        ("out.npz", [1, 2], ["a", "a"], "2 values need 2 different names"),
+        ("out.npz", [1, 2], ["a"], "2 values need 2 different names"),
         ("out.npz", [object()], ["a"], "cannot write a: object is not a tensor"),
         ("out.npz", [1], ["../a"], "with the name '../a'"),
         ("out.npz", [1], [""], "with the name ''"),

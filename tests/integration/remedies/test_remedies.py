@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from etscope.analysis.profile.trace import Trace
-from etscope.backends import export_options
+from etscope.backends.registry import export_options
 from etscope.bridge.lowering import passes
 from etscope.cli import main
 from etscope.errors import MismatchError, MissingDataError, UsageError

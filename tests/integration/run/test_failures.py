@@ -103,7 +103,7 @@ def test_files_that_are_no_program(tmp_path: Path) -> None:
 def test_what_does_not_fit_the_program() -> None:
     made = artifacts("cnn_portable")
     image = case(made, "forward/0")[0]
-    with pytest.raises(MissingDataError, match=r"no method 'backward'[\s\S]*forward"):
+    with pytest.raises(MissingDataError, match=r"method 'backward'[\s\S]*forward"):
         run(made.pte, method="backward")
     for inputs, words in (
         ((image, image), "2"),

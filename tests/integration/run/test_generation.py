@@ -368,7 +368,7 @@ def test_sources_that_the_native_runner_cannot_take() -> None:
     for inputs, text in (
         (["tokens"], "takes 2 inputs, not 1"),
         (["tokens", "output:forward:3"], "there is no such output"),
-        (["tokens", "output:back:0"], "no method 'back'"),
+        (["tokens", "output:back:0"], "method 'back'"),
         (["position", "tokens"], "input 0 of method 'forward', position, is not what it takes"),
         (["tokens", "int:3"], "must be a tensor"),
     ):

@@ -26,7 +26,7 @@ def test_folders_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 
 def test_what_is_no_data(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="has no tensor files"):
+    with pytest.raises(MissingDataError, match="does not have tensor files"):
         loaded([tmp_path])
     with pytest.raises(MissingFileError):
         loaded([tmp_path / "nowhere.npz"])

@@ -200,7 +200,7 @@ def test_variants_that_all_fail_are_an_error_with_the_reason(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"backend": "portable"}, "has no quantizer"),
+        ({"backend": "portable"}, "does not have a quantizer"),
         ({"metric": "nonsense"}, "unknown metric"),
         ({"tolerance": float("nan")}, "not NaN"),
         ({"group": "file"}, "unknown grouping"),

@@ -193,8 +193,8 @@ def test_ptd_files_that_do_not_belong(files: dict[str, Path], tmp_path: Path, ru
     write_ptd({"first.weight": read_ptd(weights).tensor("first.weight")}, part)
     portable, xnnpack, dump = (files[one] for one in ("cnn_portable", "cnn_xnnpack", "dump"))
     for given, data, wanted, said in (
-        ((before, before), [opaque.extra("weights.ptd")], 3, "none of its 5 keys is asked for"),
-        ((before, portable), [weights] * 2, 2, "which .ptd goes with"),
+        ((before, before), [opaque.extra("weights.ptd")], 3, "none of its 5 keys is needed"),
+        ((before, portable), [weights] * 2, 2, "both have the key"),
         ((portable, xnnpack), [weights], 3, "is not the .ptd of"),
         ((before, before), [part], 3, "it has no data for 'first.bias'"),
         ((dump, dump), [weights], 2, "does not go with times"),

@@ -49,7 +49,7 @@ def test_files_stand_below_the_profile(run: Run) -> None:
     layer = next(line for line in out.splitlines() if line.startswith("tosa_rescale_default_1"))
     assert "768" in layer and "second" in layer and "make.py:" in layer
     assert "Belongs to EthosUBackend #1 of forward: the only call of EthosUBackend." in out
-    assert "nothing is measured" in out.replace("\n", " ")
+    assert "not measurements" in out.replace("\n", " ")
     assert "AXI0_RD_DATA_BEAT_RECEIVED" in out and "beats" in out
 
 
@@ -97,7 +97,7 @@ def test_columns_are_shown_where_they_are(run: Run) -> None:
         (("--with", "a=b.csv"), 0, "a=b.csv · Vela"),  # a file with a sign in its name
         (("--with", LAYERS, "--columns", "nothing"), 2, "unknown column 'nothing'"),
         (("--with", "nowhere.json"), 2, "not found"),
-        (("--with", "run.etdp"), 3, "not a file of a backend's tool"),
+        (("--with", "run.etdp"), 3, "not a vendor tool's file"),
         (("--with", "optrace_0.json"), 3, "is of QnnBackend, but the delegates of this run are: E"),
     ],
 )

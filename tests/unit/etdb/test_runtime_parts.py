@@ -140,8 +140,8 @@ def test_numbers_are_broadcast_and_cast() -> None:
 @pytest.mark.parametrize(
     ("old", "value", "words"),
     [
-        (tensor(np.float32, 2, 3), np.zeros((3, 2)), "has the shape [2, 3], and the value [3, 2]"),
-        (tensor(np.float32, 2), np.zeros((1, 2)), "has the shape [2], and the value [1, 2]"),
+        (tensor(np.float32, 2, 3), np.zeros((3, 2)), "shape [2, 3], but the value has [3, 2]"),
+        (tensor(np.float32, 2), np.zeros((1, 2)), "has the shape [2], but the value has [1, 2]"),
         (tensor(np.float32, 2), "text", "takes numbers"),
         (tensor(np.float32, 2), 1j, "takes numbers"),
         (tensor(np.float32, 2), None, "takes numbers"),

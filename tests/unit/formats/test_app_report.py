@@ -198,8 +198,8 @@ def test_results_of_several_devices_are_refused(read: Reader) -> None:
 
 
 def bad_inputs() -> Iterator[tuple[str, str, type[EtscopeError], str]]:
-    yield "no line", "hello\nworld\n", MissingDataError, "no line PyTorchObserver"
-    yield "empty", "", MissingDataError, "no line PyTorchObserver"
+    yield "no line", "hello\nworld\n", MissingDataError, "not have a line PyTorchObserver"
+    yield "empty", "", MissingDataError, "not have a line PyTorchObserver"
     yield "cut off", "a\nb\n" + line()[:-40], FormatError, "line 3: the JSON after PyTorchObserver"
     mixed = line().replace(',"model_load_end', 'I/other: hello\n,"model_load_end')
     yield "mixed", mixed, FormatError, "line 1: the JSON after PyTorchObserver is damaged"
@@ -228,8 +228,8 @@ def bad_inputs() -> Iterator[tuple[str, str, type[EtscopeError], str]]:
     unloaded = json.dumps(database(load_status=32))
     yield "status", unloaded, MissingDataError, "could not load the model .status 32"
     nothing = json.dumps(database(token_per_sec=0))
-    yield "nothing generated", nothing, MissingDataError, "generated no token"
-    yield "no results", "[]", MissingDataError, "the benchmark has no results"
+    yield "nothing generated", nothing, MissingDataError, "did not generate tokens"
+    yield "no results", "[]", MissingDataError, "the benchmark does not have results"
     yield "other JSON", '[{"a": 1}]', FormatError, "result 1: is not a result of the benchmark"
     other = json.dumps(database()).replace("21.25", '"x"')
     yield "other value", other, FormatError, "benchmark_values"
@@ -257,9 +257,9 @@ def test_whether_a_log_is_of_this_run(read: Reader) -> None:
     check_tokens(report, 14, 55)  # the first token is not counted
     check_tokens(report, 14, 54)  # by some runners it is
     check_tokens(report, None, None)
-    with pytest.raises(MismatchError, match="14 prompt tokens, the run 13"):
+    with pytest.raises(MismatchError, match="14 prompt tokens, the run has 13"):
         check_tokens(report, 13, None)
-    with pytest.raises(MismatchError, match="54 generated tokens, the run 56"):
+    with pytest.raises(MismatchError, match="54 generated tokens, the run has 56"):
         check_tokens(report, 14, 54 + 2)
 
 

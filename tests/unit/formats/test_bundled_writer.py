@@ -120,12 +120,12 @@ def test_types_that_numpy_does_not_name_come_back_from_the_schema() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, "cannot hold a value of type NoneType"),
-        ([1.0], "cannot hold a value of type list"),
+        (None, "cannot contain a value of type NoneType"),
+        ([1.0], "cannot contain a value of type list"),
         (1 << 63, "does not fit in 64 bits"),
-        (np.zeros(2, np.longdouble), "no scalar type for float128"),
-        (np.array(["a"]), "no scalar type for str"),
-        (np.array([object()]), "no scalar type for object"),
+        (np.zeros(2, np.longdouble), "not have a scalar type for float128"),
+        (np.array(["a"]), "not have a scalar type for str"),
+        (np.array([object()]), "not have a scalar type for object"),
     ],
 )
 def test_what_has_no_place_is_refused(value: Any, message: str) -> None:

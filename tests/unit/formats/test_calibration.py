@@ -166,7 +166,7 @@ def damaged(*path: Any, value: Any) -> Any:
         (("device", "cores"), 0, "device.cores", "a whole number above 0"),
         (("device", "caches", 1, "bytes"), "32K", "device.caches[1].bytes", "a whole number"),
         (("measured_at",), "yesterday", "measured_at", "an ISO 8601 time"),
-        (("peaks",), [], "peaks", "no peaks"),
+        (("peaks",), [], "peaks", "does not have peaks"),
         (("peaks",), {}, "peaks", "expected an array"),
         (("peaks", 0, "threads"), 10**400, "peaks[0].threads", "a whole number above 0"),
         (("device", "caches", 0, "bytes"), 10**400, "device.caches[0].bytes", "a whole number"),
@@ -204,7 +204,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
             read_calibration(tmp_path / "broken.json")
     large = tmp_path / "large.json"
     large.write_bytes(b" " * (5 << 20))
-    with pytest.raises(FormatError, match="are too many"):
+    with pytest.raises(FormatError, match="is too large"):
         read_calibration(large)
     with pytest.raises(MissingFileError):
         read_calibration(tmp_path / "absent.json")

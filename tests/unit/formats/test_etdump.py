@@ -110,7 +110,7 @@ def test_what_is_left_out_has_its_default() -> None:
     assert dump.chain_index.tolist() == [0, 0]  # the schema's defaults differ
     assert dump.instruction_id.tolist() == dump.delegate_id_int.tolist() == [-1, -1]
     assert dump.metadata(0) == b""
-    with pytest.raises(MissingDataError, match="event 1 holds no debug value"):
+    with pytest.raises(MissingDataError, match="event 1 does not have a debug value"):
         dump.value(1)
 
 

@@ -54,7 +54,7 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="ETDump file not found") as caught:
         open_source(tmp_path / "none", "ETDump")
     assert str(tmp_path / "none") in str(caught.value)
-    with pytest.raises(FormatError, match="there are no bytes"):
+    with pytest.raises(FormatError, match="it is empty"):
         open_source(b"", "ETDump")
     with pytest.raises(UsageError, match="from int"):
         open_source(3, "ETDump")  # type: ignore[arg-type]

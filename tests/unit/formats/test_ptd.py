@@ -67,7 +67,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, value)
     assert data.entries["channels_last"].dim_order == (0, 2, 3, 1)
     assert all(one.blob.offset % 128 == 0 for one in data.entries.values())
-    with pytest.raises(MissingDataError, match="no data for the key 'other'"):
+    with pytest.raises(MissingDataError, match="not have data for the key 'other'"):
         data.blob("other")
     with pytest.raises(UsageError, match="float128"):
         write_ptd({"a": np.zeros(1, np.longdouble)}, path)
@@ -127,9 +127,9 @@ def test_keys_that_only_a_delegate_asks_for(backend: str) -> None:
     assert external_keys(program).keys() == data.entries.keys()
     assert set(external_keys(program).values()) == {who}
     check_external(program, [data])
-    with pytest.raises(UsageError, match=rf"asked for by {who}\)"):
+    with pytest.raises(UsageError, match=rf"needed by {who}\)"):
         open_program(files[0]).check_weights(None)
-    with pytest.raises(MismatchError, match=f"asked for by {backend}Backend"):
+    with pytest.raises(MismatchError, match=f"needed by {backend}Backend"):
         check_external(program, [read_ptd(artifacts("external_portable").extra("weights.ptd"))])
 
 
@@ -146,7 +146,7 @@ def test_the_file_of_another_program_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.ptd"
     write_ptd({"first.weight": np.zeros((8, 8), np.float32), "more": np.zeros(1)}, other)
     with pytest.raises(
-        MismatchError, match=r"no data for 'first\.bias' \(asked for by forward\) and 3 more keys"
+        MismatchError, match=r"no data for 'first\.bias' \(needed by forward\) and 3 more keys"
     ):
         check_external(read_pte(made.pte), [read_ptd(other)])
     with pytest.raises(MismatchError, match="no data for"):
@@ -165,7 +165,7 @@ def test_files_of_the_first_releases() -> None:
     data = read_ptd(ptd_file(root, content))
     assert {key: data.tensor(key).tolist() for key in data.entries} == {"b": [0, 1], "a": [[4, 5]]}
     tensors[1][5] = Number("Q", 20)
-    with pytest.raises(FormatError, match="'a' needs 8 bytes, and its segment has 4"):
+    with pytest.raises(FormatError, match="'a' needs 8 bytes, but its segment has 4"):
         read_ptd(ptd_file(root, content))
 
 
@@ -181,16 +181,19 @@ def test_one_segment_of_several_keys() -> None:
         (b"\0\0\0\0FT99" + bytes(60), "schema version FT99"),
         (b"\0\0\0\0ET12" + bytes(60), "not a PTD file: this is an ExecuTorch program"),
         (b"\0\0\0\0FT01FH01", "header is cut off"),
-        (build({}, b"FT01", bytes(40)), "no extended header"),
-        (ptd_file({}, length=39), "no extended header"),
+        (build({}, b"FT01", bytes(40)), "not have an extended header"),
+        (ptd_file({}, length=39), "not have an extended header"),
         (ptd_file({}, tables_size=1 << 40), "its tables end at byte"),
         (ptd_file({}, data_size=1), "its data end at byte"),
         (ptd_file({}, base=(1 << 64) - 1), "its data end at byte"),
         (ptd_file({1: [segment(0, 9)]}, bytes(8)), "segment 0 is bytes"),
         (ptd_file({1: [segment((1 << 64) - 4, 8)]}, bytes(8)), "segment 0 is bytes"),
         (ptd_file({1: [segment(0, 5), segment(4, 4)]}, bytes(8)), "segments overlap"),
-        (ptd_file({1: [segment(0, 8)], 2: [entry("a", 1)]}, bytes(8)), "in segment 1, and"),
-        (ptd_file({1: [segment(0, 8)], 2: [entry("a"), entry("a")]}, bytes(8)), "'a' is there"),
+        (ptd_file({1: [segment(0, 8)], 2: [entry("a", 1)]}, bytes(8)), "in segment 1, but"),
+        (
+            ptd_file({1: [segment(0, 8)], 2: [entry("a"), entry("a")]}, bytes(8)),
+            "duplicate key 'a'",
+        ),
         (ptd_file({1: [segment(0, 8)], 2: [entry("a", 0, (3,))]}, bytes(8)), "needs 12 bytes"),
         (ptd_file({1: [segment(0, 8)], 2: [entry("a", 0, (-3,))]}, bytes(8)), "the sizes"),
     ],

@@ -199,7 +199,7 @@ def test_a_constant_outside_of_its_segment() -> None:
     """Refused before anything of its size is allocated."""
     for data, message in (
         (with_constant(2, 3, data=WEIGHT.tobytes(), offsets=[0, 1000]), "needs 24 bytes"),
-        (with_constant(2, 3, data=WEIGHT.tobytes(), offsets=[0]), "no tensor data 1"),
+        (with_constant(2, 3, data=WEIGHT.tobytes(), offsets=[0]), "tensor data 1 does not exist"),
         (with_constant(*[2**31 - 1] * 4, data=b"few"), "needs 85,070,591,"),
     ):
         with pytest.raises(FormatError, match=message):
@@ -208,7 +208,7 @@ def test_a_constant_outside_of_its_segment() -> None:
 
 def test_what_is_not_there() -> None:
     program = read_pte(pte_file(method([], name="encode"), method([], name="decode")))
-    with pytest.raises(MissingDataError, match="no method 'forward'") as caught:
+    with pytest.raises(MissingDataError, match="not have a method 'forward'") as caught:
         program.method("forward")
     assert "encode, decode" in str(caught.value)
     program = read_pte(pte_file(method([tensor(2, at=(1, 0)), integer(3)])))
@@ -272,17 +272,17 @@ def with_header(length: int, program: int = 0, base: int = 0, size: int = 0) -> 
         (b'{"a": 1}' + bytes(40), "JSON"),
         (b"\x7fELF" + bytes(40), "ELF"),
         (bytes(64), "begins with zeros"),
-        (b"nonsense" * 8, "6e 6f 6e 73 65 6e 73 65, match no known format"),
+        (b"nonsense" * 8, "6e 6f 6e 73 65 6e 73 65, do not match a known format"),
         (b"\xff\xff\xff\xffET12" + bytes(40), "points to byte"),
         (build({0: Number("I", 0)}, b"ET12"), "without methods"),
         (with_header(8), "8 bytes is too short"),
         (with_header(32, 10**6), "tables end at byte 1,000,000"),
         (with_header(32, 64, 2**60, 2**60), "segments end at byte"),
         (with_weight()[:-1], "its segments end at byte"),
-        (pte_file(method([]), more={4: [segment(0, 5)]}), "no extended header to locate it"),
+        (pte_file(method([]), more={4: [segment(0, 5)]}), "the extended header that locates it"),
         (pte_file(method([]), segments=[b"x"], more={4: [segment(9, 9)]}), "segment 0 is bytes"),
-        (pte_file(method([]), more={7: [{1: Number("I", 3)}]}), "there is no segment 3"),
-        (pte_file(method([]), more={5: {1: Number("Q", [0])}}), "there is no segment 0"),
+        (pte_file(method([]), more={7: [{1: Number("I", 3)}]}), "segment 3 does not exist"),
+        (pte_file(method([]), more={5: {1: Number("Q", [0])}}), "segment 0 does not exist"),
         (pte_file({**method([]), 2: [{0: Number("B", 12), 1: {}}]}), "unknown kind of value 12"),
         (with_value(None), "a kind but no content"),
         (pte_file(method([tensor(*[1] * 33)])), "a tensor has 33 dimensions"),
@@ -291,18 +291,18 @@ def with_header(length: int, program: int = 0, base: int = 0, size: int = 0) -> 
         (pte_file(method([tensor(2, 2, dim_order=(0, 0))])), "is not an order of 2 dimensions"),
         (with_value({0: Number("b", 99)}), "unknown scalar type 99"),
         (with_value({8: Number("b", 3)}), "unknown shape dynamism 3"),
-        (pte_file(method([tensor_list(1)])), "a list names value 1, and there are 1"),
+        (pte_file(method([tensor_list(1)])), "a list names value 1, but there are 1"),
         (pte_file(method([tensor_list(-1)])), "a list names value -1"),
         (pte_file(method([integer(0)], inputs=[1])), "an index names value 1"),
-        (pte_file(method([], [KernelCall(0, ())])), "names operator 0, and there are 0"),
+        (pte_file(method([], [KernelCall(0, ())])), "names operator 0, but there are 0"),
         (pte_file(method([], [KernelCall(0, (0,))], operators=["a::b"])), "an index names value 0"),
-        (pte_file(method([], [DelegateCall(0, ())])), "names delegate 0, and there are 0"),
+        (pte_file(method([], [DelegateCall(0, ())])), "names delegate 0, but there are 0"),
         (pte_file(method([integer(0)], [MoveCall(0, 7)])), "names value 7"),
         (pte_file(method([integer(0)], [JumpFalseCall(0, 2)])), "a jump goes to instruction 2"),
         (pte_file(method([integer(0)], [JumpFalseCall(0, -1)])), "a jump goes to instruction -1"),
         (pte_file({**method([]), 5: [{2: [{0: Number("B", 9), 1: {}}]}]}), "instruction 9"),
         (pte_file({**method([]), 5: [{2: [{0: Number("B", 1)}]}]}), "kind of instruction 1"),
-        (pte_file(method([], delegates=[("B", 0, 0)])), "names blob 0, and there are 0"),
+        (pte_file(method([], delegates=[("B", 0, 0)])), "names blob 0, but there are 0"),
         (pte_file({**method([]), 7: [{0: "B"}]}), "a delegate without data"),
         (pte_file({**method([]), 0: "caf\udce9"}), "not UTF-8"),
         (pte_file({**method([]), 2: Raw(2**31)}), "points to byte"),

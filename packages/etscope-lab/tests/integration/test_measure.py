@@ -289,7 +289,7 @@ def _cut(path: Path, folder: Path) -> Path:
         ("damaged record", {}, "bad-file", "damaged.bin: "),
         ("foreign record", {}, "mismatch", "do not belong together"),
         ("wrong inputs", {}, "mismatch", "inputs do not fit the method 'forward'"),
-        ("fine", {"method": "backward"}, "missing-data", "no method 'backward'"),
+        ("fine", {"method": "backward"}, "missing-data", "method 'backward'"),
         ("fine", {"kind": "accuracy"}, "missing-data", "nothing to compare"),
         ("dump", {}, "bad-file", "this is an ETDump"),
     ],

@@ -17,8 +17,8 @@ import numpy as np
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import handle_list
 from etscope.analysis.program.source_location import common_module, lines_of, user_lines
-from etscope.backend_files import BackendFile, ImportedRow
-from etscope.backend_files.arm_debug import KIND as ARM_DEBUG
+from etscope.backends.arm.debug_json import KIND as ARM_DEBUG
+from etscope.backends.registry.tool_files import BackendFile, ImportedRow
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.model.event_table import Block, EventKey, Ints
 from etscope.model.graph import Node, SourceLine

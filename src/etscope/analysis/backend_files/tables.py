@@ -8,7 +8,7 @@ from typing import Any
 
 from etscope.analysis.backend_files.placement import PlacedFile, PlacedRow
 from etscope.analysis.program.source_location import short_lines
-from etscope.backend_files import Basis
+from etscope.backends.registry.tool_files import Basis
 from etscope.model.table import Column, Kind, Table
 
 # Columns of a file's rows that a profile does not have, in the tables for programs.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.backend_files.placement import PlacedFile
-from etscope.backend_files import ImportedSpans
+from etscope.backends.registry.tool_files import ImportedSpans
 from etscope.model.event_table import Ints
 from etscope.model.timeline import Timeline, Track
 from etscope.units import TimeScale, scale_factor

@@ -13,8 +13,8 @@ from functools import cached_property
 from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot
 from etscope.analysis.program.correlate import MethodSymbols, handle_list
-from etscope.delegates.inner import Form, InnerCall, InnerValue
-from etscope.delegates.values import value_forms
+from etscope.backends.common.inner import Form, InnerCall, InnerValue
+from etscope.backends.registry.values import value_forms
 from etscope.model.graph import Graph, NodeValue
 
 

@@ -17,7 +17,7 @@ from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE, match_inst
 from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
 from etscope.analysis.program.correlate import MethodSymbols, is_operator
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
-from etscope.delegates.inner import Form
+from etscope.backends.common.inner import Form
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 from etscope.model.table import Column, Kind, Table

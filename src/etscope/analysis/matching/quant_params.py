@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from etscope.delegates.inner import Codes
+from etscope.backends.common.inner import Codes
 from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, stem
 
 _Link = tuple[str, int]  # the name of a node of an earlier graph, and the graph's id

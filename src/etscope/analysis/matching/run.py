@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from etscope.analysis.program.program import InstructionRecord
-from etscope.delegates.inner import Form
+from etscope.backends.common.inner import Form
 from etscope.model.graph import NodeValue, TensorSpec
 
 # A recorder may widen a type that an ETDump cannot hold.

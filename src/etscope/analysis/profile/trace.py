@@ -44,7 +44,7 @@ from etscope.analysis.program.correlate import (
     record_methods,
 )
 from etscope.analysis.program.program import InstructionRecord, is_of_one_length
-from etscope.delegates.blocks import meanings
+from etscope.backends.registry.decoders import meanings
 from etscope.errors import EtscopeWarning, FormatError, MismatchError, MissingDataError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import (

@@ -27,7 +27,7 @@ from etscope.analysis.work.columns import (
     work_notes,
 )
 from etscope.analysis.work.limits import ProfileLimits
-from etscope.delegates import backend_of
+from etscope.backends.registry.decoders import decoder_of
 from etscope.errors import UsageError
 from etscope.model.event_table import ESTIMATED, EXECUTE, LOAD_METHOD, Quantity
 from etscope.model.report import filled_columns
@@ -397,7 +397,7 @@ def _silent_calls(profile: MethodProfile) -> Iterator[str]:
     for backend, has_events in below.items():
         if not any(has_events):
             calls = "call, which is one time" if len(has_events) == 1 else "calls: each is one time"
-            yield f"{backend} logged nothing inside its {calls}. {backend_of(backend).silence}"
+            yield f"{backend} logged nothing inside its {calls}. {decoder_of(backend).silence}"
 
 
 _UNLINED_SHARE = 0.1  # of the method's time: less is what a few operators have that torch adds

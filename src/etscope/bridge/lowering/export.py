@@ -27,7 +27,7 @@ from torch.export._tree_utils import reorder_kwargs
 from torch.utils import _pytree as pytree
 
 from etscope.backends import Chosen, check_options, chosen, quantizing
-from etscope.backends.export_options import ExportOptions, check_passes
+from etscope.backends.registry.export_options import ExportOptions, check_passes
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.lowering.edge_passes import EdgePasses
 from etscope.bridge.lowering.partition import keeping_partition

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from etscope.backends.export_options import ExportOptions
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.bridge.lowering.export import flat_inputs, inputs_of, methods_of
 from etscope.bridge.lowering.subprograms import Subject, fingerprint
 from etscope.bridge.tensors import numpy_value

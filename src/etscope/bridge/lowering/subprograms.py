@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from etscope.analysis.matching.graph_alignment import align_graphs
 from etscope.backends import chosen
-from etscope.backends.export_options import ExportOptions
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     Inputs,

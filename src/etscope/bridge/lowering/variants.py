@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from etscope.backends import chosen
-from etscope.backends.export_options import ExportOptions
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     Inputs,

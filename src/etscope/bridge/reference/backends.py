@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import torch
 
 from etscope.analysis.matching.quant_params import GraphCodes
+from etscope.backends.common.inner import Inside
+from etscope.backends.registry.values import IN_CODES
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.storage_types import (
     COMPUTED_IN_HALVES,
@@ -29,8 +31,6 @@ from etscope.bridge.reference.storage_types import (
     in_halves,
 )
 from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of
-from etscope.delegates.inner import Inside
-from etscope.delegates.values import IN_CODES
 from etscope.model.graph import NodeValue
 
 

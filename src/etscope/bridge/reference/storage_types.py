@@ -19,9 +19,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from etscope.analysis.matching.quant_params import GraphCodes
+from etscope.backends.common.inner import Codes, Inside
 from etscope.bridge.reference.reference import GraphNode
 from etscope.bridge.reference.xnnpack_int8 import Compute
-from etscope.delegates.inner import Codes, Inside
 from etscope.model.graph import NodeValue
 
 KEPT_IN_CODES = (

@@ -1,6 +1,6 @@
 """Bytes and JSON of bundled programs: `executorch.devtools.bundled_program.serialize` of upstream.
 
-The JSON is that of `flatc` for the schema, which `write_schema` writes; nothing here runs `flatc`.
+The JSON has `flatc`'s form for the schema, which `write_schema` writes; `flatc` itself never runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def serialize_from_bundled_program_to_flatbuffer(bundled_program: Any) -> bytes:
     """Return the bytes of a .bpte file: of a `BundledProgram` (also upstream's) or of its schema.
 
     Raises `BundleError` for test cases that do not fit the program (they may have changed since
-    the `BundledProgram` was made), and for values that a file has no place for.
+    the `BundledProgram` was made), and for values that a file cannot contain.
     """
     if isinstance(bundled_program, BundledProgram):
         return bundled_program.to_bytes()
@@ -50,7 +50,7 @@ def serialize_from_bundled_program_to_flatbuffer(bundled_program: Any) -> bytes:
 
 
 def _in_schema(bundled_program: Any) -> schema.BundledProgram:
-    """The content in etscope's own classes; upstream's have the same attributes."""
+    """Return the content in etscope's classes; upstream's have the same attributes."""
     found = bundled_program
     if hasattr(found, "serialize_to_schema"):
         found = found.serialize_to_schema()
@@ -100,11 +100,11 @@ def _value(value: Any) -> schema.Value:
 def deserialize_from_flatbuffer_to_bundled_program(
     flatbuffer: BytesLike | PathLike,
 ) -> schema.BundledProgram:
-    """Return the content of a .bpte file (its bytes, or its path) as plain values: not a
-    `BundledProgram` but `schema.BundledProgram`, as upstream has it.
+    """Return the content of a .bpte file (its bytes, or its path) as plain values: a
+    `schema.BundledProgram`, the same as upstream, not a `BundledProgram`.
 
-    `etscope.formats.program.bpte.read_bundled` gives arrays instead, and copies nothing. Raises
-    `FormatError` for a file that is damaged or not a bundled program.
+    `etscope.formats.program.bpte.read_bundled` returns arrays instead, without copies. Raises
+    `FormatError` for a damaged file and for another format.
     """
     found = read_bundled_schema(flatbuffer)
     found.program = bytes(found.program)
@@ -121,14 +121,14 @@ def deserialize_from_flatbuffer_to_bundled_program(
 
 def serialize_from_bundled_program_to_json(bundled_program: Any) -> str:
     """Return the JSON of a `BundledProgram` (also upstream's) or of its schema, element types by
-    number. Raises as `serialize_from_bundled_program_to_flatbuffer` does."""
+    number. Raises the errors of `serialize_from_bundled_program_to_flatbuffer`."""
     return json.dumps(_in_schema(bundled_program), default=_plain)
 
 
 def deserialize_from_json_to_bundled_program(program_json: str | bytes) -> schema.BundledProgram:
     """Return the content of JSON, with element types by name or by number.
 
-    Raises `FormatError` for JSON that is broken or not that of a bundled program.
+    Raises `FormatError` for broken JSON and for JSON of another kind.
     """
     with reading(_JSON):
         found = json.loads(program_json)
@@ -154,8 +154,8 @@ def deserialize_from_json_to_bundled_program(program_json: str | bytes) -> schem
 
 
 def convert_to_flatbuffer(program_json: str | bytes) -> bytes:
-    """Return the .bpte file of JSON. Raises `FormatError` for JSON that is broken or not that of a
-    bundled program, `BundleError` for values that a file has no place for."""
+    """Return the .bpte file of JSON. Raises `FormatError` for broken JSON and for JSON of another
+    kind, `BundleError` for values that a file cannot contain."""
     with reading(_JSON):
         found = deserialize_from_json_to_bundled_program(program_json)
         return serialize_from_bundled_program_to_flatbuffer(found)
@@ -164,7 +164,7 @@ def convert_to_flatbuffer(program_json: str | bytes) -> bytes:
 def convert_from_flatbuffer(program_flatbuffer: BytesLike | PathLike) -> bytes:
     """Return the JSON of a .bpte file (its bytes, or its path), with element types by name.
 
-    Raises `FormatError` for a file that is damaged or not a bundled program.
+    Raises `FormatError` for a damaged file and for another format.
     """
 
     def plain(value: Any) -> Any:
@@ -185,14 +185,14 @@ def write_schema(d: PathLike, schema_name: str) -> None:
     """
     if schema_name not in _SCHEMAS:
         raise UsageError(
-            f"there is no schema {schema_name!r}", hint=f"there are {' and '.join(_SCHEMAS)}"
+            f"unknown schema {schema_name!r}", hint=f"schemas: {' and '.join(_SCHEMAS)}"
         )
     name = f"{schema_name}.fbs"
     shutil.copyfile(Path(__file__).with_name(name), Path(d) / name)
 
 
 def _plain(value: Any) -> Any:
-    """Bytes as a list of numbers, an object as a dict: what `json` cannot write by itself."""
+    """Convert what `json` cannot write: bytes to a list of numbers, an object to a dict."""
     if not is_dataclass(value):
         return list(memoryview(value))
     found = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -225,6 +225,6 @@ def _value_of_json(value: Any) -> schema.Value:
 
 
 def _bytes_of_json(numbers: Any) -> bytes:
-    if not isinstance(numbers, list):  # bytes(n) of a number would be n zeros
+    if not isinstance(numbers, list):  # bytes(n) of a number is n zeros
         raise FormatError(f"bytes in the {_JSON} are not a list of numbers")
     return bytes(numbers)

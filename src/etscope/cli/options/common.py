@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.profile import MethodProfile
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Capture, Trace
-    from etscope.backend_files import BackendFile
+    from etscope.backends.registry.tool_files import BackendFile
     from etscope.capture.files import RunFiles
     from etscope.formats.program.bpte import BundledFile
     from etscope.model.finding import Files
@@ -657,7 +657,7 @@ def placed_files(trace: Trace, given: Sequence[str], source_unit: str) -> list[P
 
 def read_given(given: Sequence[str]) -> list[tuple[str | None, BackendFile]]:
     """Read the files of `--with`. A name with "=" that exists is a file."""
-    from etscope.backend_files import read_backend_file
+    from etscope.backends.registry.tool_files import read_backend_file
 
     found = []
     for text in given:

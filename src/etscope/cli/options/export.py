@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from etscope.backends import BACKENDS, check_options, chosen
-from etscope.backends.export_options import PASSES
+from etscope.backends.registry.export_options import PASSES
 from etscope.cli.options.common import (
     COUNT,
     FILE,

@@ -1,4 +1,4 @@
-"""Read bytes from a mapped file or from memory, and write files that appear whole or not at all."""
+"""Read bytes from a mapped file or from memory; write files completely or not at all."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Read-only bytes with the path that they come from.
+    """Read-only bytes and their path.
 
-    `buffer` is one-dimensional, of format "B", and never empty. It maps the file, so that only the
-    parts in use are read; the file must not be shortened meanwhile. `path` is None for
-    bytes in memory.
+    `buffer` is one-dimensional, of format "B", and never empty. It maps the file and reads only the
+    parts in use; the file must not shrink meanwhile. `path` is None for bytes in memory.
     """
 
     buffer: memoryview
@@ -47,8 +46,8 @@ def open_source(
 ) -> Source:
     """Map a file, or wrap the given bytes. `kind` names the format in messages ("ETDump").
 
-    Raises `MissingFileError` for a missing file, `FormatError` for an empty one, unless it
-    `may_be_empty`, and for a directory, a device or a pipe, `UsageError` for another type of
+    Raises `MissingFileError` for a missing file; `FormatError` for an empty one, unless
+    `may_be_empty`, and for a directory, a device or a pipe; `UsageError` for another type of
     argument.
     """
     if isinstance(data_or_path, (bytes, bytearray, memoryview)):
@@ -56,7 +55,7 @@ def open_source(
         if not view.contiguous:
             raise UsageError(f"cannot read {kind} from a memoryview that is not contiguous")
         if view.nbytes == 0 and not may_be_empty:
-            raise FormatError(f"not a valid {kind}: there are no bytes")
+            raise FormatError(f"not a valid {kind}: it is empty")
         return Source(view.cast("B"), None)
     if not isinstance(data_or_path, (str, os.PathLike)):
         raise UsageError(
@@ -64,7 +63,7 @@ def open_source(
         )
     path = os.fspath(data_or_path)
     with reading(kind, path):
-        # Checked before opening: opening a pipe would wait for its writer.
+        # Check before opening: opening a pipe waits for its writer.
         status = os.stat(path)  # noqa: PTH116 - keeps FileNotFoundError.filename as given
         if stat.S_ISDIR(status.st_mode):
             raise FormatError(f"not a valid {kind}: this is a directory")
@@ -81,9 +80,9 @@ def open_source(
 
 @contextmanager
 def scattered_reads(view: memoryview) -> Iterator[None]:
-    """Let the kernel read only the pages that are looked at, if `view` is of a mapped file.
+    """Make the kernel read only the pages in use, if `view` maps a file.
 
-    Otherwise it reads up to megabytes around each, which is right for whole tensors only.
+    By default it reads up to megabytes around each page, which suits only whole tensors.
     """
     mapped = view.obj
     if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_RANDOM"):
@@ -103,9 +102,9 @@ def scattered_reads(view: memoryview) -> Iterator[None]:
 def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a file that replaces `path` when the block ends without an error.
 
-    It is written in the same folder under a temporary name. A pipe or a device is written directly;
-    if its reader closes it, the `BrokenPipeError` passes through. Raises `UsageError` for a path
-    that cannot be written.
+    Writes to a temporary name in the same folder, or directly to a pipe or device. If the reader of
+    a pipe closes it, the `BrokenPipeError` passes through. Raises `UsageError` for a path that
+    cannot be written.
     """
     target = Path(os.path.realpath(path))  # a link is followed, not replaced
     part = target.with_name(f".{os.urandom(8).hex()}.part")
@@ -120,7 +119,7 @@ def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # An error that names another file is the caller's; one without a name is of this writing.
+        # The caller's errors name another file; an error of this write does not name a file.
         if error.filename is not None and str(error.filename) not in (str(target), str(part)):
             raise
         raise UsageError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
@@ -130,7 +129,7 @@ def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
 
 
 def copy_file(source: Path, target: PathLike) -> None:
-    """Copy a file; the target is written completely or not at all. Raises as `atomic_write`."""
+    """Copy a file completely or not at all. Raises the errors of `atomic_write`."""
     with source.open("rb") as data, atomic_write(target) as out:
         shutil.copyfileobj(data, out, 1 << 20)
 

@@ -1,13 +1,13 @@
 """A reader of FlatBuffers tables that checks every offset and limits its own work.
 
-The layout is that of https://flatbuffers.dev/internals: all numbers little-endian; offsets to
-tables, strings and vectors are unsigned 32-bit and count from where they are stored; a table
-begins with the signed distance back to its vtable, which lists the offset of each field.
+The layout (https://flatbuffers.dev/internals): all numbers are little-endian. Offsets to tables,
+strings and vectors are unsigned 32-bit and count from their own position. A table begins with the
+signed distance back to its vtable, which lists the offset of each field.
 
-Offsets only lead forward, so there are no cycles. But two offsets may lead to the same bytes, so a
-small file can describe an enormous tree. A `FlatBuffer` therefore has a budget: decoded bytes are
-counted, and decoding more than a few times the size of the buffer is an error. Arrays and blobs are
-views and are free.
+Offsets only lead forward, so cycles cannot occur. But two offsets may lead to the same bytes, so a
+small file can describe an enormous tree. A `FlatBuffer` therefore has a budget: it counts decoded
+bytes, and rejects more than a few times the size of the buffer. Arrays and blobs are views and cost
+nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ UINT64 = struct.Struct("<Q")
 DOUBLE = struct.Struct("<d")
 _VTABLE_HEAD = struct.Struct("<HH")
 
-# A tree without shared parts costs less than its own bytes; writers share a few.
+# Budget: a tree without shared parts costs less than its own bytes, and writers share a few.
 _BUDGET_FACTOR = 4
-_BUDGET_FLOOR = 1 << 16
+_BUDGET_FLOOR = 1 << 16  # bytes: small files may share more of their parts
 _TABLE_COST = 8  # its own head, and the offset that leads to it
 # The widest table that is read here has 14 slots. A vtable may claim 32,766.
 _SLOTS = 32
@@ -65,7 +65,7 @@ class FlatBuffer:
         return FlatTable(self, self.target(0))
 
     def number(self, kind: struct.Struct, position: int) -> Any:
-        """The number of that kind at `position`, which must not be negative."""
+        """Return the number of that kind at `position`, which must not be negative."""
         try:
             return kind.unpack_from(self.view, position)[0]
         except struct.error:
@@ -163,11 +163,11 @@ class FlatTable:
         return self._buffer.target(at) if at else 0
 
     def spend(self, cost: int) -> None:
-        """Count `cost` more bytes for this table: bytes of others that it stands for."""
+        """Count `cost` more bytes for this table: bytes of other tables that it represents."""
         self._buffer.spend(cost, self.position)
 
     def has(self, slot: int) -> bool:
-        """Return True if the field was written."""
+        """Return True if the table has the field."""
         return bool(self._at(slot))
 
     def integer(self, slot: int, kind: struct.Struct, default: int = 0) -> int:
@@ -214,7 +214,7 @@ class FlatTable:
         return np.frombuffer(self._buffer.view, kind, count, start)
 
     def numbers(self, slot: int, code: str) -> tuple[Any, ...]:
-        """A vector of numbers, as Python numbers. `code` is that of `struct`: "i", "q", "B", "d" or
+        """A vector of numbers, as Python numbers. `code` as in `struct`: "i", "q", "B", "d" or
         "?"."""
         at = self._target(slot)
         if not at:

@@ -1,9 +1,8 @@
 """Read a FlatBuffer as columns: the same field of many tables in one array operation.
 
-Positions are int64 byte offsets from the start of the file, and -1 where something is absent.
-The target of every reference is checked to lie inside the buffer before it is read, and the total
-size of what is visited is limited by the size of the file, so that a small hostile file costs
-little.
+Positions are int64 byte offsets from the start of the file, and -1 for an absent thing. Each
+reference is checked before it is followed, and the size of the file limits the total size of all
+visited parts, so a small hostile file costs little.
 
 The format (FlatBuffers' internals page): a table starts with an int32 that leads back to its
 vtable; a vtable is uint16s: its own size, the table's size, then one offset in the table per
@@ -28,9 +27,9 @@ IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 
 _LENGTH = 4  # bytes of a vector's length
-_WORD = 4
+_WORD = 4  # bytes of a reference
 _FEW = 16  # as many vtables or string lengths as real dumps have
-_CHUNK = 1 << 16
+_CHUNK = 1 << 16  # rows at a time: their columns fit in a CPU's second-level cache
 _SMALL = 96  # tables of up to so many bytes are fetched whole: all of ETDump's are
 _U16 = np.dtype("<u2")
 _I32 = np.dtype("<i4")
@@ -39,7 +38,7 @@ _U32 = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Tables whose fields lie at the same offsets, with their bytes if those are few."""
+    """Tables with the same field offsets, with their bytes if those are few."""
 
     members: IntArray | slice  # which of the tables
     positions: IntArray
@@ -97,11 +96,11 @@ class TableColumns:
 
 
 class FlatBufferColumns:
-    """The bytes `start` to `end` of a file that hold one FlatBuffer."""
+    """One FlatBuffer: the bytes `start` to `end` of a file."""
 
     def __init__(self, data: memoryview, start: int, end: int) -> None:
         self._bytes: ByteArray = np.frombuffer(data, np.uint8)
-        # Reads at multiples of 4, which are nearly all, take half the time of others.
+        # Nearly all reads are at multiples of 4, which take half the time of others.
         self._words = np.frombuffer(data, _U32, len(data) // _WORD)
         self.start = start
         self.end = end
@@ -112,7 +111,7 @@ class FlatBufferColumns:
         return self.follow(origin, self.gather(origin, _U32))
 
     def tables(self, positions: IntArray, fields: int) -> TableColumns:
-        """The tables at `positions` (none absent), of which the first `fields` fields are read."""
+        """Return the tables at `positions` (none absent) with their first `fields` fields."""
         if len(positions) == 0:
             return TableColumns(self, positions, [])
         vtables = positions - self.gather(positions, _I32)
@@ -194,7 +193,8 @@ class FlatBufferColumns:
         return ids, tuple(texts[rank] for rank in range(len(texts)))
 
     def _shared_strings(self, positions: IntArray) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
-        """As `strings`, of strings that are together longer than the file: each is read once."""
+        """Do the same as `strings` if strings overlap: together longer than the file. Read each
+        once."""
         one, index, which = np.unique(positions, return_index=True, return_inverse=True)
         starts, lengths = self.vectors(one[one >= 0], 1)
         self.refuse_overlap(starts, lengths, "strings")
@@ -213,8 +213,8 @@ class FlatBufferColumns:
             raise FormatError(f"a reference leads to byte {at:,}, outside of the file's data")
 
     def refuse_overlap(self, starts: IntArray, lengths: IntArray, what: str) -> None:
-        """Raise `FormatError` if vectors of bytes with distinct starts must overlap, as together
-        they are longer than the file."""
+        """Raise `FormatError` if vectors of bytes with distinct starts overlap: together they are
+        longer than the file."""
         if int(np.maximum(lengths, 0).sum()) <= self.end - self.start:
             return
         _, one = np.unique(starts, return_index=True)
@@ -289,10 +289,10 @@ class FlatBufferColumns:
 
 
 def own_sizes(starts: IntArray, sizes: IntArray, end: int) -> tuple[IntArray, IntArray]:
-    """The bytes of each span up to `end` that no span before it has, and the gaps between spans.
+    """Return the bytes of each span up to `end` that belong to no earlier span, and the gaps.
 
-    Sums of both are the bytes from 0 to `end`. A gap is that before the span of the same rank in
-    the order of starts; the last one is behind all spans.
+    Both together sum to the bytes from 0 to `end`. Gap i is before the i-th span in the order of
+    starts; the last gap is after all spans.
     """
     lows, highs, gap_lows, gap_highs = own_spans(starts, sizes, end)
     return highs - lows, gap_highs - gap_lows
@@ -301,7 +301,7 @@ def own_sizes(starts: IntArray, sizes: IntArray, end: int) -> tuple[IntArray, In
 def own_spans(
     starts: IntArray, sizes: IntArray, end: int
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """First byte and end of what is each span's own up to `end`, and of the gaps between spans."""
+    """Return start and end of each span's own bytes up to `end`, and of the gaps between spans."""
     order = np.lexsort((-sizes, starts))
     begins = np.minimum(starts[order], end)
     ends = np.minimum(begins + sizes[order], end)
@@ -313,8 +313,8 @@ def own_spans(
 
 
 class Extents(Generic[_Kind]):
-    """The places of all that was visited in a FlatBuffer, each with its kind. layouts: the kind of
-    the vtables."""
+    """The places of all visited parts of a FlatBuffer, each with its kind. layouts: the kind of the
+    vtables."""
 
     def __init__(self, buffer: FlatBufferColumns, layouts: _Kind) -> None:
         self.buffer = buffer
@@ -329,7 +329,7 @@ class Extents(Generic[_Kind]):
         self, kind: _Kind, positions: IntArray, fields: int, scalar: int = 0
     ) -> TableColumns:
         """Visit the tables at these positions (-1: none). scalar: the bytes of their only field, if
-        it is a number: some writers leave half of an int64 out of the table's size."""
+        it is a number: some writers count only half of an int64 in the table's size."""
         positions = np.unique(positions[positions >= 0])
         starts, sizes, vtables, vtable_sizes = self.buffer.extents(positions)
         has = vtable_sizes > _U16.itemsize * 2 if scalar else np.zeros(len(sizes), np.bool_)
@@ -362,7 +362,7 @@ class Extents(Generic[_Kind]):
     ) -> tuple[dict[_Kind, int], IntArray, IntArray]:
         """The bytes up to `end` by kind, each counted once; first byte and end of the gaps.
 
-        below: of positions, how many of the bytes before each count; all if it is None.
+        below: returns how many bytes before each position count; None: all.
         """
         starts = np.concatenate([starts for _, starts, _ in self._spans])
         sizes = np.concatenate([sizes for _, _, sizes in self._spans])

@@ -1,4 +1,4 @@
-"""Keep what was made of the bytes of a file for the next file with the same bytes."""
+"""Keep parsed content for the next file with the same bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _T = TypeVar("_T")
 
 
 class ParseCache(Generic[_T]):
-    """Values by the bytes that they were made of: those used last, of at most `most` bytes in all.
+    """Parsed values by their source bytes: the last used, for at most `most` bytes of sources.
 
-    They must not change, and must not refer to a file.
+    A value must not change, and must not refer to a file.
     """
 
     def __init__(self, most: int) -> None:
@@ -25,7 +25,7 @@ class ParseCache(Generic[_T]):
         self._lock = Lock()
 
     def made(self, content: Sequence[BytesLike], options: Hashable, make: Callable[[], _T]) -> _T:
-        """Return what `make` returns, or returned for the same content and options before. Errors
+        """Return the result of `make`, or the kept result for the same content and options. Errors
         and None are not kept."""
         size = sum(map(len, content))
         if size > self._most:

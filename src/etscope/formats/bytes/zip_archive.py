@@ -1,7 +1,7 @@
 """Zip files as directories of bounded, checked members: ETRecords and `torch.save` files.
 
-`zipfile` reads the directory; the members are read here, because a stored one can be a view of
-the mapped file without a copy, and because nothing may unpack beyond its declared size.
+`zipfile` reads the directory. This module reads the members: a stored one becomes a view of the
+mapped file without a copy, and no member may unpack beyond its declared size.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from etscope.formats.bytes.flatbuffer import Span
 
 __all__ = ["open_archive"]
 
-MAX_MEMBERS = 65_535
-# Graph JSON deflates 20 to 50 times; deflate's own limit is 1,032 times.
+MAX_MEMBERS = 65_535  # the limit of zip without its 64-bit extension
+# Largest ratio of sizes: graph JSON deflates 20 to 50 times, and deflate's own limit is 1,032.
 MAX_RATIO = 250
 FREE_BYTES = 64 << 20  # below this a member's ratio does not matter
 MAX_UNPACKED_MEMBER = 2 << 30  # of a deflated member; a stored one is bounded by the file
 MAX_UNPACKED_TOTAL = 8 << 30  # of all deflated members
 
 _LOCAL_HEADER = struct.Struct("<4s5HL2L2H")
+# Bits of a member's flags (APPNOTE 4.4.4).
 _ENCRYPTED = 0x1
 _UTF8_NAME = 0x800
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -80,8 +81,8 @@ class ZipArchive:
     def read_beside(self, name: str) -> tuple[memoryview, Callable[[], None]]:
         """A member's bytes while a thread still checks them, and a function that waits for it.
 
-        Nothing derived from the bytes may be handed out before the function has returned. Raises
-        what `read` raises; the function raises it for a wrong CRC.
+        Do not use results of the bytes before the function returns. Raises the errors of `read`;
+        the function raises the error for a wrong CRC.
         """
         member = self.members.get(name)
         if member is None or member.deflated or name in self._checked:
@@ -106,17 +107,19 @@ class ZipArchive:
         return data, wait
 
     def stored_span(self, member: Member) -> Span:
-        """The place of a member's bytes as they are stored, behind its local header.
+        """Return the place of a member's stored bytes, after its local header.
 
         Raises `FormatError` if the member contradicts the directory.
         """
-        # The local header must be there and agree in the name.
+        # The local header must exist and have the same name.
         header = self.buffer[member.offset : member.offset + _LOCAL_HEADER.size]
         if member.offset < 0 or len(header) < _LOCAL_HEADER.size:
             raise FormatError("the member's header is not in the file", offset=member.offset)
         signature, _, flags, *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
         if signature != b"PK\x03\x04":
-            raise FormatError("there is no member here", offset=member.offset)
+            raise FormatError(
+                "the member's header is not at its declared place", offset=member.offset
+            )
         name_start = member.offset + _LOCAL_HEADER.size
         name = bytes(self.buffer[name_start : name_start + name_length])
         if name.decode("utf-8" if flags & _UTF8_NAME else "cp437") != member.name:
@@ -143,18 +146,18 @@ def open_archive(
 ) -> ZipArchive:
     """Read the directory of a zip file in memory or mapped. `kind` names the format in messages.
 
-    checked: the bytes were checked as a whole, so that the CRCs of members add nothing.
+    checked: the bytes as a whole are already checked, so skip the CRCs of members.
 
-    Raises `FormatError` for a file that is not a zip file, or must not be trusted: members that
-    overlap, have one name, are encrypted, unpack to more than the limits of this module, or have
-    names that are absolute or climb ("..").
+    Raises `FormatError` for a file that is not a zip file, and for an unsafe one: members overlap,
+    share a name, are encrypted, unpack beyond the limits of this module, or have absolute names or
+    names with "..".
     """
     with reading(kind, path):
         with zipfile.ZipFile(_SeekableView(buffer)) as directory:
             entries = directory.infolist()
             end = directory.start_dir
         if len(entries) > MAX_MEMBERS:
-            raise FormatError(f"{len(entries)} members, more than {MAX_MEMBERS}")
+            raise FormatError(f"{len(entries)} members; the limit is {MAX_MEMBERS}")
         # Each member ends before the next header, the last one before the directory.
         offsets = sorted(entry.header_offset for entry in entries)
         for offset, following in pairwise(offsets):
@@ -185,7 +188,7 @@ def open_archive(
 
 
 def _check_entry(entry: zipfile.ZipInfo) -> None:
-    """Raise `FormatError` for a member whose name, packing or size must not be trusted."""
+    """Raise `FormatError` for a member with an unsafe name, packing or size."""
     name = entry.filename
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or _CONTROL.search(entry.orig_filename):
@@ -240,9 +243,9 @@ class _SeekableView(io.RawIOBase):
 # --------------------------------------------------------------------------------------------
 # Writing.
 
-_CHUNK = 16 << 20
+_CHUNK = 16 << 20  # bytes: bounds the memory for a copy of a large member
 _TIME = (1980, 1, 1, 0, 0, 0)  # always the same: equal content gives equal files
-_MODE = 0o644 << 16
+_MODE = 0o644 << 16  # Unix permissions, in the upper half of the external attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +260,9 @@ class NewMember:
 def write_archive(members: Iterable[NewMember], destination: PathLike | IO[bytes]) -> None:
     """Write a zip file to a path or a stream.
 
-    The file appears, or replaces an older one, when it is complete; if `members` raises, nothing is
-    left behind. A stream is written only after the last member was made. Raises `UsageError` for a
-    path that cannot be written.
+    The file appears, or replaces an older one, when it is complete; if `members` raises, nothing
+    remains. A stream gets its bytes after the last member is made. Raises `UsageError` for a path
+    that cannot be written.
     """
     if isinstance(destination, (str, os.PathLike)):
         with atomic_write(destination) as file:

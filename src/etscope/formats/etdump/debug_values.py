@@ -1,9 +1,9 @@
-"""Values that debug events hold: scalars in the ETDump, tensors in the debug buffer.
+"""Values of debug events: scalars in the ETDump, tensors in the debug buffer.
 
-The debug buffer is a file of tensors' storage, one after the other, as `ETDumpGen`'s data sink got
-it: `prod(sizes) * itemsize` bytes each, in the order in which the elements lay in memory, which the
-tensor's strides describe (channels-last and other dim orders differ from the sizes' order). Neither
-the used size nor the byte order is recorded; ExecuTorch runs on little-endian machines.
+The debug buffer is a file of tensor storages one after the other, from `ETDumpGen`'s data sink.
+Each has `prod(sizes) * itemsize` bytes, in the memory order of the elements, which the tensor's
+strides describe (channels-last and other dim orders differ from the sizes' order). The file has
+neither its used size nor its byte order; ExecuTorch runs on little-endian machines.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MAX_DIMENSIONS = 32  # numpy 1's limit; ExecuTorch's own is 16
 class TensorRef:
     """A logged tensor: the place and layout of its bytes in the debug buffer.
 
-    `strides` count elements, `offset` bytes from the start of the debug buffer; a tensor without
-    elements has offset -1. The numbers are as the file has them: `DebugBuffer.tensor` checks them.
+    `strides` count elements, `offset` counts bytes from the start of the debug buffer; a tensor
+    without elements has offset -1. The numbers are unchecked: `DebugBuffer.tensor` checks them.
     """
 
     scalar_type: ScalarType
@@ -111,8 +111,8 @@ PAYLOAD_SLOT = {
 def read_value(view: memoryview, position: int) -> DebugValue:
     """Read the `Value` table at `position` of a FlatBuffer.
 
-    A tensor list is a tuple. Null is None, and so is String: the format names that type but has
-    no field for its text. Raises `FormatError` for an unknown type or a missing payload.
+    A tensor list becomes a tuple. Null becomes None, and so does String: the format has this type,
+    but not a field for its text. Raises `FormatError` for an unknown type or a missing payload.
     """
     table = FlatTable(FlatBuffer(view), position)
     number = table.integer(0, INT8)
@@ -163,7 +163,7 @@ class DebugBuffer:
 
     @classmethod
     def open(cls, source: BytesLike | PathLike) -> DebugBuffer:
-        """Open a debug buffer: a file, or its bytes. Of a run that logged no tensors it is empty.
+        """Open a debug buffer: a file, or its bytes. It is empty if the run did not log tensors.
 
         Raises `MissingFileError`, and `FormatError` for a file that is not regular.
         """
@@ -181,9 +181,9 @@ class DebugBuffer:
     def tensor(self, ref: TensorRef) -> npt.NDArray[Any]:
         """The logged tensor, as a read-only view that keeps its strides.
 
-        Shape `ref.sizes`, dtype `ref.scalar_type.numpy_dtype`. Types that pack several values in a
-        byte come as their bytes, flat. Raises `FormatError` for sizes, strides or an offset that do
-        not describe bytes of this buffer.
+        Shape `ref.sizes`, dtype `ref.scalar_type.numpy_dtype`. Types that pack several values into
+        a byte become flat bytes. Raises `FormatError` for sizes, strides or an offset that do not
+        describe bytes of this buffer.
         """
         with reading("debug buffer", self.path):
             return ref.view(self.source.buffer)

@@ -1,9 +1,9 @@
 """Write columns as the bytes of an ETDump, without a Python loop over events.
 
-FlatBuffers' own builder makes one table at a time, which takes many seconds for a large dump. All
-events of a kind have the same fields here, so a kind is one structured array, and the references
-in it are sums of arrays. Parts that are few but vary in shape (vtables, values, strings) are
-written one by one behind the arrays, by a `TableWriter`.
+FlatBuffers' own builder makes one table at a time, which takes many seconds for a large dump. Here
+all events of a kind have the same fields, so a kind is one structured array, and the references in
+it are sums of arrays. A `TableWriter` writes the other parts (vtables, values, strings) one by one
+after the arrays: they are few, but vary in shape.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a dump. Run r has the next `run_events[r]` rows of `events`."""
+    """The content of a dump. The runs have consecutive rows of `events`, run r `run_events[r]`."""
 
     strings: Sequence[str]
     metadata: Sequence[bytes]
@@ -70,7 +70,7 @@ class Content:
 
 
 def write_etdump(dump: ETDump) -> bytes:
-    """Return the file of a dump that was read: equal in every column, if not in its bytes."""
+    """Return the file of a dump: equal to the source in every column, perhaps not in its bytes."""
     metadata: dict[bytes, int] = {}
     events = np.zeros(dump.num_events, EVENT)
     for field_name, column in _COLUMNS.items():
@@ -134,7 +134,7 @@ _RUN = _layout(
     allocators=(_REFERENCE, 12),
     events=(_REFERENCE, 16),
 )
-_EVENT = _layout(  # the three share one offset: an event has one of them
+_EVENT = _layout(  # an event has only one of the three, so they share an offset
     "profile allocation debug",
     profile=(_REFERENCE, 4),
     allocation=(_REFERENCE, 4),
@@ -176,14 +176,14 @@ def encode(content: Content) -> bytes:
 
     writer = TableWriter(writer_start)
 
-    # Positions of what the arrays refer to; a last element -1, so that index -1 gives -1.
+    # Positions of the targets of references. The last element is -1, so index -1 gives -1.
     def positions(write: Callable[[Any], int], items: Sequence[Any]) -> IntArray:
         return np.array([*map(write, items), -1], np.int64)
 
     strings = positions(writer.string, content.strings)
     metadata = positions(writer.blob, content.metadata)
     values = positions(lambda pair: _write_value(writer, *pair), content.values)
-    # Fields of EVENT that are references, and what they refer to.
+    # Reference fields of EVENT, and their targets.
     referred = {"name": strings, "delegate_str": strings, "metadata": metadata, "value": values}
 
     fixed = np.zeros(writer_start, np.uint8)
@@ -203,7 +203,7 @@ def encode(content: Content) -> bytes:
         members[kind.name.lower()][rows[kind]] = _row_positions(layout, start, len(mine))
     put(events, _tables(writer, _EVENT, events, E, members))
 
-    # The runs' vectors of events, one behind the other: the length of each, then its references.
+    # The runs' vectors of events, one after the other: the length of each, then its references.
     first_events = np.cumsum(content.run_events) - content.run_events
     lengths_at = first_events + np.arange(R)
     targets = np.insert(_row_positions(_EVENT, events, E), first_events, 0)
@@ -266,14 +266,14 @@ def _tables(
 
 
 # --------------------------------------------------------------------------------------------
-# Everything else, written one by one.
+# All other parts, written one by one.
 
 
 class TableWriter:
     """Writes parts of a FlatBuffer in file order, from byte `start` on.
 
-    References lead forwards, so a table is written before its parts, and its references are set
-    afterwards, by `refer`. Methods return the position of what they wrote.
+    References lead forward, so write a table before its parts, and set its references afterwards
+    with `refer`. Methods return the position of the written part.
     """
 
     def __init__(self, start: int) -> None:
@@ -286,7 +286,7 @@ class TableWriter:
         return self._start + len(self.data)
 
     def align(self, width: int, after: int = 0) -> None:
-        """Pad so that the byte `after` from here is at a multiple of `width`."""
+        """Pad until the byte `after` from here is at a multiple of `width`."""
         self.data += bytes(-(self.position + after) % width)
 
     def append(self, data: bytes) -> int:
@@ -394,8 +394,8 @@ def _write_allocators(writer: TableWriter, names: tuple[str, ...]) -> int:
 
 
 def _write_head(writer: TableWriter, version: int, run_list: int) -> bytes:
-    """The first `_HEAD` bytes, which count all that was written before; `run_list` is the position
-    of the vector of runs."""
+    """Return the first `_HEAD` bytes, with the size of the rest; `run_list` is the position of the
+    vector of runs."""
     root = 16
     vtable = writer.vtable(12, (4, 8))
     writer.align(8)

@@ -1,8 +1,8 @@
 """Read an ETDump, the file of a profiled run, as columns: one row per event, in file order.
 
-The format is a FlatBuffer with identifier "ED00", usually behind a uint32 of its size (schema:
-`etdump_schema_flatcc.fbs` of ExecuTorch 1.5; unchanged since 0.4). No object is built per event:
-200,000 events open in some tens of milliseconds.
+The format is a FlatBuffer with identifier "ED00", usually after a uint32 with its size (schema:
+`etdump_schema_flatcc.fbs` of ExecuTorch 1.5; unchanged since 0.4). Reading does not build an object
+for each event: 200,000 events open in tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ETDump:
     """The content of an ETDump: R runs, E events. Arrays are read-only.
 
     Columns that end in `name` or `str` are indices into `strings`, the distinct strings in order
-    of first appearance; -1 is an absent string, which differs from an empty one.
+    of first appearance; -1 is an absent string, "" an empty one.
     """
 
     version: int
@@ -100,12 +100,12 @@ class ETDump:
         return self.source.path
 
     def run_name_of(self, run: int) -> str:
-        """The name of a run, "" if it has none."""
+        """Return the name of a run; "" without one."""
         name = self.run_name[run]
         return "" if name < 0 else self.strings[name]
 
     def metadata(self, event: int) -> bytes:
-        """Bytes that a delegate attached to an event; b"" if empty or absent."""
+        """Return the bytes that a delegate attached to an event; b"" if empty or absent."""
         start, length = int(self.metadata_offset[event]), int(self.metadata_length[event])
         return bytes(self.source.buffer[start : start + length]) if length > 0 else b""
 
@@ -117,16 +117,16 @@ class ETDump:
         """
         position = int(self.debug_value_offset[event])
         if position < 0:
-            raise MissingDataError(f"event {event} holds no debug value")
+            raise MissingDataError(f"event {event} does not have a debug value")
         with reading("ETDump", self.path):
             return read_value(self.source.buffer[: self.flatbuffer_end], position)
 
 
 def read_etdump(source: BytesLike | PathLike) -> ETDump:
-    """Read a dump from a file (which is mapped) or from the given bytes.
+    """Read a dump from a file, which is mapped, or from bytes.
 
-    Fields that a writer may omit have the schema's default. Raises `MissingFileError`, and
-    `FormatError` for a file that is not an ETDump or has references that lead out of it.
+    Omitted fields have the schema's default. Raises `MissingFileError`, and `FormatError` for a
+    file that is not an ETDump or has references that lead out of it.
     """
     opened = open_source(source, "ETDump")
     with reading("ETDump", opened.path):
@@ -139,12 +139,12 @@ def read_etdump(source: BytesLike | PathLike) -> ETDump:
 
 IDENTIFIER = b"ED00"
 _BROKEN = (
-    "the file was damaged, or ExecuTorch wrote it broken: up to 1.5 it does so when it logs a "
-    "tensor of type half, bfloat16, uint32, uint64, float8 or complex to the debug buffer; "
+    "the file is damaged, or ExecuTorch wrote it broken: up to 1.5 it does so when it logs a "
+    "tensor of type half, bfloat16, uint32, uint64, float8 or complex to the debug buffer. "
     "etscope run --debug-level intermediate_outputs records such a program with the native runner"
 )
-_PREFIX = 4
-_CUT_PADDING = 16  # a size that claims a few bytes of padding too many does no harm
+_PREFIX = 4  # bytes of the size before the FlatBuffer
+_CUT_PADDING = 16  # a size may count a few bytes of padding that the file lacks
 _MIN_EVENT = 16  # bytes: its reference, its table with one field, and the table in that field
 
 
@@ -155,7 +155,7 @@ def _flatbuffer_bounds(source: Source) -> tuple[int, int]:
         end = _PREFIX + int.from_bytes(head[:_PREFIX], "little")
         if end > source.size + _CUT_PADDING:
             raise FormatError(
-                f"this ETDump is cut off: it should have {end:,} bytes and has {source.size:,}",
+                f"this ETDump is cut off: it should have {end:,} bytes, but has {source.size:,}",
                 hint="was the file copied before its writer closed it?",
             )
         return _PREFIX, min(end, source.size)
@@ -163,8 +163,8 @@ def _flatbuffer_bounds(source: Source) -> tuple[int, int]:
         return 0, source.size
     raise FormatError(
         f"not an ETDump: {describe(source.buffer)}",
-        hint="etscope run --save DIR writes one, DIR/run.etdp; etscope info shows what programs, "
-        "ETRecords and .ptd files hold",
+        hint="etscope run --save DIR writes an ETDump, DIR/run.etdp; etscope info shows the "
+        "content of programs, ETRecords and .ptd files",
     )
 
 
@@ -187,12 +187,12 @@ def _read(source: Source) -> ETDump:
     del positions  # as large as a column, and memory peaks where strings are read
     buffer.refuse_overlap(columns["metadata_offset"], columns["metadata_length"], "metadata")
 
-    # Runs share few lists of allocators: each distinct one is read once.
+    # Runs share a few lists of allocators: read each distinct one once.
     allocator_lists, list_of_run = np.unique(runs.reference(2), return_inverse=True)
     list_starts, list_lengths = buffer.vectors(allocator_lists, 4)
     allocators = buffer.tables(buffer.elements(list_starts, list_lengths), 1)
 
-    # All strings at once, by their positions: those of runs, events, delegates, allocators.
+    # All strings at once, by position: of runs, events, delegates and allocators.
     event_names, delegate_ids = columns.pop("name"), columns.pop("delegate_id")
     ids, strings = buffer.strings(
         np.concatenate([runs.reference(0), event_names, delegate_ids, allocators.reference(0)])
@@ -281,8 +281,8 @@ def _event_columns(buffer: FlatBufferColumns, events: TableColumns) -> dict[str,
 
 
 def _are_outputs(buffer: FlatBufferColumns, values: IntArray) -> npt.NDArray[np.bool_]:
-    """Return for each position of a Value (-1: no value) if it is an output of the program: its
-    field `output` is a table with a bool."""
+    """Return for each position of a Value (-1: no value) whether it is an output of the program.
+    The field `output` of a Value is a table with a bool."""
     are_outputs = np.zeros(len(values), np.bool_)
     present = np.flatnonzero(values >= 0)
     outputs = buffer.tables(values[present], 8).reference(7)
@@ -295,7 +295,7 @@ def _are_outputs(buffer: FlatBufferColumns, values: IntArray) -> npt.NDArray[np.
 # Types and sizes of all logged values at once. `ETDump.value` reads one; this reads a hundred
 # thousand without an object for each.
 
-_MAX_ELEMENTS = float(1 << 60)
+_MAX_ELEMENTS = float(1 << 60)  # times 8 bytes, this still fits in 64 bits
 _SIZE = np.dtype("<i8")
 
 
@@ -362,7 +362,7 @@ def _num_elements(buffer: FlatBufferColumns, tensors: TableColumns) -> IntArray:
 
 
 # --------------------------------------------------------------------------------------------
-# What the bytes of a dump are.
+# What the bytes of a dump contain.
 
 HEADER, RUNS, EVENTS, VALUES, METADATA, STRINGS, LAYOUTS, PADDING, UNREFERENCED = (
     "header", "runs", "events", "values", "metadata", "strings", "table layouts", "padding",
@@ -372,10 +372,10 @@ _ALIGNMENT = 16  # of the largest scalar, with the length of a vector
 
 
 def bytes_by_kind(dump: ETDump) -> Mapping[str, int]:
-    """Return the bytes of the file by what they are; they sum to its size.
+    """Return the bytes of the file by kind; they sum to its size.
 
-    Tables, vectors and strings that the reader knows are of the kind that first refers to them.
-    "unreferenced" are bytes that nothing points to, and fields of newer schemas.
+    A known table, vector or string belongs to the kind that first refers to it. "unreferenced" are
+    bytes that nothing points to, and fields of newer schemas.
     """
     with reading("ETDump", dump.path):
         start, end = _flatbuffer_bounds(dump.source)

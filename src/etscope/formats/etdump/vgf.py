@@ -36,7 +36,7 @@ def parse_vgf_neural_statistics_metadata(metadata: Metadata) -> dict[str, Any]:
                 f"Malformed VGF neural statistics delegate metadata: broken JSON ({error})"
             ) from error
         if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-            raise FormatError(f"not a {_KIND}: it has no schema {SCHEMA!r}")
+            raise FormatError(f"not a {_KIND}: it does not have the schema {SCHEMA!r}")
         if record.get("schema_version") != VERSION:
             raise VersionError(
                 "Unsupported VGF neural statistics metadata schema version: "
@@ -65,9 +65,9 @@ def _decoded(blob: dict[str, Any]) -> bytes:
 def parse_vgf_neural_statistics_delegate_metadata(
     delegate_metadata_list: Sequence[Metadata | None],
 ) -> list[dict[str, Any]]:
-    """Parse the records among the metadata of an event; those of other backends are skipped.
+    """Parse the VGF records in the metadata of an event; skip metadata of other backends.
 
-    Raises what `parse_vgf_neural_statistics_metadata` raises for metadata that names the schema.
+    Raises the errors of `parse_vgf_neural_statistics_metadata` for metadata that names the schema.
     """
     return [
         parse_vgf_neural_statistics_metadata(metadata)

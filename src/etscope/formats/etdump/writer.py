@@ -7,8 +7,8 @@
     writer.end_profiling(token)
     writer.save("model.etdp")
 
-The files are read by this package and by upstream's Inspector (which cannot open any dump with
-allocation events, its own among them).
+This package and upstream's Inspector read the files. (Upstream's cannot open any dump with
+allocation events, not even its own.)
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def is_tensor(value: object) -> bool:
 def tensor_storage(value: Any) -> tuple[ScalarType, npt.NDArray[Any], npt.NDArray[np.uint8]]:
     """Return a tensor's element type, the tensor as an array, and its bytes in memory order.
 
-    A tensor that is dense in another order than that of its sizes (channels-last, a transpose)
-    keeps its strides; any other is made contiguous.
+    A dense tensor keeps its strides, also in another order of dimensions (channels-last, a
+    transpose). Any other tensor becomes contiguous.
     """
     array = as_numpy(value)
     kind = scalar_type_of(array.dtype)
@@ -84,10 +84,9 @@ class _Block:
 class ETDumpWriter:
     """Collects events in memory; `finish` encodes them as a file.
 
-    `clock` gives the time of `start_...` and `end_...` in integer ticks. Events belong to the
-    block that was created last, and to the instruction given with them or last set by
-    `set_chain_debug_handle`; before that, to none: chain -1, instruction 0, which is how the
-    runtime marks its own events.
+    `clock` returns the time for `start_...` and `end_...` in integer ticks. Events belong to the
+    last block, and to the instruction passed with them or last set by `set_chain_debug_handle`.
+    Before that they have chain -1 and instruction 0, which mark the runtime's own events.
     """
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -108,11 +107,11 @@ class ETDumpWriter:
         self._blocks[-1].allocators = tuple(self._allocators)
 
     def set_bundled_input_index(self, index: int) -> None:
-        """Set the bundled input that the blocks created from now on ran; -1: none."""
+        """Set the bundled input of the following blocks; -1: none."""
         self._bundled_input_index = _int32("bundled input index", index)
 
     def set_chain_debug_handle(self, chain_index: int, instruction_id: int) -> None:
-        """Set the instruction of events that do not name theirs."""
+        """Set the instruction of events without one."""
         self._chain_index = _int32("chain index", chain_index)
         self._instruction_id = _int32("instruction id", instruction_id)
 
@@ -123,7 +122,7 @@ class ETDumpWriter:
         return self._begin(name, None, chain_index, instruction_id)
 
     def end_profiling(self, token: ProfilingToken) -> None:
-        """End a span now. Events are in the file in the order in which they end."""
+        """End a span now. The file has events in the order of their ends."""
         self._profile(token, self._clock(), None)
 
     def log_profiling(
@@ -177,7 +176,7 @@ class ETDumpWriter:
         """Log a result of the current instruction, or an output of the program.
 
         value: an int, bool, float, None, a tensor (a numpy array, a torch tensor, anything with
-        `__array__`) or a list of tensors, whose bytes are copied to the debug buffer.
+        `__array__`) or a list of tensors. The bytes of tensors are copied to the debug buffer.
         """
         self._debug_event(value, output, None, chain_index, instruction_id)
 
@@ -202,7 +201,7 @@ class ETDumpWriter:
         """Log that `size` bytes were taken from an allocator."""
         if not 1 <= allocator_id <= len(self._allocators):
             raise UsageError(
-                f"no allocator has the id {allocator_id}", hint="track_allocator gives the ids"
+                f"no allocator has the id {allocator_id}", hint="track_allocator returns the ids"
             )
         self._event(EventKind.ALLOCATION, allocator=allocator_id, size=_uint64("size", size))
 
@@ -273,7 +272,7 @@ class ETDumpWriter:
     @property
     def _block(self) -> _Block:
         if not self._blocks or self._blocks[-1].starts is not None:
-            raise UsageError("there is no block to log to", hint="call create_event_block first")
+            raise UsageError("cannot log without a block", hint="call create_event_block first")
         return self._blocks[-1]
 
     def _string(self, text: str) -> int:

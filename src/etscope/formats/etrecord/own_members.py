@@ -59,12 +59,12 @@ class Tap:
 
     node, op: the node of the exported program that computes it, and its operator
         ("aten.conv2d.default"). element: index of the value, for a node that has several.
-    value: the value of the exported program that is the output. It differs from the node's own
-        where that cannot be an output: for a quantised operator, its result after dequantisation.
-    output: its position among the user's outputs of the method, from 0. It is one of the model's
-        own when that is the same value.
-    module: path of the module; None if not known. source: "file:line" in Python, None if unknown.
-    handle: debug handle of the node of the edge program that gives the output, None if it has none.
+    value: the value of the exported program that is the output. It differs from the node's own if
+        that cannot be an output: for a quantized operator, it is the dequantized result.
+    output: its position among the user's outputs of the method, from 0. The model's own output
+        serves if it is the same value.
+    module: path of the module; None if unknown. source: "file:line" in Python; None if unknown.
+    handle: debug handle of the node of the edge program that gives the output; None without one.
     """
 
     node: str
@@ -84,8 +84,8 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class MethodTaps:
-    """The taps of a method, in order of execution. `own_outputs` is the number of outputs that the
-    model itself has; they come first."""
+    """The taps of a method, in order of execution. `own_outputs` is the number of the model's own
+    outputs, which come first."""
 
     own_outputs: int
     taps: tuple[Tap, ...]

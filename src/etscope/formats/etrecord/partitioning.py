@@ -1,7 +1,7 @@
 """A member that etscope adds to an ETRecord: which backend took which nodes, and why not others.
 
-ExecuTorch keeps neither: a partitioner tells its reasons to a log, if to anything, and a record has
-the debug handles of delegated nodes, which several nodes may share.
+ExecuTorch does not keep either. A partitioner at most logs its reasons, and a record has only the
+debug handles of delegated nodes, which several nodes may share.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNKNOWN = "unknown"  # the operator is not among those that it supports
 REFUSED = "refused"  # it supports the operator, or was asked about it, and gave no reason
 UNPLACED = "unplaced"  # it supports the node, and put it in no partition
 NOT_ASKED = "not asked"  # the node is in a branch or loop that it does not look into
-SILENT = "silent"  # it says nothing that tells
+SILENT = "silent"  # its answer is unknown
 ANSWERS = (TOLD, UNKNOWN, REFUSED, UNPLACED, NOT_ASKED, SILENT)
 
 
@@ -28,8 +28,8 @@ ANSWERS = (TOLD, UNKNOWN, REFUSED, UNPLACED, NOT_ASKED, SILENT)
 class LoweredNode:
     """A node of the edge program, as the partitioner saw it.
 
-    path: its name; in a branch or loop with the sub-graph's in front: "true_graph_0/aten_add". Of
-        equal operators with the same handle, the name tells them apart. op: "aten.add.Tensor".
+    path: its name; in a branch or loop with the sub-graph's in front: "true_graph_0/aten_add". It
+        distinguishes equal operators with the same handle. op: "aten.add.Tensor".
     """
 
     path: str
@@ -51,8 +51,7 @@ class Refusal:
 class Partitioning:
     """The work of one partitioner on one method, after those before it.
 
-    partitioner: its class ("XnnpackPartitioner"). backend: the id of its backend; None if it does
-    not tell.
+    partitioner: its class ("XnnpackPartitioner"). backend: the id of its backend; None if unknown.
     """
 
     partitioner: str
@@ -76,8 +75,8 @@ class LoweredCall:
 
 @dataclass(frozen=True, slots=True)
 class MethodPartition:
-    """The partitioners of a method in the order in which they were asked, and the delegate calls
-    in the order of the program's instructions; none for a program without delegates."""
+    """The partitioners of a method in the order of their work, and the delegate calls in the order
+    of the program's instructions; none for a program without delegates."""
 
     partitionings: tuple[Partitioning, ...] = ()
     calls: tuple[LoweredCall, ...] = ()

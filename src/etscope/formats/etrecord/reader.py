@@ -1,7 +1,7 @@
-"""Read ETRecord files: a zip whose members are read and parsed on demand.
+"""Read ETRecord files: a zip with members that are read and parsed on demand.
 
-Reads the files of ExecuTorch 0.1 to 1.5 and of etscope. Upstream documents no layout; this is that
-of `devtools/etrecord/_etrecord.py` of each release.
+Reads the files of ExecuTorch 0.1 to 1.5 and of etscope. Upstream does not document the layout; it
+comes from `devtools/etrecord/_etrecord.py` of each release.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ZIP = b"PK"
 IDENTIFIER = "ETRECORD_V0"
 EXPORTED = "exported_program"
 EDGE = "edge_dialect_exported_program"
-FLOAT = "float"  # extra graphs of the model before it was quantised: "float/<method>"
+FLOAT = "float"  # extra graphs of the model before it was quantized: "float/<method>"
 DEBUG_HANDLES = "debug_handle_map"
 DELEGATES = "delegate_map"
 NUM_OUTPUTS = "instruction_id_to_num_outs_map"
@@ -51,7 +51,7 @@ EXPORT_GRAPH_ID = "export_graph_id"
 STATE_DICT, CONSTANTS, EXAMPLE_INPUTS = "_state_dict", "_constants", "_example_inputs"
 SIBLINGS = (STATE_DICT, CONSTANTS, EXAMPLE_INPUTS)
 
-# Members that ExecuTorch does not know have names with an end that its reader skips.
+# Names of members that ExecuTorch does not know have an ending that its reader skips.
 OWN_PREFIX = "etscope/"
 PROGRAM_BUFFER = OWN_PREFIX + "program_buffer_constants"
 FINGERPRINTS = OWN_PREFIX + "fingerprints_constants"
@@ -78,7 +78,7 @@ _NOT_GRAPHS = frozenset(
         "program_buffer",  # 0.1's reader knows it
     }
 )
-# Names that a user's graph cannot have.
+# Names reserved for etscope and ExecuTorch: a user's graph cannot have them.
 RESERVED = _NOT_GRAPHS | {EXPORTED, EDGE, "et_dialect_graph_module"}
 
 
@@ -92,10 +92,10 @@ _DECIMAL = re.compile(r"-?\d{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class DelegateEntry:
-    """A delegate's map of its own operations.
+    """A delegate's map of its operations.
 
     `identifiers` maps the backend's identifier of an operation to debug handles. Identifiers are
-    text, also where the backend used integers: the file has no others.
+    text, even if the backend uses integers: the file has only text.
     """
 
     name: str
@@ -147,7 +147,7 @@ def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
     """Open a record: only the zip's directory is read.
 
     Raises `MissingFileError` for a missing file, and `FormatError` for a file that is not an
-    ETRecord or is a zip file that must not be trusted (see `zip_archive`).
+    ETRecord or is an unsafe zip file (see `zip_archive`).
     """
     if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
         if source.seekable():
@@ -165,7 +165,7 @@ def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
 
 
 class RecordFile:
-    """An opened record. Parts that the file lacks are None: older versions wrote fewer."""
+    """An opened record. Missing parts are None: older versions write fewer."""
 
     def __init__(self, archive: ZipArchive) -> None:
         self.archive = archive
@@ -210,7 +210,7 @@ class RecordFile:
             elif name in _NOT_GRAPHS or name.startswith(OWN_PREFIX) or name.endswith("/"):
                 continue
             elif name.endswith(SIBLINGS) and name + STATE_DICT not in self.members:
-                continue  # it belongs to another graph; a graph has siblings of its own
+                continue  # it belongs to another graph, which has its own siblings
             elif name == EXPORTED:
                 exported[name] = name
             elif name == EDGE:  # ExecuTorch 1.1 and before
@@ -251,10 +251,10 @@ class RecordFile:
         return self.archive.read(self._graph_member(name))
 
     def sibling(self, name: str, suffix: str) -> memoryview:
-        """The bytes of a graph's member of one of `SIBLINGS`; b"" if the record has no such member,
-        as slimmed and old records.
+        """Return the bytes of a graph's member of one of `SIBLINGS`; b"" if the record lacks it, as
+        slimmed and old records do.
 
-        Raises `FormatError` where a later one is there: releases added them in that order.
+        Raises `FormatError` if the record has a later one: releases added them in that order.
         """
         member = self.sibling_member(name, suffix)
         if member in self.members:
@@ -263,13 +263,13 @@ class RecordFile:
         base = member.removesuffix(suffix)
         if SLIMMED not in self.members and any(base + one in self.members for one in later):
             raise FormatError(
-                f"the record has lost its member {member}, without which the program is not whole",
+                f"the record lost its member {member}, which the program needs",
                 path=self.path,
             )
         return memoryview(b"")
 
     def sibling_member(self, name: str, suffix: str) -> str:
-        """The name of a graph's member of one of `SIBLINGS`, which may be missing."""
+        """The name of a graph's member of one of `SIBLINGS`; the record may lack it."""
         member = self._graph_member(name)
         if member.startswith(OWN_EXPORTED):
             member = member.removesuffix(OWN_JSON) + OWN_BASE
@@ -293,23 +293,23 @@ class RecordFile:
         if name not in self.graph_members:
             held = ", ".join(self.graph_members) or "none"
             raise MissingDataError(
-                f"the record has no graph {name!r}", hint=f"the graphs it has: {held}"
+                f"the record does not have a graph {name!r}", hint=f"its graphs: {held}"
             )
         return self.graph_members[name]
 
     @cached_property
     def debug_handle_map(self) -> Handles | None:
-        """method -> instruction -> debug handles. `handle_lists` has those that were lists."""
+        """method -> instruction -> debug handles. `handle_lists`: instructions with lists."""
         return self._parsed(DEBUG_HANDLES, debug_handles)
 
     @cached_property
     def handle_lists(self) -> Mapping[str, frozenset[int]]:
-        """method -> instructions whose debug handles are a list: delegate calls."""
+        """method -> instructions with a list of debug handles: delegate calls."""
         return self._parsed(DEBUG_HANDLES, handle_lists) or {}
 
     @cached_property
     def delegate_map(self) -> DelegateMap | None:
-        """method -> delegate instruction -> the backend's map of its own operations."""
+        """method -> delegate instruction -> the backend's map of its operations."""
         return self._parsed(DELEGATES, delegates)
 
     @cached_property
@@ -356,8 +356,8 @@ class RecordFile:
 
     @cached_property
     def partition(self) -> Mapping[str, MethodPartition] | None:
-        """method -> what partitioners took and refused; None where nobody kept it, as in records
-        that etscope did not write."""
+        """method -> the nodes that partitioners took and refused; None if the record lacks it, as
+        records that etscope did not write do."""
         return self._own(PARTITION, partition_from_json)
 
     def program_buffer(self) -> bytes | None:
@@ -393,7 +393,7 @@ class RecordFile:
         return self._sibling_tensors(name, STATE_DICT)
 
     def state_dict_beside(self, name: str) -> tuple[Callable[[], Any], Callable[[], None]]:
-        """A function that reads `state_dict` from bytes that a thread is still checking, and one
+        """Return a function that reads `state_dict` from bytes that a thread still checks, and one
         that waits for the thread: see `ZipArchive.read_beside`."""
         member = self.sibling_member(name, STATE_DICT)
         if not self.members.get(member) or not self.members[member].size:
@@ -441,8 +441,8 @@ class RecordFile:
 # --------------------------------------------------------------------------------------------
 # The maps of an ETRecord, from its JSON (text keys, lists) or from memory (int keys, tuples).
 #
-# They join instructions of the runtime with debug handles of the graph. ExecuTorch makes them when
-# it emits the program; 0.1 to 0.7 wrote no `instruction_id_to_num_outs_map`.
+# They link instructions of the runtime to debug handles of the graph. ExecuTorch makes them when
+# it emits the program; 0.1 to 0.7 do not write `instruction_id_to_num_outs_map`.
 
 
 def debug_handles(content: object) -> Handles:
@@ -454,7 +454,7 @@ def debug_handles(content: object) -> Handles:
 
 
 def handle_lists(content: object) -> dict[str, frozenset[int]]:
-    """method -> instructions whose debug handles are a list: delegate calls."""
+    """Return method -> instructions with a list of debug handles: delegate calls."""
     return {
         method: frozenset(
             instruction

@@ -1,7 +1,7 @@
 """Parse the JSON of a serialized `ExportedProgram`: unions, types, long payloads.
 
 The schema is ExecuTorch's fork of torch.export's (`exir/serde/schema.py`, version 5.4 and before).
-Old writers put every key of a union into it, all but one null; new ones only the one in use.
+Old writers put every key of a union into it, all but one null; new ones write only the used key.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from etscope.errors import FormatError
 
 __all__ = ["mapping"]
 
-SUPPORTED_MAJOR = 5
+SUPPORTED_MAJOR = 5  # of the schema, in ExecuTorch 1.5
 
-# ScalarType of exir/serde/schema.py: its numbers differ from those of ETDump and .pte files.
+# ScalarType of exir/serde/schema.py: its numbers differ from the ones in ETDump and .pte files.
 DTYPES = (
     "unknown",
     "uint8",
@@ -62,7 +62,7 @@ Json = Mapping[str, Any]
 
 
 def union(value: object) -> tuple[str, Any]:
-    """The tag and the content of a union: the one key that is not null, or "as_none"."""
+    """Return the tag and the content of a union: the only key that is not null, or "as_none"."""
     if not isinstance(value, dict):
         raise FormatError(f"expected a tagged value, found {_shown(value)}")
     if len(value) == 1:
@@ -90,7 +90,7 @@ def integer(value: object, what: str) -> int:
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Return True for a whole number of 64 bits. JSON has larger ones, which no float can hold."""
+    """Return True for a whole number of 64 bits. JSON allows larger ones, which a float loses."""
     return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 
@@ -123,7 +123,7 @@ def _shown(value: object) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
-# Python needs some 64 bytes for a value of three characters of JSON: without a limit, a small file
+# Python needs about 64 bytes for a JSON value of three characters: without a limit, a small file
 # takes all memory. Graphs have a value for every 20 to 30 characters, and fewer than a hundred for
 # each node.
 MAX_TEXT = 1 << 30
@@ -142,36 +142,36 @@ def parse_json(data: str | bytes | memoryview) -> Any:
         values = sum(map(content.count, ",[{"))
         if len(content) > MAX_TEXT or values > MAX_VALUES:
             raise FormatError(
-                f"JSON of {len(content):,} characters and some {values:,} values is too large"
+                f"JSON of {len(content):,} characters and about {values:,} values is too large"
             )
     return json.loads(content)
 
 
 # --------------------------------------------------------------------------------------------
-# Long payloads. A delegate call carries its blob and its weights as base64 inside JSON text:
-# gigabytes in one string. They are cut out before the text is parsed; a mark keeps their size.
+# Long payloads. A delegate call has its blob and its weights as base64 inside JSON text: gigabytes
+# in one string. Cut them out before parsing the text, and keep their size in a mark.
 
-MIN_PAYLOAD = 4096
-_CHUNK = 32 << 20
+MIN_PAYLOAD = 4096  # bytes: shorter base64 costs little, and could be a text
+_CHUNK = 32 << 20  # bytes: bounds the memory for a search in gigabytes
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _DELEGATE = re.compile(rb"processed_bytes")
 _KEPT_KEY = re.compile(rb'value[\\": ]*$')  # a compile spec: small, and needed
 _MARK = re.compile(r"@payload:(\d{1,18})@")
 
 
-# The byte of a program's JSON at which a payload was cut out, and its size when decoded.
+# The byte of a program's JSON where a payload was cut out, and its decoded size.
 Cut = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A run of base64 text in a program's JSON: bytes `start` to `end` of the member."""
+    """Base64 text in a program's JSON: bytes `start` to `end` of the member."""
 
     start: int
     end: int
 
     def size(self, data: memoryview) -> int:
-        """Number of bytes that it encodes."""
+        """Number of decoded bytes."""
         return (self.end - self.start) // 4 * 3 - bytes(data[self.end - 2 : self.end]).count(b"=")
 
 
@@ -234,14 +234,16 @@ def with_marks(data: memoryview, cuts: Iterable[Cut]) -> memoryview:
     position = 0
     for place, size in cuts:
         if not position < place < len(data) or data[place - 1] != ord('"') or size < 0:
-            raise FormatError(f"no payload was cut out at byte {place:,}, as the record says")
+            raise FormatError(
+                f"the record lists a cut payload at byte {place:,}, where the JSON has none"
+            )
         pieces += [data[position:place], _mark(size)]
         position = place
     return memoryview(b"".join([*pieces, data[position:]])) if pieces else data
 
 
 def payload_size(value: object) -> int:
-    """Number of bytes that a base64 text encodes, or that a mark stands for; 0 for None."""
+    """Return the number of decoded bytes of a base64 text or of a mark; 0 for None."""
     if value is None:
         return 0
     content = text(value, "a payload")

@@ -1,9 +1,9 @@
-"""The grammars of symbolic sizes, to tell arithmetic from code. Nothing is evaluated here.
+"""Check that the text of a symbolic size is arithmetic and not code, without evaluating it.
 
-torch evaluates the text of symbolic sizes as Python: `sympy.sympify` for the sizes of ETRecords
-("2*s6 + 1"), torch itself for those of .pt2 files ("Add(Symbol('s7', integer=True), Integer(1))").
-Text that passes `check_expression` or `check_calls` holds only numbers, symbols, operators and
-calls of known functions, and is not too much to compute.
+torch evaluates the text of symbolic sizes as Python: `sympy.sympify` for sizes in ETRecords
+("2*s6 + 1"), torch itself for sizes in .pt2 files ("Add(Symbol('s7', integer=True), Integer(1))").
+Text that passes `check_expression` or `check_calls` has only numbers, symbols, operators and calls
+of known functions, and is cheap to compute.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FUNCTIONS = frozenset(
 
 
 class _NotAllowedError(Exception):
-    """Says what is not allowed in an expression, or too much to compute."""
+    """Names the part of an expression that is forbidden, or too expensive to compute."""
 
 
 def _rejected(expression: object, why: object) -> FormatError:
@@ -46,7 +46,7 @@ def _rejected(expression: object, why: object) -> FormatError:
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return FormatError(
         f"a symbolic size is not an expression that torch writes ({why}): {shown!r}",
-        hint="the file may be made to run code where it is opened; do not trust it",
+        hint="the file may be an attack that runs code on opening; do not trust it",
     )
 
 
@@ -63,7 +63,7 @@ _TOKEN = re.compile(
     r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%<>&|~(),]))"
 )
 _CONSTANTS = frozenset({"True", "False", "oo", "int_oo", "nan", "zoo"})
-# Operators by how they bind, loosest first.
+# Operators by precedence, lowest first.
 _COMPARISONS = frozenset({"==", "!=", "<=", ">=", "<", ">", "&", "|"})
 _SUMS = frozenset({"+", "-"})
 _PRODUCTS = frozenset({"*", "/", "//", "%"})
@@ -109,7 +109,7 @@ class _Parser:
         self._position = match.end()
 
     def _accept(self, operators: frozenset[str]) -> str:
-        """Pass over the next operator and return it, if it is one of `operators`; else ""."""
+        """Consume and return the next operator if it is one of `operators`; else return ""."""
         token = self._token
         if self._kind != "operator" or token not in operators:
             return ""
@@ -196,10 +196,10 @@ def _product_of(parts: list[Bound]) -> Bound:
 
 
 # --------------------------------------------------------------------------------------------
-# Sizes of .pt2 files: calls of functions that make expressions, as `sympy.srepr` writes them.
-# Python's parser gives a tree, and each node of it must be one of a few.
+# Sizes of .pt2 files: calls of functions that make expressions, in the form of `sympy.srepr`.
+# Python's parser gives a tree, and each node of it must have one of a few types.
 
-_MAX_NUMBER = 1 << 128
+_MAX_NUMBER = 1 << 128  # more than any size; larger texts are slow to parse
 _CALL_CONSTANTS = frozenset({"true", "false", "oo", "int_oo", "nan", "zoo"})
 # What sympy.srepr writes, and the functions of torch.
 _MAKERS = (FUNCTIONS - POWERS) | {
@@ -213,7 +213,7 @@ _ASSUMPTIONS = frozenset(
 
 
 def check_calls(expression: object) -> None:
-    """Raise `FormatError` unless the text is a size as .pt2 files have it."""
+    """Raise `FormatError` unless the text is a size in the form of .pt2 files."""
     if not isinstance(expression, str) or len(expression) > MAX_LENGTH:
         raise _rejected(expression, "not text of a sensible length")
     try:
@@ -281,17 +281,16 @@ def _exponent(node: ast.expr) -> int | None:
 
 
 # --------------------------------------------------------------------------------------------
-# Bounds on the work that an expression may be for sympy and torch.
+# Bounds on the work of an expression for sympy and torch.
 #
-# A short text can ask for more than a machine has: `9**9**9`, `LShift(1, 999999999999)`, a product
-# of sums that is multiplied out, nested roundings, whose conditions double with each level. Both
-# grammars build a `Bound` from the bottom up and reject what is too much. The weights were found by
-# timing torch on random expressions: what passes takes it some seconds at worst, and the
-# expressions of real models take milliseconds.
+# A short text can exhaust a machine: `9**9**9`, `LShift(1, 999999999999)`, a product of sums that
+# is multiplied out, nested roundings (conditions double with each level). Both grammars build a
+# `Bound` from the bottom up and reject an excess. The weights come from timing torch on random
+# expressions: an accepted one takes some seconds at worst, and those of real models milliseconds.
 
-MAX_EXPONENT = 64
+MAX_EXPONENT = 64  # of a power: sizes have 64 bits
 MAX_BITS = 4096  # of a number
-MAX_WORK = 1024
+MAX_WORK = 1024  # in the units of the weights: some seconds of torch's time
 # Nested calls of these become one call with all the arguments, compared in pairs.
 _MERGING = frozenset({"Max", "Min", "And", "Or", "Xor", "Not", "ITE", "Piecewise", "Where"})
 
@@ -355,8 +354,8 @@ def product_bound(parts: Sequence[Bound]) -> Bound:
 
 
 def power_bound(base: Bound, exponent: int | None) -> Bound:
-    """The bound of a power. `exponent` is None where it is not a plain number: there is no bound
-    then, and the power is rejected."""
+    """Return the bound of a power. An `exponent` of None is not a plain number: such a power does
+    not have a bound and is rejected."""
     if exponent is None or abs(exponent) > MAX_EXPONENT:
         raise _NotAllowedError("a power that is not a small number")
     times = max(1, abs(exponent))
@@ -375,7 +374,7 @@ def call_bound(name: str, arguments: Sequence[Bound]) -> Bound:
     else:
         merged = 1
         work = 1 << min(nesting - 1, 32)
-        if len(arguments) > 1:  # most are a kind of quotient, whose parts are multiplied out
+        if len(arguments) > 1:  # most are like a quotient: its parts are multiplied out
             arguments = [product_bound(arguments)]
     return Bound(
         degree=1,

@@ -1,7 +1,7 @@
-"""Bundled programs (.bpte): a program with inputs to run it on and the outputs to expect.
+"""Bundled programs (.bpte): a program with test inputs and expected outputs.
 
 A file is a FlatBuffer with the identifier "BP08" that holds test cases for each method and the
-bytes of the program. The format is that of `bundled_program_schema.fbs` (ExecuTorch 1.0 to 1.5).
+bytes of the program. The schema is `bundled_program_schema.fbs` (ExecuTorch 1.0 to 1.5).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ IDENTIFIER = b"BP08"
 SCHEMA_VERSION = 2  # in the files that are written
 MAX_BYTES = (1 << 31) - 1  # readers of FlatBuffers accept no more
 
+# `force_align` of the schema.
 _PROGRAM_ALIGNMENT = 32
 _TENSOR_ALIGNMENT = 16
 _TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4  # members of the schema's union ValueUnion
@@ -45,8 +46,8 @@ _SIZES = range(1 << 31)
 
 
 # --------------------------------------------------------------------------------------------
-# The content as the file has it. Classes and attributes have the names of ExecuTorch's own
-# (`bundled_program_schema.fbs`), so that code for one reads the other.
+# The content in the file's form. Classes and attributes have ExecuTorch's names
+# (`bundled_program_schema.fbs`), so code for either one works with both.
 
 
 @dataclass(slots=True)
@@ -150,29 +151,29 @@ class BundledFile:
             if suite.method == method:
                 return suite
         raise MissingDataError(
-            f"{self.source.name} has no cases for method {method!r}",
+            f"{self.source.name} does not have cases for method {method!r}",
             hint="methods with cases are: " + ", ".join(suite.method for suite in self.suites),
         )
 
     @property
     def program_bytes(self) -> memoryview:
-        """The bytes of the program, as they would be in a .pte file; no copy."""
+        """The bytes of the program, the same as in a .pte file, without a copy."""
         span = self.program_span
         return self.source.buffer[span.offset : span.offset + span.size]
 
     def program(self) -> pte.Program:
         """The program. Offsets in its errors count from its own first byte."""
         if not self.program_span.size:
-            raise MissingDataError(f"{self.source.name} holds no program")
+            raise MissingDataError(f"{self.source.name} does not contain a program")
         return pte.read_program(Source(self.program_bytes, self.source.path), member="program")
 
 
 def read_program_file(
     data_or_path: BytesLike | PathLike,
 ) -> tuple[pte.Program, BundledFile | None]:
-    """The program of a .pte or .bpte file, and the bundle if it is one.
+    """Return the program of a .pte or .bpte file, and the bundle for a .bpte file.
 
-    Raises what `read_pte` raises, also for a file that is neither.
+    Raises the errors of `read_pte`, also for a file of another format.
     """
     if bytes(open_source(data_or_path, pte.KIND).buffer[4:8]) == IDENTIFIER:
         bundle = read_bundled(data_or_path)
@@ -181,11 +182,11 @@ def read_program_file(
 
 
 def read_bundled(data_or_path: BytesLike | PathLike) -> BundledFile:
-    """Open a bundled program: a path, or the bytes of one.
+    """Open a bundled program: a path, or its bytes.
 
-    Raises `FormatError` (`VersionError` for another version of the schema) for a file that is not a
-    bundled program or is damaged, `MissingFileError` for a missing file. The program in it is
-    parsed only when `BundledFile.program` is called.
+    Raises `FormatError` (`VersionError` for another version of the schema) for a damaged file and
+    for another format, `MissingFileError` for a missing file. `BundledFile.program` parses the
+    program inside it.
     """
     source = open_source(data_or_path, KIND)
     with reading(KIND, source.path):
@@ -211,8 +212,8 @@ def read_bundled(data_or_path: BytesLike | PathLike) -> BundledFile:
 
 
 def read_bundled_schema(data_or_path: BytesLike | PathLike) -> BundledProgram:
-    """Read a bundled program as the file has it: dtypes and orders of dimensions by number, bytes
-    as views of the file. Raises what `read_bundled` raises."""
+    """Read a bundled program in the file's form: dtypes and orders of dimensions as numbers, bytes
+    as views of the file. Raises the errors of `read_bundled`."""
     source = open_source(data_or_path, KIND)
     with reading(KIND, source.path):
         root = _root(source)
@@ -291,24 +292,24 @@ def _read_value(source: Source, table: FlatTable) -> Value:
 
 
 # --------------------------------------------------------------------------------------------
-# Writing. FlatBuffers are built from their end. The program is the last thing in the file, so it
-# is not built in: the tables end with the length of the program, and its bytes follow uncopied.
+# Writing. A FlatBuffer is built from its end, and the program comes last in the file. So the tables
+# are built up to the length of the program, and its bytes follow without a copy.
 
 
 def write_bundled(program: BytesLike, suites: Iterable[Suite]) -> bytes:
-    """Return the bytes of a bundled program from those of a .pte file and cases for its methods.
+    """Return the bytes of a bundled program, made of a .pte file's bytes and cases for its methods.
 
-    Suites are written in the order of their methods' names. Tensors are arrays (types of ml_dtypes
-    where numpy has none) and keep the order of dimensions that they have in memory.
+    Suites are sorted by their methods' names. Tensors are arrays (types of ml_dtypes where numpy
+    has none) and keep the order of dimensions that they have in memory.
 
-    Raises `BundleError` for values that the format cannot hold. It is not checked that the cases
-    match the program's inputs; `etscope.bundled_program.BundledProgram` does that.
+    Raises `BundleError` for values that the format cannot hold. Does not check the cases against
+    the program's inputs; `etscope.bundled_program.BundledProgram` does.
     """
     return b"".join(bundled_parts(stored_suites(suites), program))
 
 
 def stored_suites(suites: Iterable[Suite]) -> list[BundledMethodTestSuite]:
-    """The suites as a file has them, in the order of their methods' names."""
+    """Return the suites in the file's form, sorted by their methods' names."""
     return [
         BundledMethodTestSuite(
             method_name=suite.method,
@@ -334,8 +335,8 @@ def stored_value(value: Any) -> Value:
         return Value(Double(float(value)))
     if not hasattr(value, "__array__"):
         raise BundleError(
-            f"a bundled program cannot hold a value of type {type(value).__name__}",
-            hint="its cases hold tensors, ints, floats and bools",
+            f"a bundled program cannot contain a value of type {type(value).__name__}",
+            hint="cases contain tensors, ints, floats and bools",
         )
     array = as_numpy(value)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -356,7 +357,7 @@ def bundled_parts(
     program: BytesLike,
     version: int = SCHEMA_VERSION,
 ) -> tuple[memoryview, memoryview]:
-    """The file in two parts, the second of which is the program itself.
+    """Return the file in two parts: the tables, then the program itself.
 
     Raises `BundleError` for bytes that are not a program, for values that the format cannot hold
     and for a file of more than 2 GiB.
@@ -365,7 +366,7 @@ def bundled_parts(
 
     program = memoryview(program).cast("B")
     if bytes(program[4:8]) != pte.IDENTIFIER:
-        found = describe(program) if len(program) else "there are no bytes"
+        found = describe(program) if len(program) else "it is empty"
         raise BundleError(f"not an {pte.KIND} (.pte): {found}")
     size = len(program)
     for suite in suites:
@@ -377,10 +378,10 @@ def bundled_parts(
     if size > MAX_BYTES:
         raise BundleError(
             f"the bundled program would have {size:,} bytes; the format is limited to 2 GiB",
-            hint="bundle fewer cases, or keep the weights beside the program (.ptd)",
+            hint="bundle fewer cases, or export the weights to a separate file (.ptd)",
         )
     builder = flatbuffers.Builder(1024 + size - len(program))
-    # From here on the size of what is built ends up as a multiple of this.
+    # Align what is built so far: its size becomes a multiple of this.
     builder.Prep(_PROGRAM_ALIGNMENT, 0)
     builder.PrependUint32(len(program))
     program_at = builder.Offset()
@@ -418,7 +419,7 @@ def _write_vector(builder: Any, items: Sequence[Any], write: Callable[[Any, Any]
 
 
 def _write_references(builder: Any, *references: int) -> int:
-    """Write a table whose fields are `references`."""
+    """Write a table with `references` as its fields."""
     builder.StartObject(len(references))
     for slot, reference in enumerate(references):
         builder.PrependUOffsetTRelativeSlot(slot, reference, 0)

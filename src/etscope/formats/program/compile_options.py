@@ -16,8 +16,8 @@ from etscope.formats.program.pte_schema import CompileSpec
 
 
 def option_texts(backend: str, key: str, value: bytes) -> dict[str, str]:
-    """Return what an option of a backend says, by name: of QNN's one option, each of its parts.
-    What is not known is text or hexadecimal, as in `CompileSpec.text`."""
+    """Return the values in a backend's option by name; QNN's single option has several. An unknown
+    option is text or hexadecimal, as in `CompileSpec.text`."""
     if backend == "VulkanBackend" and len(value) in (1, 4, 8):
         names = {0: "false", 1: "true"} if len(value) == 1 else _VULKAN_NAMES.get(key, {})
         number = int.from_bytes(value, "little")
@@ -44,7 +44,7 @@ _VULKAN_NAMES: Mapping[str, Mapping[int, str]] = {
 
 
 class _Number(NamedTuple):
-    """A number of a flatbuffer, shown by name where it has one."""
+    """A number of a flatbuffer, shown by name if it has one."""
 
     slot: int
     name: str
@@ -115,7 +115,7 @@ _QNN = (
 def _qnn(
     table: FlatTable, fields: tuple[_Number | _Flag | _Inner, ...]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what is set, and numbers always: 0 has a name of its own."""
+    """Yield the fields that are set, and all numbers: 0 has a name, too."""
     for field in fields:
         if isinstance(field, _Inner):
             inner = table.table(field.slot)

@@ -1,9 +1,9 @@
-"""The parts of delegates' data: Vulkan graphs, Vela's blocks, QNN contexts, Core ML packages, MLX.
+"""The parts of delegate data: Vulkan graphs, Vela's blocks, QNN contexts, Core ML packages, MLX.
 
-Layouts are those of the backends' own writers and readers: `vulkan_graph_serialize.py` and its
+The layouts come from the backends' own writers and readers: `vulkan_graph_serialize.py` and its
 `schema.fbs`, `arm_vela.py`, `QnnCustomProtocol.h`, Core ML's `inmemoryfs` with coremltools' storage
-of MIL, `mlx_graph_serialize.py`, MediaTek's `NeuronPayloadHeader.h`. XNNPACK's data is read by
-`xnnpack`. Data of another backend, or of a layout that is not known here, has no parts.
+of MIL, `mlx_graph_serialize.py`, MediaTek's `NeuronPayloadHeader.h`. `xnnpack` reads XNNPACK's
+data. Data of another backend, and of an unknown layout, does not have parts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from etscope.formats.program.vulkan import vulkan_graph
 
 @dataclass(frozen=True, slots=True)
 class DelegatePart:
-    """Bytes of a delegate's data, from `offset`; or those of the program's named data `key`.
+    """Bytes of a delegate's data, from `offset`; with `key`, bytes of this named data instead.
 
-    name: in the backend's words ("cmd_data", "constant 3"). is_weight: a model's parameters.
-    dtype, shape: where the data tells, as torch calls them.
+    name: the backend's name ("cmd_data", "constant 3"). is_weight: True for model parameters.
+    dtype, shape: by torch's names, if the data has them.
     """
 
     name: str
@@ -39,12 +39,12 @@ class DelegatePart:
 
     @property
     def is_tensor(self) -> bool:
-        """True for a weight of which type and shape are known."""
+        """True for a weight with known type and shape."""
         return self.is_weight and self.dtype is not None and self.shape != ()
 
 
 def delegate_parts(backend_id: str, data: memoryview) -> tuple[DelegatePart, ...]:
-    """Return the parts of a delegate's data; none if its layout is not known, or broken."""
+    """Return the parts of a delegate's data; none for an unknown layout and for damaged data."""
     read = _READERS.get(backend_id)
     found: tuple[DelegatePart, ...] = ()
     with suppress(EtscopeError), reading("delegate's data"):
@@ -133,12 +133,12 @@ def _coreml(data: memoryview) -> Iterator[DelegatePart]:
             name, place = str(node["name"]), node["dataRegion"]
             offset, size = int(place["offset"]), int(place["size"])
             if offset < 0 or size < 0:
-                raise FormatError(f"the file {name!r} is at a negative place")
+                raise FormatError(f"the file {name!r} begins at a negative offset")
             tensors: tuple[DelegatePart, ...] = ()
             if name == "weight.bin":
                 tensors = tuple(_coreml_weights(data[offset : offset + size], offset))
             yield from tensors
-            # A whole part around its tensors: what these leave are headers and padding.
+            # One part around the tensors: the bytes between them are headers and padding.
             yield DelegatePart(name, offset, size, name == "weight.bin" and not tensors)
 
 
@@ -151,8 +151,8 @@ _MIL_DTYPES = {1: ("float16", 2), 2: ("float32", 4), 3: ("uint8", 1), 4: ("int8"
 
 
 def _coreml_weights(data: memoryview, start: int) -> Iterator[DelegatePart]:
-    """Yield the tensors of a `weight.bin` that begins at `start`; types of less than a byte are
-    flat bytes. Its shapes are in the model: here each has one dimension."""
+    """Yield the tensors of a `weight.bin` that begins at `start`. Types smaller than a byte become
+    flat bytes. Each tensor gets one dimension: only the model has the shapes."""
     count, version = _MIL_HEADER.unpack_from(data)
     if version != _MIL_VERSION:
         return
@@ -161,7 +161,7 @@ def _coreml_weights(data: memoryview, start: int) -> Iterator[DelegatePart]:
         magic, kind, size, offset = _MIL_TENSOR.unpack_from(data, position)
         first = position + _MIL_TENSOR.size
         if magic != _MIL_MAGIC or offset < first or offset + size > len(data):
-            raise FormatError(f"weight {number} of a Core ML model is broken")
+            raise FormatError(f"weight {number} of a Core ML model is damaged")
         dtype, itemsize = _MIL_DTYPES.get(kind, ("bits8", 1))
         yield DelegatePart(
             f"weight {number}", start + offset, size, True, None, dtype, (size // itemsize,)

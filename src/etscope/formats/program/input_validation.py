@@ -1,7 +1,7 @@
 """Check values against the inputs and outputs of a program's method.
 
-There is one result, `InputProblem`, with one wording; callers add the name of the method, the input
-or the test case. Numbers and texts are fixed at export: the runtime takes no others.
+All checks return an `InputProblem`; callers add the name of the method, the input or the test case.
+Export fixes numbers and texts: the runtime rejects others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from etscope.formats.program.scalar_type import in_dim_order, scalar_type_of
 # One input: tensors as numpy arrays.
 Leaf = npt.NDArray[Any] | int | float | bool | str | None
 
-MAX_LISTED = 20
+MAX_LISTED = 20  # inputs in a message: more do not help
 _SCALAR_NAMES = {
     ValueKind.INT: "the int",
     ValueKind.BOOL: "the bool",
@@ -39,9 +39,9 @@ _SCALAR_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """A value that the program does not take in some place.
+    """A value that the program rejects.
 
-    given, expected: both in words, as "float32[1, 3]" or "the int 3". hint: what to do, if known.
+    given, expected: in words, such as "float32[1, 3]" or "the int 3". hint: the fix, if known.
     """
 
     given: str
@@ -54,10 +54,9 @@ class InputProblem:
 
 
 def check_value(value: Leaf, wanted: Value, *, exact_type: bool = False) -> InputProblem | None:
-    """Return the problem with a value for an input or output, None if there is none.
+    """Return the problem with a value for an input or output; None if the value fits.
 
-    Arrays without dimensions may stand for numbers, and whole numbers for floats, unless
-    `exact_type`.
+    Unless `exact_type`, an array without dimensions fits a number, and a whole number fits a float.
     """
     given, expected = describe_value(value), describe_expected(wanted)
     if isinstance(wanted, TensorValue):
@@ -74,35 +73,35 @@ def check_value(value: Leaf, wanted: Value, *, exact_type: bool = False) -> Inpu
         if sizes_fit(value.shape, wanted):
             return None
         is_static = wanted.dynamism is ShapeDynamism.STATIC
-        hint = None if is_static else "the sizes of the program are the largest that it takes"
+        hint = None if is_static else "the program's sizes are upper bounds"
         return InputProblem(given, expected, hint)
     if not isinstance(wanted, ScalarValue):
-        return InputProblem(given, f"{expected}, which cannot be given")
+        return InputProblem(given, f"{expected}, which no value fits")
     if wanted.value is None:
-        hint = "strings are not kept in the program: give None"
+        hint = "the program does not store texts: pass None"
         return None if value is None else InputProblem(given, expected, hint)
     number = value if exact_type else _as_number(value)
     if is_same_number(number, wanted.value) and (
         not exact_type or type(number) is type(wanted.value)
     ):
         return None
-    hint = "numbers are fixed at export: export again with this value, or with a tensor instead"
+    hint = "export fixes numbers: export again with this value, or with a tensor instead"
     return InputProblem(given, expected, hint)
 
 
 def as_exported(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the example inputs of an export as its program takes them: None for a text, which was
-    fixed at export and is not kept."""
+    """Return the example inputs of an export in the form that its program takes: None for a text,
+    which export fixes and the program does not store."""
     return tuple(None if isinstance(value, str) else value for value in values)
 
 
 def check_count(values: Sequence[Leaf], wanted: Sequence[Value]) -> InputProblem | None:
-    """Return the problem with the number of inputs, None if it is right."""
+    """Return the problem with the number of inputs; None if it is right."""
     if len(values) == len(wanted):
         return None
     hint = None
     if values and all(isinstance(value, (bool, int, float)) for value in values):
-        hint = "a list of numbers is a number of inputs; give a numpy array for a tensor"
+        hint = "a list of numbers counts as several inputs; give a numpy array for a tensor"
     return InputProblem(_counted(values, describe_value), _counted(wanted, describe_expected), hint)
 
 
@@ -114,8 +113,8 @@ def _counted(items: Sequence[Any], describe: Callable[[Any], str]) -> str:
 
 
 def as_program_input(value: Leaf, wanted: Value) -> CaseValue | None:
-    """Convert a value that passed `check_value` to what the runtime takes: a tensor dense in the
-    order of dimensions that the program expects, a float for a double."""
+    """Convert a value that passed `check_value` for the runtime: a tensor becomes dense in the
+    program's order of dimensions, and a number for a double becomes a float."""
     if isinstance(wanted, TensorValue) and isinstance(value, np.ndarray):
         return in_dim_order(value, wanted.dim_order)
     number: Any = _as_number(value)
@@ -143,7 +142,7 @@ def describe_value(value: Any) -> str:
 
 
 def describe_expected(value: Value) -> str:
-    """Return a value of the program in the same words, with the bounds of sizes that may vary."""
+    """Return a value of the program in the same words, with the bounds of dynamic sizes."""
     if isinstance(value, TensorValue):
         return str(value)
     if isinstance(value, ScalarValue):
@@ -162,10 +161,10 @@ def sizes_fit(shape: tuple[int, ...], wanted: TensorValue) -> bool:
 
 
 def is_same_number(value: Any, stored: bool | int | float | str) -> bool:
-    """True if the runtime takes `value` for the number or text that a program was exported for.
+    """True if the runtime takes `value` for the number or text that export fixed.
 
-    A whole number may stand for a double, which may differ by 1e-4 + 1e-5 * |stored|; a bool is not
-    a number.
+    A whole number fits a double. A double may differ by 1e-4 + 1e-5 * |stored|. A bool is not a
+    number.
     """
     if not isinstance(stored, float) or isinstance(value, bool):
         return type(value) is type(stored) and value == stored
@@ -186,5 +185,5 @@ def broadcast_replacement(name: str, value: Any, shape: tuple[int, ...]) -> npt.
         return np.broadcast_to(array, shape)
     except ValueError:
         raise UsageError(
-            f"{name} has the shape {list(shape)}, and the value {list(array.shape)}"
+            f"{name} has the shape {list(shape)}, but the value has {list(array.shape)}"
         ) from None

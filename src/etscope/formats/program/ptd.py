@@ -1,8 +1,8 @@
 """External tensors of a program (.ptd): named data that a program finds by its keys.
 
 A file is a FlatBuffer with the identifier "FT01" that lists keys, an extended header ("FH01") that
-locates it, and the data behind it. The format is that of ExecuTorch's `flat_tensor.fbs` and
-`docs/source/ptd-file-format.md`; ExecuTorch 0.5 and 0.6 listed tensors otherwise.
+locates it, and the data behind it. The format is in ExecuTorch's `flat_tensor.fbs` and
+`docs/source/ptd-file-format.md`; ExecuTorch 0.5 and 0.6 list tensors in another way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KIND = "PTD file"
 IDENTIFIER = b"FT01"
 
 _HEADER = struct.Struct("<4sIQQQQ")  # magic, length, tables' offset and size, data's offset, size
-_HEADER_AT = 8
+_HEADER_AT = 8  # after the root's offset and the identifier
 _HEADER_MAGIC = b"FH01"
 _TABLES_AT = _HEADER_AT + _HEADER.size  # in files that are written
 _ALIGNMENT = 128  # of segments that are written, as upstream's
@@ -58,8 +58,8 @@ _MAX_RANK = 32  # numpy's; the runtime has 16
 
 @dataclass(frozen=True, slots=True)
 class ExternalEntry:
-    """The data of a key. Tensors have an element type, sizes and an order of dimensions; data that
-    only a backend knows has none of them."""
+    """The data of a key. A tensor has an element type, sizes and an order of dimensions; data that
+    only a backend understands does not."""
 
     key: str
     blob: Span
@@ -68,7 +68,7 @@ class ExternalEntry:
     dim_order: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        """Type and shape, "float32[2, 3]"; "" for data that is no tensor."""
+        """Type and shape, "float32[2, 3]"; "" for data other than a tensor."""
         if self.scalar_type is None:
             return ""
         return f"{self.scalar_type.torch_name}[{', '.join(map(str, self.sizes))}]"
@@ -91,32 +91,34 @@ class ExternalData:
 
     def tensor(self, key: str) -> npt.NDArray[Any]:
         """The tensor of a key: a read-only view of the file in the tensor's shape and order of
-        dimensions. Raises `MissingDataError` for an unknown key, and for data that is no tensor.
+        dimensions. Raises `MissingDataError` for an unknown key, and for data other than a tensor.
         """
         entry = self._entry(key)
         if entry.scalar_type is None:
-            raise MissingDataError(f"the data of {key!r} is no tensor: only its backend knows it")
+            raise MissingDataError(
+                f"the data of {key!r} is not a tensor: only its backend understands it"
+            )
         with reading(KIND, self.source.path):
             return dense_view(self.blob(key), entry.scalar_type, entry.sizes, entry.dim_order)
 
     def _entry(self, key: str) -> ExternalEntry:
         found = self.entries.get(key)
         if found is None:
-            raise MissingDataError(f"{self.source.name} has no data for the key {key!r}")
+            raise MissingDataError(f"{self.source.name} does not have data for the key {key!r}")
         return found
 
 
 def read_ptd(data_or_path: BytesLike | PathLike) -> ExternalData:
-    """Open a .ptd file: a path, or the bytes of one.
+    """Open a .ptd file: a path, or its bytes.
 
-    Raises `FormatError` (`VersionError` for another version of the schema) for a file that is not
-    a .ptd or is damaged, `MissingFileError` for a missing file.
+    Raises `FormatError` (`VersionError` for another version of the schema) for a damaged file and
+    for another format, `MissingFileError` for a missing file.
     """
     source = open_source(data_or_path, KIND)
     with reading(KIND, source.path):
         tables_end, base, data_end = _read_header(source)
         root = FlatBuffer(source.buffer[:tables_end]).root()
-        # Before 0.7, tensors were listed apart, between the alignment and the segments.
+        # Before 0.7, a list of tensors stands between the alignment and the segments.
         is_old = root.has(3)
         segments = []
         for number, table in enumerate(root.tables(3 if is_old else 1)):
@@ -124,7 +126,7 @@ def read_ptd(data_or_path: BytesLike | PathLike) -> ExternalData:
             if span.offset + span.size > data_end:
                 raise FormatError(
                     f"segment {number} is bytes {span.offset:,} to {span.offset + span.size:,}, "
-                    f"and the data ends at byte {data_end:,}",
+                    f"but the data ends at byte {data_end:,}",
                     offset=table.position,
                     hint="the file may be cut off",
                 )
@@ -136,13 +138,13 @@ def read_ptd(data_or_path: BytesLike | PathLike) -> ExternalData:
         entries: dict[str, ExternalEntry] = {}
         for entry in _read_entries(root, segments, is_old):
             if entry.key in entries:
-                raise FormatError(f"the key {entry.key!r} is there twice")
+                raise FormatError(f"duplicate key {entry.key!r}")
             entries[entry.key] = entry
         return ExternalData(root.integer(0, UINT32), entries, Span(0, tables_end), source)
 
 
 def _read_header(source: Source) -> tuple[int, int, int]:
-    """Read where the tables end, and where the data begins and ends."""
+    """Return where the tables end, and where the data begins and ends."""
     buffer = source.buffer
     identifier = bytes(buffer[4:8])
     if identifier != IDENTIFIER:
@@ -158,11 +160,11 @@ def _read_header(source: Source) -> tuple[int, int, int]:
         raise FormatError("its header is cut off", offset=_HEADER_AT)
     magic, length, tables, tables_size, base, data_size = _HEADER.unpack(head)
     if magic != _HEADER_MAGIC or length < _HEADER.size:
-        raise FormatError("it has no extended header (FH01)", offset=_HEADER_AT)
+        raise FormatError("it does not have an extended header (FH01)", offset=_HEADER_AT)
     for end, what in ((tables + tables_size, "its tables"), (base + data_size, "its data")):
         if end > source.size:
             raise FormatError(
-                f"{what} end at byte {end:,} and the file has {source.size:,} bytes",
+                f"{what} end at byte {end:,}, but the file has {source.size:,} bytes",
                 offset=_HEADER_AT,
                 hint="the file is cut off; copy or export it again",
             )
@@ -174,13 +176,13 @@ def _read_entries(root: FlatTable, segments: list[Span], is_old: bool) -> Iterat
         key, layout = table.string(0) or "", table.table(2)
         blob = _segment(table, table.integer(1, UINT32), segments)
         yield ExternalEntry(key, blob) if layout is None else _tensor(key, blob, layout, 0)
-    # ExecuTorch 0.5 and 0.6 list tensors too: each is somewhere in a segment.
+    # ExecuTorch 0.5 and 0.6 also list tensors, each at an offset of a segment.
     for table in root.tables(2) if is_old else ():
         segment = _segment(table, table.integer(4, UINT32), segments)
         start = table.integer(5, UINT64)
         if start > segment.size:
             raise FormatError(
-                f"an entry begins at byte {start:,} of a segment of {segment.size:,}",
+                f"an entry begins at byte {start:,} of a segment of {segment.size:,} bytes",
                 offset=table.position,
             )
         blob = Span(segment.offset + start, segment.size - start)
@@ -190,15 +192,15 @@ def _read_entries(root: FlatTable, segments: list[Span], is_old: bool) -> Iterat
 def _segment(table: FlatTable, index: int, segments: list[Span]) -> Span:
     if index >= len(segments):
         raise FormatError(
-            f"an entry is in segment {index}, and there are {len(segments):,}",
+            f"an entry is in segment {index}, but there are {len(segments):,} segments",
             offset=table.position,
         )
     return segments[index]
 
 
 def _tensor(key: str, blob: Span, layout: FlatTable, slot: int) -> ExternalEntry:
-    """Read the entry of a tensor that begins `blob`; its type is in `slot` of the layout, its sizes
-    and order of dimensions in the next two."""
+    """Read the entry of the tensor at the start of `blob`. The layout has its type in `slot`, and
+    its sizes and order of dimensions in the next two."""
     sizes: tuple[int, ...] = layout.numbers(slot + 1, "i")
     if len(sizes) > _MAX_RANK or (sizes and min(sizes) < 0):
         raise FormatError(
@@ -208,7 +210,7 @@ def _tensor(key: str, blob: Span, layout: FlatTable, slot: int) -> ExternalEntry
     needed = kind.nbytes(math.prod(sizes))
     if needed > blob.size:
         raise FormatError(
-            f"tensor {key!r} needs {needed:,} bytes, and its segment has {blob.size:,}",
+            f"tensor {key!r} needs {needed:,} bytes, but its segment has {blob.size:,}",
             offset=layout.position,
         )
     order = checked_dim_order(layout.numbers(slot + 2, "B"), len(sizes), offset=layout.position)
@@ -216,16 +218,16 @@ def _tensor(key: str, blob: Span, layout: FlatTable, slot: int) -> ExternalEntry
 
 
 def external_keys(program: Program) -> Mapping[str, str]:
-    """Return the keys that a program asks of a .ptd file, with the first that asks for each of
-    those that `external_readers` has."""
+    """Return the keys that a program needs from a .ptd file, each with its first reader (see
+    `external_readers`)."""
     return {key: readers[0] for key, readers in external_readers(program).items()}
 
 
 def external_readers(program: Program) -> Mapping[str, tuple[str, ...]]:
-    """Return the keys that a program asks of a .ptd file, with all that ask for each: tensors of
-    its methods ("forward"), and weights of delegates ("XnnpackBackend, delegate 0 of forward").
+    """Return the keys that a program needs from a .ptd file, each with all its readers: methods
+    with a tensor ("forward"), and delegates ("XnnpackBackend, delegate 0 of forward").
 
-    Known are the keys in the data of XNNPACK and Vulkan: that of other backends is opaque.
+    Finds the keys of XNNPACK and Vulkan; the data of other backends is opaque.
     """
     named = {entry.key for entry in program.named_data}
     found: dict[str, dict[str, None]] = {}
@@ -245,8 +247,8 @@ def external_readers(program: Program) -> Mapping[str, tuple[str, ...]]:
 
 
 def _xnnpack_keys(data: memoryview) -> Iterator[str]:
-    """Yield the keys of weights that are kept apart from an XNNPACK delegate's data. Data that
-    cannot be read has none: `info` says what is wrong with it."""
+    """Yield the keys of weights stored outside an XNNPACK delegate's data. Unreadable data yields
+    none: `info` reports its problem."""
     try:
         operators = read_xnnpack(data) if is_xnnpack(data) else ()
     except FormatError:
@@ -259,11 +261,11 @@ def _xnnpack_keys(data: memoryview) -> Iterator[str]:
 def match_external(
     programs: Sequence[Program], files: Sequence[ExternalData]
 ) -> list[tuple[ExternalData, ...]]:
-    """Return the .ptd files of each program: those that have any of its keys. As many files as
-    programs with keys are one for each, in order, if each has all keys of its program.
+    """Return the .ptd files of each program: the files with any of its keys. If there is one file
+    for each program with keys, and each has all keys of its program, pair them in order.
 
-    Raises `MismatchError` for a file that no program asks for, and for a program whose keys the
-    files do not have; `UsageError` for a key of a program that is in two files.
+    Raises `MismatchError` for a file that no program needs, and for a program with keys that the
+    files lack; `UsageError` if two files have the same key of a program.
     """
     asked = [external_keys(program).keys() for program in programs]
     for data in files:
@@ -271,7 +273,7 @@ def match_external(
             names = " or ".join(program.source.name for program in programs)
             raise MismatchError(
                 f"{data.source.name} is not the .ptd of {names}: none of its "
-                f"{len(data.entries):,} keys is asked for",
+                f"{len(data.entries):,} keys is needed",
                 hint="take the .ptd of the same export, or leave it out",
             )
     asking = [number for number, keys in enumerate(asked) if keys]
@@ -288,32 +290,31 @@ def match_external(
 
 
 def _check_disjoint(program: Program, keys: Collection[str], files: Sequence[ExternalData]) -> None:
-    """Raise `UsageError` for a key of a program that two of the files have."""
+    """Raise `UsageError` if two of the files have the same key of a program."""
     held: dict[str, ExternalData] = {}
     for data in files:
         for key in sorted(data.entries.keys() & keys):
             if key in held:
                 raise UsageError(
-                    f"which .ptd goes with {program.source.name}? {held[key].source.name} and "
-                    f"{data.source.name} have its key {key!r}",
+                    f"{held[key].source.name} and {data.source.name} both have the key {key!r} of "
+                    f"{program.source.name}",
                     hint="give each program its own .ptd, in the order of the programs",
                 )
             held[key] = data
 
 
 def check_external(program: Program, files: Sequence[ExternalData]) -> None:
-    """Raise unless a program's .ptd files have all that it asks for, as far as this is known:
-    `UsageError` without a file, `MismatchError` for a key that none of them has, and for a tensor
-    of another type or shape."""
+    """Raise unless a program's .ptd files have all keys that it is known to need: `UsageError`
+    without a file, `MismatchError` for a missing key, and for a tensor of another type or shape."""
     known = external_keys(program)
     missing = sorted(known.keys() - {key for data in files for key in data.entries})
     if missing:
         more = f" and {len(missing) - 1:,} more keys" if missing[1:] else ""
-        asked = f"{missing[0]!r} (asked for by {known[missing[0]]}){more}"
+        asked = f"{missing[0]!r} (needed by {known[missing[0]]}){more}"
         if not files:
             raise UsageError(
-                f"data of this program is in a file beside it (.ptd): {asked}",
-                hint="name that file: data=, --data",
+                f"this program needs data from a .ptd file: {asked}",
+                hint="pass the .ptd file: data=, --data",
             )
         names = " and ".join(data.source.name for data in files)
         said = "are not the .ptd files" if files[1:] else "is not the .ptd"
@@ -346,8 +347,8 @@ def write_ptd(tensors: Mapping[str, Any], destination: PathLike) -> None:
     """Write a .ptd file with a tensor for each key, in their order.
 
     tensors: arrays (types of ml_dtypes where numpy has none) or torch tensors, which keep the order
-    of dimensions that they have in memory; bytes are data that only a backend knows. Raises
-    `UsageError` for a key that is no string, for a type that ExecuTorch does not have, and for a
+    of dimensions that they have in memory; bytes for data that only a backend understands. Raises
+    `UsageError` for a key other than a string, for a type that ExecuTorch does not have, and for a
     path that cannot be written.
     """
     blobs: list[memoryview] = []
@@ -370,7 +371,7 @@ def write_ptd(tensors: Mapping[str, Any], destination: PathLike) -> None:
             entries.append(ExternalEntry(key, place, kind, tuple(array.shape), order))
         end = start + len(blobs[-1])
     built = _built_tables(entries)
-    # The header stands between the identifier and the tables: the root is that much further.
+    # The header moves the tables back: the root's offset grows by the header's size.
     root = int.from_bytes(built[:4], "little") + _HEADER.size
     tables = len(built) - _HEADER_AT
     base = -(-(_TABLES_AT + tables) // _ALIGNMENT) * _ALIGNMENT
@@ -380,12 +381,12 @@ def write_ptd(tensors: Mapping[str, Any], destination: PathLike) -> None:
         for entry, blob in zip(entries, blobs, strict=True):
             file.write(bytes(base + entry.blob.offset - file.tell()))
             file.write(blob)
-        # The header says where the data begins, also where there is none.
+        # The header locates the data, even if it is empty.
         file.write(bytes(base + end - file.tell()))
 
 
 def _built_tables(entries: Sequence[ExternalEntry]) -> bytes:
-    """Return the FlatBuffer of a file without its extended header, one segment an entry."""
+    """Return the FlatBuffer of a file without its extended header; each entry gets a segment."""
     import flatbuffers
 
     builder = flatbuffers.Builder(1024)

@@ -1,12 +1,12 @@
-"""ExecuTorch programs (.pte): methods, instructions, memory plan, weights and delegates' data.
+"""ExecuTorch programs (.pte): methods, instructions, memory plan, weights and delegate data.
 
-A file is a FlatBuffer with the identifier "ET12". When it has segments (weights, delegates' data),
-an extended header follows the identifier and the segments follow the tables; older files have all
-of it inside the tables. The format is that of ExecuTorch's `schema/program.fbs` and
+A file is a FlatBuffer with the identifier "ET12". If it has segments (weights, delegate data), an
+extended header follows the identifier and the segments follow the tables; older files have
+everything inside the tables. The format is in ExecuTorch's `schema/program.fbs` and
 `schema/extended_header.cpp`, versions 1.0 to 1.5.
 
-The file is mapped, and weights, delegates' data and stack traces are read only on demand, so the
-time to open depends on the number of instructions and values and not on the size of the weights.
+The file is mapped, and weights, delegate data and stack traces are read on demand. The time to open
+a file depends on the number of instructions and values, not on the size of the weights.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ KIND = "ExecuTorch program"
 IDENTIFIER = b"ET12"
 
 _HEADER = struct.Struct("<4sIQQQ")  # magic, length, program size, segment base, segment data size
-_HEADER_AT = 8
+_HEADER_AT = 8  # after the root's offset and the identifier
 _HEADER_MAGIC = b"eh00"
-_HEADER_WITHOUT_DATA_SIZE = 24
+_HEADER_WITHOUT_DATA_SIZE = 24  # length of older headers, without the last field
 
 _Entry = TypeVar("_Entry")
 BoolArray = npt.NDArray[np.bool_]
@@ -76,8 +76,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Subsegments:
-    """Tensors inside of a segment: tensor i begins `offsets[i]` bytes after the start of `blob`.
-    Number 0 is a placeholder."""
+    """Tensors inside a segment: tensor i begins `offsets[i]` bytes after the start of `blob`.
+    Tensor 0 is a placeholder."""
 
     blob: Span
     offsets: npt.NDArray[np.uint64]
@@ -104,29 +104,29 @@ class Program:
 
     @property
     def tables_size(self) -> int:
-        """The bytes from the file's first to the end of the tables."""
+        """The bytes from the start of the file to the end of the tables."""
         whole = self.source.size
         return whole if self.header is None else min(self.header.program_size, whole)
 
     def method(self, name: str) -> Method:
-        """The method of that name, or `MissingDataError`."""
+        """Return the method of that name. Raises `MissingDataError` for another name."""
         for method in self.methods:
             if method.name == name:
                 return method
         raise MissingDataError(
-            f"{self.source.name} has no method {name!r}",
+            f"{self.source.name} does not have a method {name!r}",
             hint="methods are: " + ", ".join(method.name for method in self.methods),
         )
 
     def constant_span(self, tensor: TensorValue) -> Span:
         """Locate the content or initial state of `tensor` in the file.
 
-        Raises `MissingDataError` when it is not in this file: an activation, an input, or a weight
-        that was stored beside the program. Raises `FormatError` when it exceeds its segment.
+        Raises `MissingDataError` if this file does not have it: an activation, an input, or a
+        weight in a .ptd file. Raises `FormatError` if it exceeds its segment.
         """
         if tensor.external:
             raise MissingDataError(
-                f"the data of {tensor.name!r} is not in {self.source.name} but in a .ptd file"
+                f"the data of {tensor.name!r} is in a .ptd file, not in {self.source.name}"
             )
         if not tensor.has_data:
             raise MissingDataError("this tensor gets its data when the program runs")
@@ -145,7 +145,7 @@ class Program:
                 blob = stored.blob
                 if tensor.data_index >= len(stored.offsets):
                     raise FormatError(
-                        f"there is no tensor data {tensor.data_index}: "
+                        f"tensor data {tensor.data_index} does not exist: "
                         f"there are {len(stored.offsets):,}",
                         offset=blob.offset,
                     )
@@ -159,11 +159,11 @@ class Program:
         return Span(blob.offset + start, size)
 
     def constant(self, method: str, value: int) -> npt.NDArray[Any]:
-        """The content (or, for a mutable tensor, the initial state) of a tensor of `method`.
+        """Return the content of a tensor of `method`; for a mutable tensor, its initial state.
 
-        A read-only view of the file in the tensor's shape and order of dimensions. Types without
-        a numpy type are those of ml_dtypes; packed types (quint4x2) are their bytes, flat. Raises
-        what `constant_span` raises, and `UsageError` when `value` is not a tensor.
+        The array is a read-only view of the file in the tensor's shape and order of dimensions.
+        Types that numpy lacks come from ml_dtypes; packed types (quint4x2) are flat bytes. Raises
+        the errors of `constant_span`, and `UsageError` if `value` is not a tensor.
         """
         values = self.method(method).values
         tensor = values[value] if 0 <= value < len(values) else None
@@ -174,17 +174,17 @@ class Program:
             return dense_view(data, tensor.scalar_type, tensor.sizes, tensor.dim_order)
 
     def delegate_blob(self, method: str, delegate: int) -> memoryview:
-        """The data for the backend of delegate number `delegate` of `method`."""
+        """Return the data of delegate number `delegate` of `method`."""
         delegates = self.method(method).delegates
         if not 0 <= delegate < len(delegates):
             raise UsageError(f"method {method!r} has {len(delegates)} delegates, not {delegate}")
         return self.blob(delegates[delegate].blob)
 
     def stack_traces(self, method: str) -> tuple[tuple[Frame, ...], ...]:
-        """The stack traces stored with a method's instructions, each with the outermost call
-        first; empty if none were stored.
+        """Return the stack traces of a method's instructions, each with the outermost call first;
+        empty if the program does not have them.
 
-        Programs have them when they were emitted with `emit_stacktrace=True`.
+        A program has them if it was emitted with `emit_stacktrace=True`.
         """
         chains = self.method(method).chains
         positions = chains[0].traces_at if chains else ()
@@ -205,31 +205,30 @@ class Program:
         return tuple(traces[position] for position in positions)
 
     def blob(self, span: Span) -> memoryview:
-        """The bytes of a span of this file, without a copy."""
+        """Return the bytes of a span of this file, without a copy."""
         return self.source.buffer[span.offset : span.offset + span.size]
 
 
 def read_pte(data_or_path: BytesLike | PathLike) -> Program:
-    """Open a program: a path, or the bytes of one.
+    """Open a program: a path, or its bytes.
 
-    Raises `FormatError` (`VersionError` for another version of the schema) for a file that is not a
-    program or is damaged, `MissingFileError` for a missing file.
+    Raises `FormatError` (`VersionError` for another version of the schema) for a damaged file and
+    for another format, `MissingFileError` for a missing file.
     """
     return read_program(open_source(data_or_path, KIND))
 
 
 def program_fingerprint(data_or_path: BytesLike | PathLike) -> str:
-    """Return the SHA-256 of all bytes of a program, in hex.
+    """Return the SHA-256 of all bytes of a program, weights included, in hex.
 
-    Equal for two files if and only if they are the same, weights included. Programs hold no
-    identifier of their own, so a record that carries this can be matched with its program. For the
-    program inside of a bundle: `program_fingerprint(bundle.program_bytes)`.
+    A program does not contain an identifier, so this one links a record to its program. For the
+    program inside a bundle, call `program_fingerprint(bundle.program_bytes)`.
     """
     return hashlib.sha256(open_source(data_or_path, KIND).buffer).hexdigest()
 
 
 def read_program(source: Source, *, member: str | None = None) -> Program:
-    """Read the program that fills `source`; `member` names it in errors if it is part of a file."""
+    """Read the program that fills `source`. `member` names it in errors if it is part of a file."""
     with reading(KIND, source.path, member=member):
         header = _read_header(source)
         tables_end = source.size if header is None else header.program_size
@@ -242,7 +241,7 @@ def read_program(source: Source, *, member: str | None = None) -> Program:
 
         inline_delegates = tuple(entry.blob(0) for entry in root.tables(3))
         constants = root.table(5)
-        # Files from before 1.0 may have the table and keep the data inline.
+        # Files from before 1.0 may have the table, but keep the data inline.
         segmented = constants is not None and len(constants.array(1, "u8")) > 0
         methods = tuple(_read_method(plan, inline_delegates, segments) for plan in root.tables(1))
         if not methods:
@@ -267,7 +266,7 @@ def read_program(source: Source, *, member: str | None = None) -> Program:
 
 
 def _read_header(source: Source) -> ExtendedHeader | None:
-    """The extended header, if there is one."""
+    """Return the extended header; None without one."""
     buffer = source.buffer
     magic = bytes(buffer[4:8])
     if magic != IDENTIFIER:
@@ -289,7 +288,7 @@ def _read_header(source: Source) -> ExtendedHeader | None:
     for end, what in ((program_size, "its tables"), (segment_base + data_size, "its segments")):
         if end > source.size:
             raise FormatError(
-                f"{what} end at byte {end:,} and the file has {source.size:,} bytes",
+                f"{what} end at byte {end:,}, but the file has {source.size:,} bytes",
                 offset=_HEADER_AT,
                 hint="the file is cut off; copy or export it again",
             )
@@ -306,7 +305,7 @@ def _read_segments(
         # Writers leave the header out when all segments are empty.
         if header is None and span.size:
             raise FormatError(
-                f"segment {number} has data, but there is no extended header to locate it",
+                f"segment {number} has data, but the extended header that locates it is missing",
                 offset=table.position,
             )
         if span.offset + span.size > file_size:
@@ -322,14 +321,14 @@ def _read_segments(
 
 def _entry(entries: Sequence[_Entry], index: int, what: str) -> _Entry:
     if index >= len(entries):
-        raise FormatError(f"there is no {what} {index}: the file has {len(entries):,}")
+        raise FormatError(f"{what} {index} does not exist: the file has {len(entries):,}")
     return entries[index]
 
 
 # --------------------------------------------------------------------------------------------
-# Methods. The numbers of slots and union members are those of ExecuTorch's `schema/program.fbs`
-# (1.5); the schema grows only at the end of tables, so older files lack the later slots and newer
-# ones have slots that are ignored. Every index is checked here, once, so that no later code has to.
+# Methods. Numbers of slots and union members come from ExecuTorch's `schema/program.fbs` (1.5). The
+# schema grows only at the end of tables: older files lack later slots, and slots of newer files are
+# ignored. Every index is checked here once, so later code does not check it.
 
 _DEVICES = ("cpu", "cuda")
 _MAX_RANK = 32  # numpy's; the runtime has 16
@@ -339,7 +338,7 @@ _EXTERNAL = 1  # TensorDataLocation
 
 
 def _read_method(table: FlatTable, inline: tuple[Span, ...], segments: tuple[Span, ...]) -> Method:
-    """The method of an `ExecutionPlan`. Delegates' data are in `inline` or in `segments`, both
+    """Return the method of an `ExecutionPlan`. Delegate data is in `inline` or in `segments`, both
     spans of the file."""
     values = tuple(_read_value(value) for value in table.tables(2))
     for value in values:
@@ -478,11 +477,11 @@ def _read_chain(table: FlatTable, values: Sequence[Value], operators: int, deleg
             case DelegateCall(delegate):
                 _check_indices((delegate,), delegates, "an instruction names delegate", one)
             case JumpFalseCall(_, destination):
-                # A jump may go just behind the last instruction.
+                # A jump may go to the end, one after the last instruction.
                 _check_indices((destination,), len(tables) + 1, "a jump goes to instruction", one)
         if isinstance(instruction, (KernelCall, DelegateCall)):
-            # Thousands of calls could name one list of thousands: count the items of each list, so
-            # that code which expands all arguments does work in proportion to the file.
+            # A hostile file could name one list of thousands in thousands of calls. Count the items
+            # of each list, so that code that expands all arguments works in proportion to the file.
             for index in instruction.args:
                 value = values[index]
                 if isinstance(value, ListValue):
@@ -531,11 +530,11 @@ def _check_indices(
 ) -> None:
     for index in indices:
         if not lowest <= index < count:
-            raise FormatError(f"{what} {index}, and there are {count:,}", offset=table.position)
+            raise FormatError(f"{what} {index}, but there are {count:,}", offset=table.position)
 
 
 # --------------------------------------------------------------------------------------------
-# What the bytes of the tables are.
+# What the bytes of the tables contain.
 
 HEADER, SEGMENTS, NAMED_KEYS, INLINE_DATA, LAYOUTS = (
     "header", "segments", "keys of named data", "data", "table layouts"
@@ -544,16 +543,16 @@ SIGNATURE, OPERATORS, STACK_TRACES = "inputs and outputs", "operator names", "st
 TENSORS, TENSOR_NAMES, OTHER_VALUES = "tensors", "tensor names", "numbers and lists"
 UNREAD, INSTRUCTIONS, COMPILE_SPECS = "unread values", "instructions", "compile specs"
 
-# Methods and operators that are told apart: a hostile file could have a million of each.
+# Most methods and operators to list separately: a hostile file could have a million of each.
 _MOST_METHODS, _MOST_OPERATORS = 256, 64
 _UNREAD = -1
 
 
 class TableKind(NamedTuple):
-    """A kind of bytes of the tables: `content`, of a method and for an operator ("aten::add.out"; a
-    backend for delegates), if they are of one.
+    """An owner of bytes in the tables: `content`, its method and its operator ("aten::add.out"; the
+    backend for delegates), if it has them.
 
-    Values are those of the operator that is the first to name them.
+    A value belongs to the first operator that names it.
     """
 
     content: str
@@ -564,7 +563,7 @@ class TableKind(NamedTuple):
 def table_extents(program: Program) -> Extents[TableKind]:
     """Visit all tables, vectors and strings of a program; the data of older files is `INLINE_DATA`.
 
-    What several methods share is that of the first. Raises `FormatError`.
+    What several methods share belongs to the first. Raises `FormatError`.
     """
     with reading(KIND, program.source.path):
         buffer = FlatBufferColumns(program.source.buffer, 0, program.tables_size)
@@ -592,8 +591,8 @@ def table_extents(program: Program) -> Extents[TableKind]:
 
 @dataclass(frozen=True, slots=True)
 class _Users:
-    """The operators of a method: their names, None for no operator, and for each instruction and
-    each value the index of the name; `_UNREAD` for a value that nothing names."""
+    """The operators of a method: their names (None for no operator), and the index of the name for
+    each instruction and each value; `_UNREAD` for a value that nothing names."""
 
     names: tuple[str | None, ...]
     of_instructions: IntArray
@@ -617,8 +616,8 @@ class _Users:
         return cls(tuple(known), users, values)
 
     def split(self, users: IntArray, count: int) -> Iterator[tuple[str | None, BoolArray]]:
-        """Yield each operator, and which of `count` items are its own, by the `users` of the items;
-        all are nobody's if these are of another number."""
+        """Yield each operator and the items that belong to it, by the `users` of the `count` items.
+        No operator owns them if the numbers of users and items differ."""
         if len(users) != count:
             users = np.zeros(count, np.int64)
         for user, name in enumerate(self.names):
@@ -628,7 +627,7 @@ class _Users:
 
 
 def _visit_method(walk: Extents[TableKind], name: str, positions: IntArray, users: _Users) -> None:
-    """Visit the `ExecutionPlan` of a method, or those of several."""
+    """Visit the `ExecutionPlan` of one method or of several."""
     about, specs = TableKind(SIGNATURE, name), TableKind(COMPILE_SPECS, name)
     calls, traces = TableKind(INSTRUCTIONS, name), TableKind(STACK_TRACES, name)
     names = TableKind(OPERATORS, name)

@@ -1,7 +1,7 @@
 """Plain values for the content of a .pte file, after ExecuTorch's `schema/program.fbs`.
 
-A program has methods; a method has values, and chains of instructions that name values by index.
-All indices are kept as they are in the file.
+A program has methods. A method has values, and chains of instructions that name values by index.
+All indices are the file's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ValueKind(Enum):
     OPTIONAL_TENSOR_LIST = "OptionalTensorList"
 
 
-# Lists whose items are not values but indices of values (an index of -1 is None).
+# Lists of indices of values, not of values (an index of -1 is None).
 BOXED_LISTS = frozenset({ValueKind.INT_LIST, ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST})
 
 
@@ -55,10 +55,10 @@ class Allocation:
 class TensorValue:
     """A tensor.
 
-    Its data, by the schema: with an allocation it is mutable and lives in planned memory, with an
-    initial state in the file if `data_index` is not 0. Without an allocation it is a constant of
-    the file (`data_index` not 0), a constant beside the file (`external`, under the key `name`), or
-    gets its memory when the program runs.
+    By the schema, a tensor with an allocation is mutable and in planned memory; its initial state
+    is in the file if `data_index` is not 0. Without an allocation it is a constant of the file
+    (`data_index` not 0), a constant in a .ptd file (`external`, under the key `name`), or gets its
+    memory when the program runs.
     """
 
     scalar_type: ScalarType
@@ -91,7 +91,7 @@ class TensorValue:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of the tensor, or the upper bound; None when there is no bound."""
+        """Bytes of the tensor, or the upper bound; None without a bound."""
         if self.dynamism is ShapeDynamism.DYNAMIC_UNBOUND:
             return None
         return self.scalar_type.nbytes(math.prod(self.sizes))
@@ -207,7 +207,7 @@ class CompileSpec:
 
     @property
     def text(self) -> str:
-        """The value: a text as it is, other bytes in hexadecimal, the first 16 of them."""
+        """The value: a text, or the first 16 bytes in hexadecimal."""
         try:
             text = self.value.rstrip(b"\0").decode()
         except UnicodeDecodeError:
@@ -277,7 +277,7 @@ class Method:
                 return iter((value,))
 
     def unread(self) -> list[int]:
-        """The indices of values that no instruction names, and that are no input or output."""
+        """The indices of values that no instruction names, without inputs and outputs."""
         read = set(self.with_items({*self.inputs, *self.outputs}))
         for chain in self.chains:
             for instruction in chain.instructions:
@@ -285,7 +285,7 @@ class Method:
         return [index for index in range(len(self.values)) if index not in read]
 
     def with_items(self, indices: Iterable[int]) -> Iterator[int]:
-        """The indices of values, each list with those of its items."""
+        """Yield the indices of values, and for a list also the indices of its items."""
         for index in indices:
             yield index
             value = self.values[index]
@@ -305,7 +305,7 @@ class NamedData:
 class ExtendedHeader:
     """The header between the file identifier and the tables of a file with segments.
 
-    `segment_data_size` is 0 in files whose writer did not record it.
+    `segment_data_size` is 0 if the writer did not record it.
     """
 
     length: int

@@ -1,9 +1,9 @@
 """Tensors in ExecuTorch's files: element types, and dense storage with an order of dimensions.
 
 ETDump, .pte and .bpte files share the numbering of `scalar_type.fbs` (ExecuTorch 1.5), which
-follows PyTorch's. The schema has no complex types, but ExecuTorch writes them into .pte files, and
-has kernels for them. The numbers that are missing here (complex32, 8-bit bags and so on) are in
-none of these files.
+follows PyTorch's. The schema does not have complex types, but ExecuTorch writes them into .pte
+files and has kernels for them. None of these files has the numbers missing here (complex32, 8-bit
+bags and so on).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ScalarType(IntEnum):
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The dtype of a storage unit, from ml_dtypes where numpy has none of its own."""
+        """The dtype of a storage unit, from ml_dtypes if numpy does not have it."""
         return numpy_dtype(_TYPES[self][2])
 
     def nbytes(self, numel: int) -> int:
@@ -125,7 +125,7 @@ def scalar_type(number: int, *, offset: int | None = None) -> ScalarType:
         raise FormatError(f"unknown scalar type {number}", offset=offset) from error
 
 
-# numpy's names do not stand for quantized types, which have the storage of another type.
+# numpy's names never mean quantized types: these have the storage of another type.
 _BY_NAME = {name: kind for kind, (name, _, stored_as) in _TYPES.items() if name == stored_as}
 
 
@@ -136,7 +136,7 @@ def scalar_type_of(dtype: np.dtype[Any] | str) -> ScalarType:
     """
     name = dtype if isinstance(dtype, str) else dtype.name
     if name not in _BY_NAME:
-        raise UsageError(f"ExecuTorch has no scalar type for {name}")
+        raise UsageError(f"ExecuTorch does not have a scalar type for {name}")
     return _BY_NAME[name]
 
 
@@ -150,8 +150,8 @@ def dense_view(
     """The tensor that starts at `data[0]`, as a read-only view.
 
     `dim_order` names the dimensions from the outermost in memory to the innermost, so (0, 2, 3, 1)
-    is channels-last. Types that pack several values in a byte are given as their bytes, flat.
-    Raises `FormatError` when `data` is too short.
+    is channels-last. Types that pack several values into a byte become flat bytes. Raises
+    `FormatError` if `data` is too short.
     """
     numel = math.prod(sizes)
     size = scalar_type.nbytes(numel)
@@ -176,14 +176,14 @@ def checked_dim_order(dim_order: tuple[int, ...], rank: int, *, offset: int) -> 
 
 
 def dim_order_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
-    """The dimensions from the outermost in memory to the innermost.
+    """Return the dimensions from the outermost in memory to the innermost.
 
-    Sizes of 1 make it ambiguous: the order of the sizes is tried first, then channels-last, which
-    are the orders that the runtime knows by name. An array that is not dense in any order has that
-    of its sizes.
+    Sizes of 1 make the order ambiguous. Try the order of the sizes first, then channels-last: the
+    two orders that the runtime has names for. An array that is not dense gets the order of its
+    sizes.
     """
     dims = tuple(range(array.ndim))
-    # The strides of dimensions of size 1 mean nothing: these come first, in order.
+    # Strides of dimensions of size 1 are meaningless: put these first, in order.
     by_stride = sorted(dims, key=lambda d: -array.strides[d] if array.shape[d] > 1 else -math.inf)
     for order in (dims, (*dims[:1], *dims[2:], *dims[1:2]), tuple(by_stride)):
         if array.transpose(order).flags.c_contiguous:
@@ -202,8 +202,8 @@ def in_dim_order(array: npt.NDArray[Any], dim_order: Sequence[int]) -> npt.NDArr
 def as_numpy(value: Any) -> npt.NDArray[Any]:
     """Convert an array, a torch tensor or an object with `__array__`; torch is not imported.
 
-    Types without a numpy type are those of ml_dtypes. Raises `UsageError` for a type that
-    ExecuTorch's files cannot hold.
+    Types that numpy lacks come from ml_dtypes. Raises `UsageError` for a type that ExecuTorch's
+    files cannot hold.
     """
     if hasattr(value, "detach"):  # a torch tensor
         value = value.detach().cpu()

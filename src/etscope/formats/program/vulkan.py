@@ -1,7 +1,7 @@
-"""The calls in the data of a Vulkan delegate, in the order in which they run.
+"""The calls in the data of a Vulkan delegate, in order of execution.
 
-The data is a header ("VH00") that locates a FlatBuffer (backends/vulkan/serialization/schema.fbs),
-whose `chain` lists the calls, each with the id by which the runtime logs it.
+The data is a header ("VH00") that locates a FlatBuffer (backends/vulkan/serialization/schema.fbs).
+Its `chain` lists the calls, each with the id that the runtime logs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TENSOR = 5  # in the union of values
 @dataclass(frozen=True, slots=True)
 class VulkanCall:
     """A call of an operator. name: "aten.sigmoid.default", or one of Vulkan's own ("et_vk.…").
-    shape: of its output; None for what is no single tensor. arguments: the numbers of the values
-    that it takes, the last that of its output."""
+    shape: of its output; None unless the output is one tensor. arguments: numbers of its values,
+    the output last."""
 
     node_id: int
     name: str
@@ -41,7 +41,9 @@ def read_vulkan(data: memoryview) -> tuple[VulkanCall, ...]:
         if arguments:
             output = arguments[-1]
             if not 0 <= output < len(values):
-                raise FormatError(f"a call of Vulkan writes value {output} of {len(values)}")
+                raise FormatError(
+                    f"a Vulkan call writes value {output}, but there are {len(values)}"
+                )
             kind, tensor = values[output].union(0)
             if kind == TENSOR and tensor is not None:
                 shape = tuple(tensor.numbers(1, "I"))

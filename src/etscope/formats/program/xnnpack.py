@@ -1,9 +1,9 @@
-"""Operators in the data of an XNNPACK delegate, in the order in which XNNPACK gets them.
+"""Operators in the data of an XNNPACK delegate, in the order that XNNPACK gets them.
 
 The data is a header ("XH00") that locates the rest, a FlatBuffer ("XN00" or "XN01") and the
-weights; older data has no header. The FlatBuffer's list of operators, the types and shapes of the
-values that flow between them, and the places of the weights are read here. Each operator has the
-debug handle of the graph node that it was made from, or `NO_HANDLE`.
+weights; older data does not have a header. This module reads the FlatBuffer's list of operators,
+the types and shapes of the values between them, and the places of the weights. Each operator has
+the debug handle of its graph node, or `NO_HANDLE`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ MAGICS = (b"XN00", b"XN01")
 _HEADER_MAGIC = b"XH00"
 # After four zero bytes: magic, length of the header, offset and size of the tables, of the weights
 _HEADER = struct.Struct("<4sHIIIQ")
-# The backend writes it for a node that its own passes made.
+# The backend writes this for a node that its own passes add.
 NO_HANDLE = 65535
-# A quantised value in the union of values.
+# A quantized value in the union of values.
 _QUANTIZED_VALUE = 2
-# How a value is quantised: the slot of its scales' index among the constants, and their type; by
-# channel, and by group of a channel.
+# Quantization of a value, by channel and by group of a channel: the slot with the index of its
+# scales among the constants, and their type.
 _PER_CHANNEL, _PER_TENSOR, _PER_GROUP = 1, 2, 4
 _SCALES = {_PER_CHANNEL: (2, "float32"), _PER_GROUP: (4, "bfloat16")}
-# Element types whose scale and zero point are chosen as the program runs: qdint8, qpint8.
+# Element types that get scale and zero point at run time: qdint8, qpint8.
 _DYNAMIC = (9, 11)
-# The schema's element types, as torch calls them; None for the invalid one.
+# The schema's element types, by torch's names; None for the invalid one.
 _DTYPES = (
     None, "float32", "float16", "int8", "uint8", "int32", "int8", "int32", "int4", "int8", "int4",
     "int8", "int32", "float32", "bfloat16",
 )  # fmt: skip
 
-# Members of the schema's union of operators, from 1 on, without the prefix "XNN". The names are
-# those of the schema; only the order matters, and it only ever grows.
+# Members of the schema's union of operators, from 1 on, without the prefix "XNN". Only the order
+# matters; the schema grows at the end.
 KINDS = (
     "Add", "FullyConnected", "Softmax", "Sigmoid", "StaticTranspose", "Clamp", "Conv2d", "Div",
     "StaticResizeBilinear2D", "StaticConstantPad", "AvgPooling2d", "Minimum", "DepthwiseConv2d",
@@ -85,9 +85,9 @@ _SLOTS: Mapping[str, _Slots] = {
 
 @dataclass(frozen=True, slots=True)
 class XnnConstant:
-    """Bytes that a value has from the file: the program's named data `key`, or, without one, those
-    from `offset` of the delegate's data. label: "int8[16, 8]", or "scales". quantized: how integers
-    stand for numbers, None where that is not known."""
+    """Constant bytes of a value: the program's named data `key`, or without a key the delegate's
+    data from `offset`. label: "int8[16, 8]", or "scales". quantized: the quantization of integers;
+    None if unknown."""
 
     key: str | None
     offset: int
@@ -99,9 +99,8 @@ class XnnConstant:
 
 @dataclass(frozen=True, slots=True)
 class XnnQuantized:
-    """Integers that stand for the numbers (integer - zero_point) * scale. scales: numbers, or the
-    constant that has them. axis: the dimension whose channels have a scale each; None: one for
-    all."""
+    """Quantization: an integer means (integer - zero_point) * scale. scales: numbers, or the
+    constant with them. axis: the dimension with a scale for each channel; None: one scale."""
 
     scales: tuple[float, ...] | XnnConstant
     zero_point: int = 0
@@ -112,8 +111,8 @@ class XnnQuantized:
 class XnnTensor:
     """The element type ("int8") and the sizes of a value, in XNNPACK's order of dimensions.
 
-    constants: its weights and the scales of their channels, if it has its content from the file.
-    `is_dynamic`: its scale and zero point are chosen as the program runs.
+    constants: its weights and the scales of their channels, if the file has its content.
+    `is_dynamic`: it gets scale and zero point at run time.
     """
 
     dtype: str
@@ -128,12 +127,12 @@ class XnnTensor:
 
 @dataclass(frozen=True, slots=True)
 class XnnNode:
-    """One operator: its kind ("Conv2d"; None for one that etscope does not know), and the debug
-    handle of its node, None for an operator that the backend added.
+    """An operator: its kind ("Conv2d"; None if etscope does not know it), and the debug handle of
+    its node; None for an operator that the backend added.
 
-    `clamped`: its output is clamped, as by a relu that was fused into it. `quantizes`: it is a
-    "Convert" whose output is quantised. `inputs`, `outputs`: its values, weights among them.
-    `bounds`: of the clamp, infinite for none. `window`: elements of a pooling's window.
+    `clamped`: it clamps its output, for example by a fused relu. `quantizes`: it is a "Convert" to
+    a quantized type. `inputs`, `outputs`: its values, weights included. `bounds`: of the clamp;
+    infinite without one. `window`: number of elements in a pooling's window.
     """
 
     kind: str | None
@@ -147,12 +146,12 @@ class XnnNode:
 
 
 def is_xnnpack(data: memoryview) -> bool:
-    """Return True if the bytes begin like a delegate's data for XNNPACK."""
+    """Return True if the bytes begin like the data of an XNNPACK delegate."""
     return bytes(data[4:8]) in (_HEADER_MAGIC, *MAGICS)
 
 
 def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
-    """Read the operators of a delegate's data, in the order in which XNNPACK gets them."""
+    """Read the operators of a delegate's data, in the order that XNNPACK gets them."""
     tables, weights_at = data, 0
     if bytes(data[4:8]) == _HEADER_MAGIC:
         if len(data) < 4 + _HEADER.size:
@@ -160,7 +159,8 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
         _, _, offset, size, weights_at, _ = _HEADER.unpack_from(data, 4)
         if offset + size > len(data):
             raise FormatError(
-                f"the XNNPACK operators are bytes {offset:,} to {offset + size:,} of {len(data):,}",
+                f"the XNNPACK operators are bytes {offset:,} to {offset + size:,}, but there are "
+                f"{len(data):,} bytes",
                 offset=10,
             )
         tables = data[offset : offset + size]
@@ -202,7 +202,7 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
 
 
 def _bounds(limits: FlatTable | None) -> tuple[float, float] | None:
-    """The two numbers of a table `OutputMinMax`."""
+    """Return the two numbers of a table `OutputMinMax`."""
     if limits is None:
         return None
     low, high = (limits.integer(slot, UINT32) for slot in (0, 1))
@@ -211,13 +211,13 @@ def _bounds(limits: FlatTable | None) -> tuple[float, float] | None:
 
 
 def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:
-    """The values of the root table by their ids; without those of an unknown element type.
+    """Return the values of the root table by id, without values of an unknown element type.
     weights_at: where the weights begin in the delegate's data."""
     found = {}
     stored = root.tables(8)
 
     def constant(index: int, dtype: str, label: str) -> Iterator[XnnConstant]:
-        if 0 < index < len(stored):  # 0 is that of values without data
+        if 0 < index < len(stored):  # index 0: values without data
             key, size = stored[index].string(2) or None, stored[index].integer(1, UINT64)
             offset = 0 if key else weights_at + stored[index].integer(0, UINT64)
             yield XnnConstant(key, offset, size, dtype, label)
@@ -250,12 +250,12 @@ def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:
 def _quantized(
     by: int, parameters: FlatTable, scales: Sequence[XnnConstant]
 ) -> XnnQuantized | None:
-    """Read how a constant is quantised; None for groups of a channel, and 4-bit integers."""
+    """Read the quantization of a constant; None for groups of a channel and for 4-bit integers."""
     if by == _PER_TENSOR:
         scale = struct.unpack("<f", struct.pack("<I", parameters.integer(0, UINT32)))[0]
         return XnnQuantized((scale,), zero_point=parameters.integer(1, INT32))
     if by != _PER_CHANNEL:
         return None
-    # XNNPACK's integers of 8 and 32 bits have no zero point by channel.
+    # XNNPACK's 8-bit and 32-bit integers do not have a zero point for each channel.
     given = scales[0] if scales else parameters.numbers(0, "f")
     return XnnQuantized(given, axis=parameters.integer(1, INT32))

@@ -7,9 +7,9 @@
     data/constants/...                    the same for tensors that are not weights
     data/sample_inputs/NAME.pt            example inputs, by `torch.save`
 
-All are below a folder of any name. A file can run code in many places: pickled weights and objects,
-guards and symbolic sizes that are evaluated, names that become Python source, operators that are
-any function of torch, containers that import modules. A file with any of these is refused here.
+All are in one folder of any name. A file can run code in many places: pickled weights and objects,
+evaluated guards and symbolic sizes, names that become Python source, operators that are any
+function of torch, containers that import modules. This module rejects a file with any of these.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OLD = "serialized_exported_program.json"  # PyTorch 2.7 and before
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredTensor:
-    """A weight or constant: the bytes of its storage, which others may share, and its description
+    """A weight or constant: the bytes of its storage, which may be shared, and its description
     (`TensorMeta` of torch's schema)."""
 
     file: str
@@ -41,7 +41,8 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pt2Program:
-    """A program that runs no code when loaded. `sample_inputs` are a `torch.save` file or empty."""
+    """A program that does not run code when torch loads it. `sample_inputs` are a `torch.save` file
+    or empty."""
 
     name: str
     json: bytes
@@ -51,7 +52,7 @@ class Pt2Program:
 
 
 def is_pt2(data: memoryview) -> bool:
-    """Return True if it seems to be a file of `torch.export.save`."""
+    """Return True if the file seems to come from `torch.export.save`."""
     try:
         archive = open_archive(data, KIND)
     except FormatError:
@@ -62,18 +63,18 @@ def is_pt2(data: memoryview) -> bool:
 def read_pt2(data: memoryview, path: str | None = None) -> dict[str, Pt2Program]:
     """Read the programs of a .pt2 file, by name.
 
-    Raises `FormatError` for a file that is damaged, or might run code when torch loads it.
+    Raises `FormatError` for a damaged file and for one that could run code when torch loads it.
     """
     with reading(KIND, path):
         archive = open_archive(data, KIND, path)
         if _OLD in archive.members:
             raise VersionError(
-                "this .pt2 file was written by PyTorch 2.7 or before",
+                "this .pt2 file is from PyTorch 2.7 or older",
                 hint="save it again with a newer version",
             )
         root = _root(archive)
         if root is None:
-            raise FormatError("not a .pt2 file: it has no member archive_format that says pt2")
+            raise FormatError("not a .pt2 file: it does not have a member archive_format with pt2")
         start, end = f"{root}models/", ".json"
         names = [
             member[len(start) : -len(end)]
@@ -81,12 +82,14 @@ def read_pt2(data: memoryview, path: str | None = None) -> dict[str, Pt2Program]
             if member.startswith(start) and member.endswith(end)
         ]
         if not names:
-            raise FormatError("the archive holds no exported program", hint=PT2_RULES.without_own)
+            raise FormatError(
+                "the archive does not contain an exported program", hint=PT2_RULES.without_own
+            )
         return {name: _read_program(archive, root, name) for name in names}
 
 
 def _root(archive: ZipArchive) -> str | None:
-    """The folder that holds all members, with its slash."""
+    """Return the folder of all members, with its slash."""
     for member in archive.members:
         if member.endswith("archive_format") and bytes(archive.read(member)) == b"pt2":
             return member.removesuffix("archive_format")
@@ -97,7 +100,7 @@ def _read_program(archive: ZipArchive, root: str, name: str) -> Pt2Program:
     member = f"{root}models/{name}.json"
     with reading(KIND, archive.path, member=member):
         program = mapping(parse_json(archive.read(member)), "a program")
-        # Conditions on inputs, as Python text that torch executes. They are not needed here.
+        # Conditions on inputs, as Python text that torch executes. etscope does not need them.
         program["guards_code"] = []
         content = json.dumps(program).encode()
         check_values(program, PT2_RULES)
@@ -114,7 +117,7 @@ def _read_program(archive: ZipArchive, root: str, name: str) -> Pt2Program:
 def _read_tensors(archive: ZipArchive, folder: str, config: str) -> dict[str, StoredTensor]:
     if folder + config not in archive.members:
         raise VersionError(
-            "the weights are one pickle, as PyTorch 2.8 and before wrote them",
+            "the weights are one pickle, the format of PyTorch 2.8 and older",
             member=folder + config,
             hint="save it again with a newer version",
         )
@@ -126,7 +129,7 @@ def _read_tensors(archive: ZipArchive, folder: str, config: str) -> dict[str, St
             file = text(entry["path_name"], "path_name")
             if entry.get("use_pickle") or not file.startswith(("weight_", "tensor_")):
                 raise FormatError(
-                    f"{name} is stored as a pickle, which could run code when it is loaded",
+                    f"{name} is a pickle, which could run code when torch loads it",
                     hint=PT2_RULES.without_own,
                 )
             meta = mapping(entry["tensor_meta"], "tensor_meta")

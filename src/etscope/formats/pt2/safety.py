@@ -1,10 +1,10 @@
-"""Refuse serialized programs that would run code when torch rebuilds them.
+"""Reject serialized programs that would run code when torch rebuilds them.
 
-A file can come from anywhere. torch's deserializers evaluate the text of symbolic sizes, make
-Python source of names, which they execute, look up operators as attributes of any module, and
-import what containers name. All of it is in one kind of JSON, of ETRecords and of .pt2 files, with
-the programs of delegates inside it; what differs between the two is in `Rules`. Reading graphs
-without torch needs none of this: nothing is evaluated there.
+A file can come from anywhere. torch's deserializers evaluate the text of symbolic sizes, execute
+Python source made of names, look up operators as attributes of any module, and import what
+containers name. ETRecords and .pt2 files have all of this in the same kind of JSON, with the
+programs of delegates inside it; `Rules` has the differences. Reading graphs without torch does not
+need these checks, as it does not evaluate anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from etscope.formats.exported_program.exported_json import (
 from etscope.formats.exported_program.symexpr import check_calls, check_expression
 from etscope.formats.torch_files.torch_archive import FAKE_TENSOR, fake_tensors, read_tensors
 
-DO_NOT_TRUST = "the file may be made to run code where it is opened; do not trust it"
+DO_NOT_TRUST = "the file may be an attack that runs code on opening; do not trust it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Rules:
     """Rules for one kind of file.
 
     check_size: raises `FormatError` for a symbolic size that is not arithmetic.
-    without_own: None if the file may name operators and containers that only the user's own code
-        registers; otherwise the hint for a file that does.
+    without_own: None if the file may name operators and containers that the user's code registers;
+        otherwise the hint for such a file.
     """
 
     check_size: Callable[[object], None]
@@ -52,18 +52,18 @@ PT2_RULES = Rules(
 
 
 def check_program(content: memoryview, siblings: Iterable[memoryview], *, strict: bool) -> None:
-    """Check the JSON of a program, with the programs and weights of delegates in it, and the
-    members beside it (`torch.save` files: a tensor without data has symbolic sizes of its own).
+    """Check the JSON of a program, including the programs and weights of delegates, and its sibling
+    members (`torch.save` files: a tensor without data has symbolic sizes, too).
 
-    With `strict`, all pickles must be such that `torch_archive` reads them, for releases of
-    ExecuTorch (1.2 and before) that unpickle whatever they find.
+    With `strict`, `torch_archive` must be able to read all pickles: ExecuTorch 1.2 and older
+    unpickle everything they find.
 
-    Raises `FormatError` that names what is not allowed.
+    Raises `FormatError` with the forbidden part.
     """
     with reading("ETRecord"):
         for data in siblings:
             _check_tensors(data, strict)
-        if strict:  # nothing is cut out: only their keys identify the payloads that are weights
+        if strict:  # keep all payloads in the JSON: only their keys show which ones are weights
             for encoded in check_values(parse_json(content), RECORD_RULES):
                 _check_tensors(_decoded(encoded.encode()), strict)
             return
@@ -76,8 +76,8 @@ def check_program(content: memoryview, siblings: Iterable[memoryview], *, strict
 
 
 def check_plain(program: Json, siblings: Iterable[memoryview]) -> bool:
-    """Do `check_program` for JSON that is parsed and has no long payloads. Returns False if there
-    are programs of delegates in it all the same, which are not checked."""
+    """Do `check_program` for parsed JSON without long payloads. Return False if it contains
+    programs of delegates nevertheless; these are not checked."""
     with reading("ETRecord"):
         for data in siblings:
             _check_tensors(data, False)
@@ -85,8 +85,8 @@ def check_plain(program: Json, siblings: Iterable[memoryview]) -> bool:
 
 
 def _decoded(encoded: bytes) -> memoryview:
-    """Decode base64 as torch does: other characters are ignored. Empty for text that torch
-    refuses."""
+    """Decode base64 the way torch does, ignoring other characters. Empty for text that torch
+    rejects."""
     try:
         return memoryview(base64.b64decode(encoded))
     except ValueError:
@@ -117,7 +117,7 @@ _NAME_PATTERNS = {
         _QUALIFIED,
     ),
 }
-# Objects whose keys are the names of values, which may be any ("target" and "name" are common).
+# Objects with names of values as keys. Names can be anything ("target" and "name" are common).
 _BY_NAME = frozenset({"tensor_values", "sym_int_values", "sym_bool_values", "sym_float_values"}) | {
     "custom_obj_values"
 }
@@ -125,10 +125,10 @@ _WEIGHT_KEYS = frozenset({"original_state_dict", "original_constants"})
 
 
 def check_values(root: object, rules: Rules) -> list[str]:
-    """Check everything in the JSON, programs of delegates too; returns the base64 text of the
-    weights that are in it.
+    """Check everything in the JSON, also programs of delegates; return the base64 text of the
+    weights in it.
 
-    Raises `FormatError` for content that is not allowed.
+    Raises `FormatError` for forbidden content.
     """
     weights: list[str] = []
     todo: list[Any] = [root]
@@ -156,7 +156,7 @@ def check_values(root: object, rules: Rules) -> list[str]:
 
 
 def _check_entry(key: str, content: Any, rules: Rules) -> Iterator[Any]:
-    """Check one entry of an object; yields the values in it that are still to be checked."""
+    """Check one entry of an object; yield the values in it that need a check."""
     if key == "expr_str":
         rules.check_size(content)
     elif key == "range_constraints" and isinstance(content, dict):
@@ -199,9 +199,9 @@ def _shown(name: str) -> str:
 # --------------------------------------------------------------------------------------------
 # Operators that a serialized program may name: those that only compute.
 #
-# torch and ExecuTorch resolve such a name by looking up one attribute after the other, from
-# `torch`, so that any function of any module below is reached (`torch.os.system`), and is called
-# when the rebuilt graph is run, if only as an argument of an operator that calls its arguments.
+# torch and ExecuTorch resolve such a name attribute by attribute, from `torch`. This reaches any
+# function of any module below it (`torch.os.system`). The rebuilt graph calls the function when it
+# runs, if only as an argument of an operator that calls its arguments.
 
 _OPERATOR = re.compile(
     r"(?:torch\.ops|executorch\.exir\.dialects\.(?:edge|backend)\.ops)"
@@ -211,7 +211,7 @@ _OPERATOR = re.compile(
 _CONTROL_FLOW = re.compile(r"torch\.ops\.higher_order\.([a-z_]\w*)", re.ASCII)
 _FUNCTION = re.compile(r"(_operator|math|torch)\.([a-z_]\w*)", re.ASCII)
 
-# Libraries of operators that only compute. torch decides whether one of them is loaded.
+# Libraries of operators that only compute. torch knows which of them are loaded.
 _NAMESPACES = frozenset(
     {
         *("aten", "prims", "quantized_decomposed", "quantized", "torchao", "torchvision"),
@@ -221,7 +221,7 @@ _NAMESPACES = frozenset(
 _NOT_COMPUTING = frozenset({"from_file", "save", "_print", "warn"})
 # Attributes of torch.ops that are not libraries.
 _NOT_LIBRARIES = re.compile(r"_.*|import_module|load_library|loaded_libraries|higher_order|name|op")
-# Operators that call others: they call only graphs, and operators that are checked as well.
+# Operators that call others: only graphs and operators that are checked, too.
 _HIGHER_ORDER = frozenset(
     {
         *("cond", "map_impl", "while_loop", "scan", "associative_scan", "invoke_subgraph"),
@@ -252,22 +252,22 @@ _TEXTS = ("as_string", "as_strings", "as_operator", "as_custom_obj")
 
 
 def check_operator(name: str, *, hint: str) -> None:
-    """Raise `FormatError` unless the operator is known to compute, and nothing else.
+    """Raise `FormatError` unless the operator is known to compute only.
 
-    `hint` says what to do about an operator of an unknown library.
+    `hint` is the fix for an operator of an unknown library.
     """
     if not _is_known(_library(name)):
         raise FormatError(
-            f"an operator of an unknown library: {_shown(name)}; it might do anything", hint=hint
+            f"an operator of an unknown library: {_shown(name)}; it could do anything", hint=hint
         )
 
 
 def check_call(name: str, inputs: Any, *, hint: str) -> None:
-    """Do `check_operator` for a node with these inputs; the user's own operators are allowed.
+    """Do `check_operator` for a node with these inputs; allow the user's own operators.
 
-    Those are there only if the user's own code has registered them, and so are all others that this
-    process has loaded, some of which read or write files. So they may get tensors and numbers, but
-    no text that could be a path.
+    The user's code has registered these. But this process may have loaded other operators, too,
+    and some read or write files. So all may get tensors and numbers, but not a text that could be a
+    path.
     """
     if _is_known(_library(name)):
         return
@@ -275,7 +275,7 @@ def check_call(name: str, inputs: Any, *, hint: str) -> None:
         argument = item.get("arg") if isinstance(item, dict) else None
         if isinstance(argument, dict) and any(argument.get(tag) is not None for tag in _TEXTS):
             raise FormatError(
-                f"an operator of an unknown library is given text: {_shown(name)}; it might do "
+                f"an operator of an unknown library gets text: {_shown(name)}; it could do "
                 "anything with it",
                 hint=hint,
             )
@@ -313,9 +313,9 @@ def _library(name: str) -> str:
 # --------------------------------------------------------------------------------------------
 # The trees of inputs and outputs in a serialized program, `[version, tree]` as JSON in a text.
 #
-# Each node is a container: a type by name, what it was made of (its context), its children. torch
-# imports the modules that enumerations and default dictionaries name, and makes Python source of
-# the names of keyword inputs.
+# Each node is a container: the name of its type, its context, its children. torch imports the
+# modules that enumerations and default dictionaries name, and makes Python source of the names of
+# keyword inputs.
 
 _SEQUENCES = frozenset({"builtins.tuple", "builtins.list", "torch.Size"}) | {
     "torch.fx.immutable_collections.immutable_list"
@@ -333,10 +333,9 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def check_tree(spec: object, *, hint: str | None, of_inputs: bool) -> None:
-    """Raise `FormatError` unless torch can build the tree from types that are loaded, without
-    importing anything.
+    """Raise `FormatError` unless torch can build the tree from loaded types, without imports.
 
-    With `hint`, only torch's own types are allowed; it says what to do about others.
+    With `hint`, allow only torch's own types; it is the fix for others.
     """
     root = sequence(parse_json(text(spec, "a tree of inputs")), "a tree of inputs")
     todo = root[1:]
@@ -360,7 +359,7 @@ def check_tree(spec: object, *, hint: str | None, of_inputs: bool) -> None:
 
 
 def check_identifier(what: str, name: object) -> None:
-    """Raise `FormatError` unless the name may stand in Python source as it is."""
+    """Raise `FormatError` unless the name is safe in Python source."""
     given = "" if name is None else text(name, what)
     if given and not _IDENTIFIER.fullmatch(given):
         raise FormatError(
@@ -383,12 +382,10 @@ def _check_container(kind: str, context: object, hint: str | None) -> None:
         if kind in _DICTIONARIES:
             _check_keys(keys)
         elif isinstance(keys, (dict, list)):
-            raise FormatError(
-                f"a {kind} has a context, which it cannot have: {keys!s:.80}", hint=DO_NOT_TRUST
-            )
+            raise FormatError(f"a {kind} cannot have a context: {keys!s:.80}", hint=DO_NOT_TRUST)
     elif kind == _NAMELESS or hint is not None:
         raise FormatError(
-            f"inputs or outputs in a container of the type {kind[:80]!r}, which torch builds by "
+            f"inputs or outputs in a container of the type {kind[:80]!r}, which torch builds with "
             "code",
             hint=hint or DO_NOT_TRUST,
         )
@@ -403,7 +400,7 @@ def _check_container(kind: str, context: object, hint: str | None) -> None:
             if isinstance(value, dict):
                 if "__enum__" in value:
                     raise FormatError(
-                        "an enumeration in a container, whose module torch imports",
+                        "an enumeration in a container: torch would import its module",
                         hint=DO_NOT_TRUST,
                     )
                 todo.extend(value.values())
@@ -413,4 +410,4 @@ def _check_container(kind: str, context: object, hint: str | None) -> None:
 
 def _check_keys(keys: object) -> None:
     if any(isinstance(key, (dict, list)) for key in sequence(keys, "the keys of a container")):
-        raise FormatError("a container with keys that torch builds by code", hint=DO_NOT_TRUST)
+        raise FormatError("a container with keys that torch builds with code", hint=DO_NOT_TRUST)

@@ -1,8 +1,8 @@
 """Read pickles of a few kinds of values without importing or running anything of the file.
 
-Python's own unpickler is not safe here even with `find_class` overridden: it allocates as much as
-an index in `LONG_BINPUT` says. This one reads the opcodes that `torch.save` and `pickle.dumps`
-write for tensors, numbers, text and containers, and refuses all others.
+Python's own unpickler is unsafe even with `find_class` overridden: an index in `LONG_BINPUT` makes
+it allocate any amount of memory. This one reads only the opcodes that `torch.save` and
+`pickle.dumps` write for tensors, numbers, text and containers, and rejects all others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 
 from etscope.errors import FormatError
 
+# Limits against hostile files, far above real state dicts: a small pickle can expand without end
+# by references, and deep nesting ends Python's recursion.
 MAX_OPCODES = 10_000_000
 MAX_NESTING = 200
-MAX_EXPANDED = 20_000_000
+MAX_EXPANDED = 20_000_000  # values, with shared containers counted at each use
 
 Functions = Mapping[tuple[str, str], Callable[..., Any]]
 _MARK = object()
@@ -27,12 +29,12 @@ _SUBCLASS = ("torch._utils", "_rebuild_wrapper_subclass")
 
 
 class TensorSubclassError(FormatError):
-    """Weights are tensors of a subclass, as torchao's `quantize_` makes them."""
+    """The weights are tensors of a subclass, such as torchao's `quantize_` makes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """A name that a pickle refers to and the caller allows, with the function to call for it."""
+    """A name in a pickle that the caller allows, with the function to call for it."""
 
     module: str
     name: str
@@ -43,8 +45,8 @@ class Global:
 class PickleReader:
     """Reads pickles one after the other from `data`, from `position` on.
 
-    `functions` maps the names that a pickle may refer to to the functions that replace them;
-    `persistent` makes the object of a persistent id.
+    `functions` maps the allowed names in a pickle to the functions that replace them; `persistent`
+    makes the object of a persistent id.
     """
 
     data: memoryview
@@ -57,8 +59,8 @@ class PickleReader:
     def load(self) -> Any:
         """Return the next pickle's value.
 
-        Raises `FormatError` for opcodes and names that are not allowed, for too many values, and
-        for values that contain themselves.
+        Raises `FormatError` for forbidden opcodes and names, for too many values, and for values
+        that contain themselves.
         """
         self._stack, self._memo = [], {}
         for _ in range(MAX_OPCODES):
@@ -159,10 +161,10 @@ class PickleReader:
         function = self.functions.get((module, name))  # type: ignore[arg-type]
         if (module, name) == _SUBCLASS and function is None:
             raise TensorSubclassError(
-                "the weights are of a subclass of torch's tensors, as those of torchao are, which "
-                "is not read from files",
+                "the weights are a subclass of torch's tensors (for example torchao's), which "
+                "etscope does not read from files",
                 offset=self.position,
-                hint="compare with the edge program, whose weights are plain (-X graph=edge)",
+                hint="compare with the edge program, which has plain weights (-X graph=edge)",
             )
         if function is None:
             raise self._error(f"the pickle refers to {module}.{name}, which is not allowed")
@@ -175,7 +177,7 @@ class PickleReader:
         self._push(function.function(*arguments))
 
     def _build(self) -> None:
-        """Ignore the attributes that an `OrderedDict` may have (a module's `_metadata`)."""
+        """Ignore the attributes of an `OrderedDict` (a module's `_metadata`)."""
         self._pop()
         target = self._pop()
         if not isinstance(target, dict):
@@ -197,7 +199,7 @@ def _check_tree(root: Any) -> None:
             open_ids.discard(id(value))
             sizes[id(value)] = 1 + sum(sizes.get(id(child), 1) for child in children)
             if sizes[id(value)] > MAX_EXPANDED:
-                raise FormatError(f"the pickle holds more than {MAX_EXPANDED:,} values")
+                raise FormatError(f"the pickle has more than {MAX_EXPANDED:,} values")
             continue
         if id(value) in open_ids:
             raise FormatError("the pickle has a value that contains itself")

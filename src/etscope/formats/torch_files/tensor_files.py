@@ -1,8 +1,8 @@
 """Read and write files of tensors as numpy arrays: .npz, .npy, .safetensors, torch.save.
 
-A file is identified by its bytes and not by its name. Files are mapped, and arrays that are not
-compressed are views of the mapping, so the time to open does not depend on their size. Nothing of a
-file is run, and no pickle is loaded; `torch_archive` reads `torch.save` files.
+The bytes of a file decide its format, not its name. Files are mapped, and uncompressed arrays are
+views of the mapping, so the time to open does not depend on their size. etscope never runs code of
+a file or loads a pickle; `torch_archive` reads `torch.save` files.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.support.optional import require
 
 KIND = "tensor file"
-MAX_VALUES = 100_000
+MAX_VALUES = 100_000  # more than a model's weights; bounds the work for a hostile file
 
-# NumPy's own format of one array (.npy, and each member of a .npz).
+# NumPy's format of one array (.npy, and each member of a .npz).
 _HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
-_MAX_HEADER = 10_000
+_MAX_HEADER = 10_000  # bytes: numpy's own limit against slow parsing of the header
 
 
 def array_of_npy(data: memoryview) -> npt.NDArray[Any]:
-    """The array in the bytes of a .npy file, as a read-only view of them.
+    """Return the array in the bytes of a .npy file, as a read-only view.
 
-    Raises `FormatError` for a damaged file or an array that is not of numbers.
+    Raises `FormatError` for a damaged file and for an array of other things than numbers.
     """
     with reading("NumPy array (.npy)"):
-        # Long enough for the longest header that is read; the elements stay where they are.
+        # Enough for the longest accepted header; the elements are not copied.
         head = io.BytesIO(data[: _MAX_HEADER + 12])
         version = npy_format.read_magic(head)
         read_header = _HEADERS.get(version)
@@ -54,12 +54,12 @@ def array_of_npy(data: memoryview) -> npt.NDArray[Any]:
         if dtype.hasobject:
             raise FormatError(
                 "an array of Python objects is a pickle, which etscope never loads",
-                hint="save arrays of one shape and of a type of numbers",
+                hint="save arrays with one shape and a number type",
             )
         if dtype.kind == "V":
             raise FormatError(
-                f"an array of the type {dtype.str}: NumPy's format has no bfloat16 or float8",
-                hint="write these to a .safetensors or torch.save file",
+                f"an array of the type {dtype.str}: NumPy's format lacks bfloat16 and float8",
+                hint="write them to a .safetensors or torch.save file",
             )
         if dtype.kind not in "biufc":
             raise FormatError(f"an array of the type {dtype.name} is not a tensor")
@@ -89,7 +89,7 @@ Leaf = npt.NDArray[Any] | int | float | bool | str | None
 _NPY = b"\x93NUMPY"
 _ZIP = b"PK\x03\x04"
 _EMPTY_ZIP = b"PK\x05\x06" + bytes(18)  # what numpy.savez() without arrays writes
-_SUPPORTED = "tensors can be given as .npz, .npy, .safetensors or torch.save files"
+_SUPPORTED = "etscope reads tensors from .npz, .npy, .safetensors and torch.save files"
 
 # safetensors' name of a type -> numpy's or that of ml_dtypes
 _SAFETENSORS_TYPES = {
@@ -108,14 +108,14 @@ _SAFETENSORS_TYPES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorFile:
-    """The values of a file, flat, in its own order.
+    """The values of a file, flat, in the file's order.
 
     values: read-only arrays (types of ml_dtypes where numpy has none); a torch.save file may also
-        hold numbers, text and None.
-    names: the name of each value; None where the file has none. A value inside of a named container
-        is named by its path: "state.0".
-    content: for a torch.save file the value that was saved, with its nested containers.
-    ordered: True if the file keeps the order in which its writer gave the values.
+        have numbers, text and None.
+    names: the name of each value; None without one. A value in a named container has its path as
+        name: "state.0".
+    content: for a torch.save file the saved value, with its nested containers.
+    ordered: True if the file keeps the writer's order of the values.
     """
 
     values: tuple[Leaf, ...]
@@ -129,10 +129,10 @@ SUFFIXES = (".npz", ".npy", ".safetensors", ".pt", ".pth")
 
 
 def tensor_files_in(folder: Path) -> list[Path]:
-    """The tensor files of a folder by their suffixes, in the order of their names, in which numbers
-    count by value: 2 before 10. Hidden files are left out.
+    """Return the tensor files of a folder, found by suffix and sorted by name, with numbers by
+    value: 2 before 10. Hidden files are left out.
 
-    Raises `MissingDataError` when there are none.
+    Raises `MissingDataError` for a folder without such files.
     """
 
     def by_number(path: Path) -> list[tuple[int, str]]:
@@ -146,7 +146,7 @@ def tensor_files_in(folder: Path) -> list[Path]:
     ]
     if not files:
         raise MissingDataError(
-            f"the folder {folder} has no tensor files",
+            f"the folder {folder} does not have tensor files",
             hint=f"a tensor file ends with {', '.join(SUFFIXES)}",
         )
     return sorted(files, key=by_number)
@@ -155,8 +155,8 @@ def tensor_files_in(folder: Path) -> list[Path]:
 def read_tensor_file(path: PathLike) -> TensorFile:
     """Read the tensors in a file.
 
-    Raises `MissingFileError` for a missing file, `FormatError` for a file that is damaged or not of
-    tensors, `MissingDependencyError` for .safetensors without its package.
+    Raises `MissingFileError` for a missing file, `FormatError` for a damaged file and for another
+    format, `MissingDependencyError` for .safetensors without its package.
     """
     source = open_source(path, KIND)
     with reading(KIND, source.path):
@@ -194,9 +194,9 @@ def _read_torch(source: Source) -> TensorFile:
     names: list[str | None] = []
     for name, leaf in _leaves(content, None):
         if len(values) == MAX_VALUES:
-            raise FormatError(f"the file holds more than {MAX_VALUES:,} values")
+            raise FormatError(f"the file has more than {MAX_VALUES:,} values")
         if leaf is not None and not isinstance(leaf, (np.ndarray, int, float, str)):
-            raise FormatError(f"the file holds a {type(leaf).__name__}, which is not a tensor")
+            raise FormatError(f"the file contains a {type(leaf).__name__}, which is not a tensor")
         if isinstance(leaf, np.ndarray):
             leaf.flags.writeable = False
         values.append(leaf)
@@ -205,7 +205,7 @@ def _read_torch(source: Source) -> TensorFile:
 
 
 def _leaves(value: Any, name: str | None) -> Iterator[tuple[str | None, Any]]:
-    """The values in nested containers with their paths, which start at the first dict."""
+    """Yield the values in nested containers with their paths, which start at the first dict."""
     if isinstance(value, Mapping):
         prefix = "" if name is None else f"{name}."
         for key, item in value.items():
@@ -226,7 +226,7 @@ def _read_safetensors(source: Source) -> TensorFile:
             found = [(one.get_dtype(), tuple(one.get_shape())) for one in slices]
     except package.SafetensorError as error:
         raise FormatError(f"not a valid safetensors file: {error}") from error
-    # The package has checked that the tensors follow each other, from the header's end on.
+    # The package checks that the tensors follow the header without gaps.
     position = 8 + int.from_bytes(source.buffer[:8], "little")
     values = []
     for name, (code, shape) in zip(names, found, strict=True):
@@ -245,8 +245,8 @@ def _read_safetensors(source: Source) -> TensorFile:
 
 
 def write_tensor_file(path: PathLike, values: Sequence[Leaf], names: Sequence[str]) -> None:
-    """Write arrays and numbers (as arrays of no dimensions) to .npz or .safetensors, by the suffix
-    of `path`. None is left out. The file appears complete or not at all.
+    """Write arrays and numbers (as arrays without dimensions) to .npz or .safetensors, by the
+    suffix of `path`. Skip None. The file appears complete or not at all.
 
     Raises `UsageError` for another suffix, a value that the format cannot hold, or a duplicate
     name.
@@ -254,12 +254,12 @@ def write_tensor_file(path: PathLike, values: Sequence[Leaf], names: Sequence[st
     writer = _WRITERS.get(Path(path).suffix.lower())
     if writer is None:
         raise UsageError(
-            f"cannot write tensors to {path}: no format has the suffix {Path(path).suffix!r}",
+            f"cannot write tensors to {path}: {Path(path).suffix!r} is not the suffix of a format",
             hint="name it .npz or .safetensors",
         )
     if len(set(names)) != len(names) or len(names) != len(values):
         raise UsageError(
-            f"{len(values)} values need as many different names, got {list(names)!r:.200}"
+            f"{len(values)} values need {len(values)} different names, got {list(names)!r:.200}"
         )
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, value in zip(names, values, strict=True):
@@ -275,7 +275,7 @@ def write_tensor_file(path: PathLike, values: Sequence[Leaf], names: Sequence[st
 
 
 def fits_npz(dtype: np.dtype[Any]) -> bool:
-    """Return True if numpy's format has the type; it stores those of ml_dtypes as bare bytes."""
+    """Return True if numpy's format has the type; it stores types of ml_dtypes as bare bytes."""
     name: str = dtype.name
     return not name.startswith(("bfloat", "float8"))
 
@@ -284,7 +284,7 @@ def _write_npz(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     for name, array in arrays.items():
         if not fits_npz(array.dtype):
             raise UsageError(
-                f"cannot write {name} to {path}: NumPy's format has no {array.dtype.name}",
+                f"cannot write {name} to {path}: NumPy's format lacks {array.dtype.name}",
                 hint="write a .safetensors file instead",
             )
         if not name or name.startswith("/") or "\\" in name or ".." in name.split("/"):

@@ -1,8 +1,8 @@
 """Read the tensors of a `torch.save` file, or of a plain pickle, as numpy arrays without torch.
 
 A `torch.save` file is a zip with a pickle, `<root>/data.pkl`, and a member for each storage,
-`<root>/data/<key>`. `pickle_reader` reads the pickle and runs nothing of it. ExecuTorch 1.2 and
-before put plain pickles into ETRecords; in those, each storage is an older `torch.save` file.
+`<root>/data/<key>`. `pickle_reader` reads the pickle without running code. ExecuTorch 1.2 and older
+put plain pickles into ETRecords, where each storage is an older `torch.save` file.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.formats.torch_files.pickle_reader import Functions, Global, PickleReader
 
 KIND = "torch.save file"
-MAX_DIMENSIONS = 32
-# A view may repeat its storage (an expanded tensor), up to so many elements.
+MAX_DIMENSIONS = 32  # numpy 1's limit
+# Most elements of a view that repeats its storage (an expanded tensor).
 MAX_REPETITION = 1 << 24
 
 FAKE_TENSOR = b"_reconstruct_fake_tensor"  # the function that makes one in a pickle
 
 _ZIP_MAGIC = b"PK\x03\x04"
+# `MAGIC_NUMBER` and `PROTOCOL_VERSION` of torch/serialization.py.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
 
@@ -62,7 +63,7 @@ _DTYPES = (
 
 @dataclass(frozen=True, slots=True)
 class FakeTensor:
-    """A tensor that was saved without data, as ExecuTorch does for weights kept elsewhere.
+    """A tensor saved without data: ExecuTorch does this for weights that are elsewhere.
 
     A symbolic size is the text of its expression.
     """
@@ -85,17 +86,17 @@ def read_tensors(data: memoryview, *, checked: bool = False) -> Any:
     """Return the saved value: numpy arrays (views of `data`), `FakeTensor`s, numbers, text,
     containers.
 
-    checked: `data` is a member of an archive whose CRC was already checked.
+    checked: `data` is an archive's member with an already checked CRC.
 
-    Types without a numpy type are those of ml_dtypes. Raises `FormatError` for any other value in
-    the file, and for tensors that exceed their storages.
+    Types that numpy lacks come from ml_dtypes. Raises `FormatError` for any other value in the
+    file, and for tensors that exceed their storages.
     """
     with reading(KIND):
         if bytes(data[:4]) == _ZIP_MAGIC:
             return _read_zip(open_archive(data, KIND, checked=checked))
 
         def no_storage(pid: Any) -> Any:
-            raise FormatError("a plain pickle refers to a storage outside of itself")
+            raise FormatError("a plain pickle refers to a storage outside the file")
 
         return PickleReader(data, _FUNCTIONS, no_storage).load()
 
@@ -103,7 +104,7 @@ def read_tensors(data: memoryview, *, checked: bool = False) -> Any:
 def fake_tensors(data: memoryview) -> list[FakeTensor]:
     """Return the tensors without data in a file, in no particular order.
 
-    A file that cannot have any is not parsed. Raises what `read_tensors` raises.
+    Does not parse a file that cannot have any. Raises the errors of `read_tensors`.
     """
     with reading(KIND):
         if bytes(data[:4]) == _ZIP_MAGIC:
@@ -161,7 +162,7 @@ def _storage_of(
     member: str | None = None,
     offset: int | None = None,
 ) -> _Storage:
-    """A storage of `count` elements; `member` and `offset` are for errors."""
+    """Return a storage of `count` elements; `member` and `offset` are for errors."""
     name = _STORAGES.get(cls.name)
     if name is None and cls.name != "UntypedStorage":
         raise FormatError(f"{cls.name} is not a storage class")
@@ -213,7 +214,8 @@ def _view(
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if last >= available:
         raise FormatError(
-            f"a tensor of shape {list(size)} needs element {last:,} of a storage of {available:,}"
+            f"a tensor of shape {list(size)} needs element {last:,}, but its storage "
+            f"has {available:,}"
         )
     if count > available + MAX_REPETITION:
         raise FormatError(f"a tensor of shape {list(size)} repeats a storage of {available:,}")

@@ -194,7 +194,7 @@ def _source(inputs: Any, source: Source) -> Source:
 
 def _floats(source: Source, setting: Setting) -> Mapping[str, FloatMethod]:
     """The methods of the model in PyTorch."""
-    from etscope.backends.export_options import ExportOptions
+    from etscope.backends.registry.export_options import ExportOptions
     from etscope.bridge.lowering.float_methods import float_methods
     from etscope.export import LanguageModel
 

@@ -22,7 +22,7 @@ from etscope.analysis.profile.profile import identity
 from etscope.analysis.profile.trace import Trace, runs_of
 from etscope.analysis.program.correlate import Attribution, handle_list
 from etscope.analysis.program.program import is_of_one_length
-from etscope.delegates.blocks import meanings
+from etscope.backends.registry.decoders import meanings
 from etscope.errors import FormatError
 from etscope.formats.app_report import AppReport
 from etscope.formats.bytes.files import open_source

@@ -1,0 +1,1 @@
+"""Arm's backends: Ethos-U, VGF and TOSA."""

@@ -1,0 +1,1 @@
+"""Parts shared by several backends: logged calls, inner values, traces, options."""

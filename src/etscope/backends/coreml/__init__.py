@@ -1,0 +1,1 @@
+"""Core ML, Apple's runtime for CPUs, GPUs and the Neural Engine."""

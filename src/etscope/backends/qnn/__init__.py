@@ -1,0 +1,1 @@
+"""QNN, Qualcomm's runtime for the Hexagon Tensor Processor (HTP)."""

@@ -1,0 +1,1 @@
+"""The tables of all backends: export recipes, event decoders, value forms, tool files."""

@@ -1,0 +1,163 @@
+"""The table of event decoders: how to read what each backend's delegate logs.
+
+A delegate logs names, identifiers and numbers, and their meaning depends on the backend. QNN logs
+bytes and cycles in the fields for times; Vulkan logs times of the CPU and of the GPU. A decoder
+returns the `Meaning` of each event of a call, which all tables and pictures use.
+
+Another package adds a decoder by an entry point of the group `etscope.delegates`, under the
+backend's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import entry_points
+from typing import NamedTuple
+
+from etscope.backends import neutron
+from etscope.backends.arm import ethos_u, vgf
+from etscope.backends.common.logged import LoggedCall, in_a_row, nested
+from etscope.backends.coreml import events as coreml
+from etscope.backends.qnn import events as qnn
+from etscope.backends.vulkan import events as vulkan
+from etscope.errors import UsageError
+from etscope.model.event_table import Block, Clock, EventKey, Meaning, Quantity
+
+Decoder = Callable[[LoggedCall], Sequence[Meaning]]
+
+_TRACER = "Build the runtime with -DEXECUTORCH_ENABLE_EVENT_TRACER=ON to log them."
+_NEVER = "This backend never logs any: use its vendor's profiler."
+
+
+class EventDecoder(NamedTuple):
+    """Decoder of a backend. decode: returns the meaning of each event of a call. recognises: True
+    if the events are of this backend, for dumps without a record. silence: a sentence on how to get
+    events if its calls have none."""
+
+    decode: Decoder
+    recognises: Callable[[LoggedCall], bool] = lambda call: False
+    silence: str = _NEVER
+
+
+DELEGATES: Mapping[str, EventDecoder] = {
+    "XnnpackBackend": EventDecoder(
+        in_a_row,
+        silence=_TRACER,
+    ),
+    "QnnBackend": EventDecoder(
+        qnn.decode,
+        qnn.recognises,
+        "Compile with profile_level=2 (kProfileDetailed), or run with --profile_level 2.",
+    ),
+    "VulkanBackend": EventDecoder(
+        vulkan.decode,
+        vulkan.recognises,
+        _TRACER,
+    ),
+    "CoreMLBackend": EventDecoder(
+        coreml.decode,
+        coreml.recognises,
+        silence="Build the delegate with -DEXECUTORCH_BUILD_DEVTOOLS=ON, and run on macOS 14.4 or "
+        "iOS 17.4, or later.",
+    ),
+    "VgfBackend": EventDecoder(vgf.decode, vgf.recognises, _TRACER),
+    "NeutronBackend": EventDecoder(
+        neutron.decode,
+        neutron.recognises,
+        silence="Compile the model with use_profiling=True.",
+    ),
+    "EthosUBackend": EventDecoder(
+        ethos_u.decode,
+        ethos_u.recognises,
+        _TRACER,
+    ),
+    # These do not log events into a dump.
+    "OpenvinoBackend": EventDecoder(nested),
+    "MPSBackend": EventDecoder(nested),
+    "NeuropilotBackend": EventDecoder(nested),
+    "CudaBackend": EventDecoder(nested),
+    "MetalBackend": EventDecoder(nested),
+    "MLXBackend": EventDecoder(nested),
+    "EnnBackend": EventDecoder(nested),
+}
+_OTHERS = EventDecoder(
+    nested, silence="etscope does not know this backend; a package can add a decoder."
+)
+
+
+def decoder_of(name: str) -> EventDecoder:
+    """Return the decoder of a backend id: etscope's, a package's, or the common one."""
+    return DELEGATES.get(name) or _from_packages().get(name, _OTHERS)
+
+
+def decoded(backend: str | None, call: LoggedCall) -> Sequence[Meaning]:
+    """Return the meaning of each event of a call. backend: its id; None if unknown.
+
+    Raises `UsageError` if the decoder of another package skips events.
+    """
+    if backend is None:
+        found = next((one for one in DELEGATES.values() if one.recognises(call)), _OTHERS)
+    else:
+        found = decoder_of(backend)
+    meaning = found.decode(call)
+    if len(meaning) != len(call.names):
+        raise UsageError(
+            f"the decoder of {backend} returns {len(meaning)} meanings for "
+            f"{len(call.names)} events",
+            hint="fix the package with the entry point etscope.delegates",
+        )
+    return meaning
+
+
+def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[int, Meaning]:
+    """Decode all events that delegates logged in the runs of a block.
+
+    Return the meaning of each event by its index in the block's keys; `parent` is such an index,
+    too. backend: returns the id of the backend that logged an event, if known. The events of one
+    delegate call are decoded together.
+    """
+    calls: dict[tuple[int | None, int | None], list[int]] = {}
+    for index in filter(block.is_logged_in_delegate, block.profiled):
+        calls.setdefault((block.keys[index].instruction, block.parents[index]), []).append(index)
+    found: dict[int, Meaning] = {}
+    for (_, around), members in calls.items():
+        keys = [block.keys[index] for index in members]
+        is_call = around is not None and block.keys[around].role == "delegate"
+        call = LoggedCall(
+            names=[key.name for key in keys],
+            identifiers=["" if key.delegate_id is None else key.delegate_id for key in keys],
+            start=block.starts[members],
+            ticks=block.ticks[members],
+            call_start=block.starts[around] if is_call else None,
+            call_ticks=block.ticks[around] if is_call else None,
+            metadata=[block.metadata(index) for index in members],
+        )
+        for index, meaning in zip(members, decoded(backend(keys[0]), call), strict=True):
+            parent = None if meaning.parent is None else members[meaning.parent]
+            columns = meaning.columns
+            if index in block.backwards:
+                runs = int(block.backwards[index].sum())
+                columns = {**columns, "problem": f"ends before it starts in {runs:,} runs"}
+            found[index] = replace(meaning, parent=parent, columns=columns)
+    return found
+
+
+@cache
+def _from_packages() -> Mapping[str, EventDecoder]:
+    return {entry.name: entry.load() for entry in entry_points(group="etscope.delegates")}
+
+
+__all__ = [
+    "DELEGATES",
+    "Clock",
+    "Decoder",
+    "EventDecoder",
+    "LoggedCall",
+    "Meaning",
+    "Quantity",
+    "decoded",
+    "decoder_of",
+    "meanings",
+]

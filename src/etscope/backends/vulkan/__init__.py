@@ -1,0 +1,1 @@
+"""Vulkan and WebGPU, which share a partitioner and a delegate id."""
