@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from typing import NamedTuple
 
 from etscope.delegates import coreml, ethos_u, neutron, qnn, vgf, vulkan
@@ -108,6 +107,8 @@ def decoded(backend: str | None, call: LoggedCall) -> Sequence[Meaning]:
 
 @cache
 def _from_packages() -> Mapping[str, Backend]:
+    from importlib.metadata import entry_points
+
     return {entry.name: entry.load() for entry in entry_points(group="etscope.delegates")}
 
 
