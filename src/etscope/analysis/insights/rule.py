@@ -1,4 +1,4 @@
-"""`Rule`: what finds one kind of insight."""
+"""`Rule`: what finds one kind of insight, and the decorator that makes one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from etscope.analysis.insights.facts import Facts, Level
 from etscope.model.finding import Finding
+
+Find = Callable[[Facts], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
@@ -21,5 +23,10 @@ class Rule:
 
     name: str
     title: str
-    find: Callable[[Facts], Iterable[Finding]]
+    find: Find
     level: Level = Level.FULL
+
+
+def rule(title: str) -> Callable[[Find], Rule]:
+    """Make a function the `Rule` of its name: `lost_fusion` finds "lost-fusion"."""
+    return lambda find: Rule(find.__name__.replace("_", "-"), title, find)

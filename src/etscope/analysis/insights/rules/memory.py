@@ -1,5 +1,4 @@
-"""Memory: what takes it, which tensor is the largest at the peak, and what is stored
-more than once."""
+"""What takes memory, the largest tensor at its peak, and bytes stored more than once."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.rule import rule
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import MemoryPlan, memory_plans
 from etscope.analysis.profile.profile import Row
@@ -24,7 +23,9 @@ _COMMAND = ("info", "--memory")
 _NAMED = "what backends ask for by name, such as their weights"
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
+@rule("What takes the memory")
+def memory(facts: Facts) -> Iterator[Finding]:
+    """What takes memory, which tensor is the largest at the peak, and what is stored twice."""
     program, method = facts.program, facts.profile.method
     if program is None or method is None or method not in [one.name for one in program.methods]:
         yield Finding(
@@ -173,6 +174,3 @@ def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     if uncertain:
         sentence += f" {format_bytes(uncertain)} of them were compared at 16 places of each only."
     return _of("duplicate-constants", plan, sentence, wasted, total, Severity.COST)
-
-
-RULE = Rule("memory", "What takes the memory", _find)

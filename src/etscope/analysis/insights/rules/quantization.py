@@ -1,8 +1,8 @@
-"""Operators in float between quantised ones, and the conversions around them."""
+"""Float where integers would do, and conversions that undo each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from etscope.analysis.graphs.run_graph import RunGraph, module_of
@@ -16,10 +16,15 @@ from etscope.analysis.insights.node_words import (
     places,
 )
 from etscope.analysis.insights.partitioner_reasons import reasons, refusals_of, ways_in
-from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.rule import rule
+from etscope.analysis.profile.profile import Leaf
+from etscope.analysis.work.limits import COMPUTE
+from etscope.analysis.work.operation import Work, sum_of
 from etscope.formats.etrecord.partitioning import TOLD
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.formats.generation import DECODE
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.model.graph import Node, stem
+from etscope.units import format_share
 
 # Operators, by `stem`, that only move values, so that they do to int8 as they do to float.
 MOVING = frozenset(
@@ -104,7 +109,7 @@ def _is_quantised(run: RunGraph, node: Node) -> bool:
     such as one in int8. An activation before or after it is a part of it."""
     if _ran_in_float(run, node):
         return False
-    read = list(_through(node, lambda one: _values(run, one)))
+    read = list(_through(node, lambda one: _values_read(run, one)))
     given = list(_through(node, run.readers))
     if not read or not given:
         return False
@@ -120,7 +125,7 @@ def _ran_in_float(run: RunGraph, node: Node) -> bool:
     return any(texts and texts[0].startswith("float") for texts in inputs)
 
 
-def _values(run: RunGraph, node: Node) -> Iterator[Node]:
+def _values_read(run: RunGraph, node: Node) -> Iterator[Node]:
     for giver in run.givers(node):
         if id(giver) not in run.constant and not run.is_weight(giver):
             yield giver
@@ -158,7 +163,9 @@ def _connected(run: RunGraph, node: Node, inside: dict[int, Node]) -> list[Node]
     return list(found.values())
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
+@rule("Float between quantised operators")
+def float_among_quantized(facts: Facts) -> Iterator[Finding]:
+    """Operators in float between quantised ones, and the conversions around them."""
     run = facts.run_graph
     if run is None:
         return
@@ -196,17 +203,21 @@ def _find(facts: Facts) -> Iterator[Finding]:
                 )
         verb = "compute" if several else "computes"
         yield facts.finding(
-            RULE.name,
+            "float-among-quantized",
             f"{operators(computing)} {verb} in float among int8, with conversions {taken}"
             f"{places(len(alike))}{at_lines(computing)}.",
             members,
             Explanation(
-                Sureness.LIKELY, tuple(evidence), remedies=tuple(_remedies(run, computing, alike))
+                Sureness.LIKELY,
+                tuple(evidence),
+                remedies=tuple(_stretch_remedies(run, computing, alike)),
             ),
         )
 
 
-def _remedies(run: RunGraph, computing: list[Node], alike: list[Stretch]) -> Iterator[Remedy]:
+def _stretch_remedies(
+    run: RunGraph, computing: list[Node], alike: list[Stretch]
+) -> Iterator[Remedy]:
     refused = [
         node for node in computing if any(one.answer == TOLD for one in refusals_of(run, node))
     ]
@@ -230,4 +241,162 @@ def _remedies(run: RunGraph, computing: list[Node], alike: list[Stretch]) -> Ite
         )
 
 
-RULE = Rule("float-among-quantized", "Float between quantised operators", _find)
+_NO_SCALE = frozenset({"input", "out_dtype", "output_dtype", "input_dtype"})
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A dequantize node and the quantize node that undoes it. moving: the nodes between them."""
+
+    dequantize: Node
+    quantize: Node
+    moving: tuple[Node, ...]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.dequantize, *self.moving, self.quantize)
+
+
+def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
+    """Find the pairs that cancel."""
+    for node in run.partition.linked.graph.operators.values():
+        if not is_quantize(node) or not facts.is_free(node):
+            continue
+        moving: list[Node] = []
+        giver = next(run.givers(node), None)
+        while (
+            giver is not None
+            and stem(giver.op) in MOVING
+            and len(list(run.givers(giver))) == 1
+            and len(list(run.readers(giver))) == 1
+        ):
+            moving.insert(0, giver)
+            giver = next(run.givers(giver), None)
+        if giver is None or not is_dequantize(giver) or _numbers(giver) != _numbers(node):
+            continue
+        # What a backend computes in int8 by itself leaves neither kernel nor event.
+        if run.members([giver, node]) and (moving or len(list(run.readers(giver))) == 1):
+            yield Pair(giver, node, tuple(moving))
+
+
+def _numbers(node: Node) -> list[tuple[str, str]]:
+    """Scale, zero point, range and type of a node that quantises or dequantises."""
+    return [(name, text) for name, text in node.arguments if name not in _NO_SCALE]
+
+
+@rule("Quantised again to the same numbers")
+def cancelling_quantization(facts: Facts) -> Iterator[Finding]:
+    """A value that is dequantised and quantised again to the same numbers."""
+    run = facts.run_graph
+    found = [] if run is None else list(_cancelling_pairs(facts, run))
+    if run is None or not found:
+        return
+    nodes = [node for pair in found for node in pair.nodes]
+    facts.claim(nodes)
+    moving = [node for pair in found for node in pair.moving]
+    members = run.members(nodes)
+    taken = facts.time.with_share(facts.time.ticks(members))
+    evidence = [
+        f"{does(len(found), 'quantize node', 'have')} the scale, zero point and range of the "
+        "dequantize node before, so the numbers do not change.",
+    ]
+    if moving:
+        evidence.append(f"Nothing but {operators(moving)} is between them, which computes nothing.")
+    where = at_lines(moving) or at_lines(nodes)
+    yield facts.finding(
+        "cancelling-quantization",
+        f"Values are dequantised and quantised again to the same numbers, which takes {taken}"
+        f"{places(len(found))}{where}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            tuple(evidence),
+            remedies=(
+                Remedy("Leave both out, so that int8 stays int8.", "pass", {"name": "cancel_qdq"}),
+            ),
+        ),
+    )
+
+
+_SHARE = 0.3  # of the method's time
+_LEAST_FLOPS = 1e6  # of an operator: the time of a smaller one is not its work
+# FLOPs for each byte, above which processors compute, and do not wait for memory.
+_INTENSITY = 8.0
+_REACHED = 0.3  # of the peak: a kernel that is far below is slow for another reason
+# XNNPACK's names of these operators, by what int8 is quantised for.
+_CONVOLUTIONS = ("Convolution", "Deconvolution")
+_PRODUCTS = ("Fully Connected", "Dynamic Fully Connected", *_CONVOLUTIONS)
+
+
+@rule("Products in float32 that limit the time")
+def float_weights(facts: Facts) -> Iterator[Finding]:
+    """Products and convolutions in floats that limit a method, where a backend has them in
+    integers."""
+    if facts.profile.phase == DECODE or facts.work is None:
+        return  # `memory-bound` reports decode
+    members = [member for member in facts.time.members if _is_float_product(facts, member)]
+    bound = [member for member in members if _bound_of(facts, member) is not None]
+    ticks = facts.time.ticks(bound)
+    ns = facts.ns(ticks)
+    if not ns or facts.time.share(ticks) < _SHARE:
+        return
+    work = sum_of(facts.work_of(member) for member in bound)
+    limits = None if facts.limits is None else facts.limits.of([leaf for _, leaf in bound])
+    evidence = [
+        f"{len(bound):,} products and convolutions in float32 do {work.flops / 1e9:.3g} GFLOP in "
+        f"{facts.time.text(ticks)}: {work.flops / ns:.3g} GFLOP/s.",
+        f"They compute {work.flops / max(1.0, work.traffic.total):.3g} FLOPs for each byte that "
+        "they read and write: to compute takes the time, not to wait for memory."
+        if limits is None or limits.bound is None
+        else f"{limits.bound.capitalize()} bounds them, by the calibration: they reach "
+        f"{format_share(limits.share)} of what the machine can do.",
+    ]
+    yield facts.finding(
+        "float-weights",
+        f"Products and convolutions in float32 take {facts.time.with_share(ticks)}, in XNNPACK, "
+        "which has them in int8 too.",
+        bound,
+        Explanation(
+            Sureness.POSSIBLE, tuple(evidence), remedies=tuple(_int8_remedies(facts, bound))
+        ),
+        severity=Severity.FACT,  # a part of that time; this run cannot show how large
+    )
+
+
+def _is_float_product(facts: Facts, member: Leaf) -> bool:
+    group, leaf = member
+    if leaf.kind != "delegated" or "Xnnpack" not in group.head.name:
+        return False
+    work = facts.work_of(member)
+    is_float = bool(work.dtypes) and all(dtype == "float32" for dtype, _ in work.dtypes)
+    return is_float and leaf.name.startswith(_PRODUCTS) and work.traffic.weights > 0
+
+
+def _bound_of(facts: Facts, member: Leaf) -> str | None:
+    """Return what bounds a product: by the calibration, or by its FLOPs for each byte."""
+    work: Work = facts.work_of(member)
+    if work.unknown or work.is_bound or work.flops < _LEAST_FLOPS:
+        return None
+    limits = None if facts.limits is None else facts.limits.of([member[1]])
+    if limits is not None and limits.share is not None:
+        return limits.bound if limits.share >= _REACHED else None
+    intensity = work.intensity
+    return COMPUTE if intensity is not None and intensity >= _INTENSITY else None
+
+
+def _int8_remedies(facts: Facts, members: Sequence[Leaf]) -> Iterator[Remedy]:
+    yield Remedy(
+        "Quantize weights and activations to int8, calibrated with samples of real inputs: "
+        "`etscope export MODEL --backend xnnpack --quantize int8`; `etscope sensitivity` shows "
+        "what to keep in float.",
+        "quantize",
+        {"scheme": "int8"},
+    )
+    products = [member for member in members if not member[1].name.startswith(_CONVOLUTIONS)]
+    if facts.time.ticks(products) > facts.time.ticks(members) / 2:
+        yield Remedy(
+            "Quantise the weights of linear layers to int4, and activations to int8 as the program "
+            "runs (8da4w), which needs no samples.",
+            "quantize",
+            {"scheme": "8da4w"},
+        )

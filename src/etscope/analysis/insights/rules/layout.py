@@ -1,4 +1,4 @@
-"""Changes of layout at run time: between channels first and last, and transposes that cancel."""
+"""Changes of layout and copies that a view would replace."""
 
 from __future__ import annotations
 
@@ -8,16 +8,26 @@ from dataclasses import dataclass
 
 from etscope.analysis.delegates.xnnpack import event_kind
 from etscope.analysis.graphs.delegate_io import INPUT, OUTPUT, Borders
-from etscope.analysis.graphs.run_graph import RunGraph, order_of, spec_of
+from etscope.analysis.graphs.run_graph import (
+    OF_TORCH,
+    Kernel,
+    RunGraph,
+    bytes_of,
+    function_of,
+    is_same_type,
+    order_of,
+    spec_of,
+)
 from etscope.analysis.insights.added_transposes import added_transposes, sizes
 from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
 from etscope.analysis.insights.leaf_times import quoted
-from etscope.analysis.insights.node_words import at_lines, does, operators, places
-from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.node_words import at_lines, does, listed, operators, places
+from etscope.analysis.insights.rule import rule
 from etscope.analysis.insights.thresholds import LAYOUT_SHARE
 from etscope.analysis.profile.profile import Leaf, Row
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, VIEWS, Node, stem
+from etscope.units import format_bytes
 
 _UNCHANGED = SAME_VALUE - VIEWS - {"squeeze", "unsqueeze"}
 # Operators that do to each element by itself the same as in another order.
@@ -84,7 +94,9 @@ def _dimensions(node: Node) -> list[int]:
 # -- findings
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
+@rule("Changes of layout at run time")
+def layout_conversions(facts: Facts) -> Iterator[Finding]:
+    """Changes of layout at run time: channels first to last, and transposes that cancel."""
     run = facts.run_graph if Level.FULL in facts.level else None
     yield from _all(facts) if run is None else _of_graph(facts, run)
 
@@ -95,7 +107,7 @@ def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     if nodes:
         members = run.members(nodes)
         yield facts.finding(
-            RULE.name,
+            "layout-conversions",
             f"{operators(nodes)} put values in another order in memory: "
             f"{facts.time.with_share(facts.time.ticks(members))}{places(len(nodes))}"
             f"{at_lines(nodes)}.",
@@ -135,7 +147,7 @@ def _cancelling(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
             "`scale[:, None]` where the channels are not last."
         )
     return facts.finding(
-        RULE.name,
+        "layout-conversions",
         f"Transposes that undo each other take {taken}{places(len(pairs))}{at_lines(both)}.",
         members,
         Explanation(Sureness.MEASURED, tuple(evidence), remedies=(remedy,)),
@@ -186,7 +198,7 @@ def _added(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             taken = facts.time.with_share(facts.time.ticks(members))
             where, reason, remedy = finding
             yield facts.finding(
-                RULE.name,
+                "layout-conversions",
                 f"XNNPACK lays out {where} anew, which takes {taken}{places(len(members))}.",
                 members,
                 Explanation(
@@ -258,7 +270,7 @@ def _all(facts: Facts) -> Iterator[Finding]:
             f"{longest[0].head.instruction_id}, {time.text(time.ticks([longest]))}"
         )
     yield facts.finding(
-        RULE.name,
+        "layout-conversions",
         f"{sentence}{time.lines([longest])}.",
         members,
         Explanation(
@@ -288,4 +300,142 @@ def _kind_of(row: Row) -> str:
     return row.name.partition(".")[0]
 
 
-RULE = Rule("layout-conversions", "Changes of layout at run time", _find)
+_SAME, _VIEW = "same", "view"
+# Operators, by `stem`, that give the values that they read, if type and shape are the same.
+_MAY_KEEP = frozenset(
+    {"alias", "cat", "clone", "clone_dim_order", "contiguous", "detach", "expand", "lift_fresh",
+     "repeat", "slice", "squeeze", "to", "to_dim_order", "unsqueeze", "view"}
+)  # fmt: skip
+# These give the elements that they read in the same order, in another shape.
+_RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
+
+
+def _copies(facts: Facts, run: RunGraph) -> dict[str, list[Kernel]]:
+    """The kernels that only copy, by what would do instead."""
+    kinds: dict[str, list[Kernel]] = {}
+    for kernel in run.kernels.values():
+        kind = _copy_kind(run, kernel) if facts.is_free(kernel.node) else None
+        if kind is not None:
+            kinds.setdefault(kind, []).append(kernel)
+    return kinds
+
+
+def _reorderings(facts: Facts, run: RunGraph) -> Iterator[tuple[Node, ...]]:
+    """The slices of one value that are put together again, each with the cat that does so last;
+    outside of delegates and inside."""
+    for node in run.partition.linked.graph.operators.values():
+        parts = list(run.givers(node)) if stem(node.op) == "cat" else []
+        if len(parts) < 2 or any(stem(part.op) != "slice" for part in parts):
+            continue
+        values = {giver.name for part in parts for giver in run.givers(part)}
+        nodes = (*(one for one in parts if len(list(run.readers(one))) == 1), node)
+        if len(values) == 1 and all(map(facts.is_free, nodes)):
+            yield nodes
+
+
+def _copy_kind(run: RunGraph, kernel: Kernel) -> str | None:
+    node = kernel.node
+    givers = list(run.givers(node))
+    if kernel.op not in _MAY_KEEP or len(givers) != 1:
+        return None
+    # A node with several values has the type of the first only: do not compare these.
+    if len(givers[0].outputs) != 1 or spec_of(node) is None:
+        return None
+    if is_same_type(node, givers[0]):
+        return _SAME
+    one, two = spec_of(node), spec_of(givers[0])
+    if one is None or two is None or kernel.op not in _RESHAPING or one.dtype != two.dtype:
+        return None
+    return _VIEW
+
+
+@rule("Copies where a view, or nothing, would do")
+def needless_copies(facts: Facts) -> Iterator[Finding]:
+    """Kernels that copy values without a change: a view would do, or nothing at all."""
+    run = facts.run_graph
+    if run is None:
+        return
+    kinds, reordered = _copies(facts, run), list(_reorderings(facts, run))
+    for kind, kernels in kinds.items():
+        facts.claim(kernel.node for kernel in kernels)
+        yield _copy_finding(facts, run, kind, kernels)
+    facts.claim(node for nodes in reordered for node in nodes)
+    yield from _reordered(facts, run, reordered)
+
+
+def _copy_finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
+    nodes = [kernel.node for kernel in kernels]
+    members = run.members(nodes)
+    taken = facts.time.with_share(facts.time.ticks(members))
+    size = format_bytes(sum(map(bytes_of, nodes)))
+    evidence = [f"Together they write {size} in each run."]
+    names = operators(nodes)
+    if kind == _SAME:
+        sentence = f"Copies that change nothing ({names}) take {taken}"
+        evidence.append("Each has the type, shape and layout of what it reads.")
+        remedies = [
+            Remedy(
+                "Remove them from the graph when the program is made.",
+                "pass",
+                {"name": "remove_dead_copies"},
+            )
+        ]
+        functions = {function_of(node) for node in nodes if stem(node.op) == "expand"}
+        if "matmul" in functions:
+            remedies.append(
+                Remedy(
+                    "torch adds an expand to each product of more than three dimensions: "
+                    "`torch.bmm` of tensors of three dimensions has none."
+                )
+            )
+    else:
+        sentence = f"Copies that only change the shape ({names}) take {taken}"
+        evidence.append("Their elements stay in order, so that a view would do.")
+        remedies = [
+            Remedy(
+                f"Write {names}{at_lines(nodes).replace(', at', ' at', 1)} as `x.reshape(...)` or "
+                "`x.view(...)`, which memory planning makes views."
+            ),
+        ]
+        parts = {function_of(node) for node in nodes} - {stem(node.op) for node in nodes}
+        if parts & OF_TORCH:
+            evidence.append(f"They are parts of torch's {listed(sorted(parts & OF_TORCH))}.")
+    if merged := run.merged_calls(nodes):
+        calls = len(run.calls)
+        evidence.append(f"Without them, {calls:,} delegate calls would be {calls - merged:,}.")
+    return facts.finding(
+        "needless-copies",
+        f"{sentence}{places(len(nodes))}{at_lines(nodes)}.",
+        members,
+        Explanation(Sureness.MEASURED, tuple(evidence), remedies=tuple(remedies)),
+    )
+
+
+def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -> Iterator[Finding]:
+    nodes = [node for each in found for node in each]
+    members = run.members(nodes)
+    if not members:
+        return
+    members += run.rests(members)
+    taken = facts.time.with_share(facts.time.ticks(members))
+    evidence = [f"They only reorder the values of one tensor{places(len(found))}."]
+    if merged := run.merged_calls(nodes):
+        calls = len(run.calls)
+        evidence.append(f"Without them, {calls:,} delegate calls would be {calls - merged:,}.")
+    yield facts.finding(
+        "needless-copies",
+        f"Slices that are put together again (slice and cat) take {taken}{places(len(found))}"
+        f"{at_lines(nodes)}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            tuple(evidence),
+            remedies=(
+                Remedy(
+                    "Reorder in one step: every other row first is `x.view(n // 2, 2, -1)."
+                    "transpose(0, 1)`; where what reads it does not mind the order, leave it."
+                ),
+                Remedy("Or put the order into the weights before, once and for all."),
+            ),
+        ),
+    )

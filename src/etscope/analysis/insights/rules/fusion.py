@@ -1,4 +1,4 @@
-"""An operator that runs in parts, where one kernel would do: decomposed, or written by hand."""
+"""Operators that run in parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
-from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.rule import rule
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count
@@ -270,7 +270,9 @@ def _batch_norms(run: RunGraph) -> Iterator[Parts]:
 # -- findings
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
+@rule("An operator that runs in parts")
+def lost_fusion(facts: Facts) -> Iterator[Finding]:
+    """An operator that runs in parts, where one kernel would do: decomposed, or written by hand."""
     run = facts.run_graph
     if run is None:
         return
@@ -301,7 +303,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
                 f"{len(run.calls) - merged:,}."
             )
         yield facts.finding(
-            RULE.name,
+            "lost-fusion",
             f"{_SENTENCE[kind]} {taken}{where}.",
             members,
             Explanation(
@@ -366,6 +368,3 @@ def _remedies(run: RunGraph, kind: str, nodes: Sequence[Node]) -> Iterator[Remed
             )
         else:
             yield Remedy(f"Write `{function}{more}`{there}.")
-
-
-RULE = Rule("lost-fusion", "An operator that runs in parts", _find)

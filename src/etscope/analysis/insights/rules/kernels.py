@@ -1,5 +1,4 @@
-"""A run that reads far more weights than it computes with, as decode of a language model does, and
-waits for them."""
+"""Kernels and the limits of the machine."""
 
 from __future__ import annotations
 
@@ -7,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.slow_products import slow_products
 from etscope.analysis.profile.profile import Leaf
 from etscope.formats.generation import DECODE
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.units import format_bytes, format_share
 
 _WIDE = ("float32", "float16", "bfloat16", "float64")
@@ -54,7 +54,10 @@ def _reading(facts: Facts) -> _Reading:
     return _Reading(members, flops, weights, max(types, key=lambda name: types[name], default=""))
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
+@rule("A run that waits for weights")
+def memory_bound(facts: Facts) -> Iterator[Finding]:
+    """A run that reads far more weights than it computes with, as decode of a language model
+    does, and waits for them."""
     if facts.work is None:
         return
     found = _reading(facts)
@@ -70,7 +73,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     is_decode = facts.profile.phase == DECODE
     whole = "A token" if is_decode else "A run"
     yield facts.finding(
-        RULE.name,
+        "memory-bound",
         f"{'Decode' if is_decode else 'It'} waits for weights: {whole.lower()} reads "
         f"{format_bytes(found.weights)} of them, "
         f"{facts.time.with_share(ticks)}, at {rate / 1e9:.3g} GB/s.",
@@ -126,4 +129,60 @@ def _remedies(dtype: str, is_decode: bool) -> Iterator[Remedy]:
     )
 
 
-RULE = Rule("memory-bound", "A run that waits for weights", _find)
+@rule("Large operators on portable kernels")
+def portable_kernels(facts: Facts) -> Iterator[Finding]:
+    """Large operators on portable kernels: products that are slow for what they compute."""
+    # Without delegates `not-delegated` has it among its evidence.
+    found = slow_products(facts) if facts.has_delegates else None
+    if found is None:
+        return
+    members = found.members
+    taken = facts.time.with_share(facts.time.ticks(members))
+    many = len(members) > 1
+    yield facts.finding(
+        "portable-kernels",
+        f"{len(members):,} {'products and convolutions run' if many else 'operator runs'} on "
+        f"{'portable kernels' if many else 'a portable kernel'} at {found.rate:.2g} GFLOP/s: "
+        f"{taken}.",
+        members,
+        Explanation(
+            Sureness.LIKELY if found.is_known else Sureness.POSSIBLE,
+            tuple(found.evidence),
+            remedies=tuple(found.remedies),
+        ),
+    )
+
+
+_SHOWN = 6  # names of operators
+
+
+@rule("Operators with unknown work")
+def unknown_work(facts: Facts) -> Iterator[Finding]:
+    """Operators with unknown work: no rule judges their rates."""
+    members = [member for member in facts.time.members if facts.work_of(member).unknown]
+    if not facts.time.ticks(members):
+        return
+    times: dict[str, float] = {}
+    for member in members:
+        for name in facts.work_of(member).unknown:
+            times[name] = times.get(name, 0.0) + facts.time.ticks([member])
+    names = sorted(times, key=lambda name: -times[name])
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    taken = facts.time.with_share(facts.time.ticks(members))
+    yield facts.finding(
+        "unknown-work",
+        f"The work of {len(names):,} kinds of operators is not known, which take {taken}: whether "
+        "they are slow for what they do was not looked at."
+        if len(names) > 1
+        else f"The work of {names[0]} is not known, which takes {taken}: whether it is slow for "
+        "what it does was not looked at.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            (f"No formula gives the FLOPs of {', '.join(names[:_SHOWN])}{more}.",),
+            remedies=(
+                Remedy("Compare their times with a reference's: `etscope inspect --by op`."),
+            ),
+        ),
+        severity=Severity.UNKNOWN,
+    )
