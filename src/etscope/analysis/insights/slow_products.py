@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.profile.profile import Leaf
-from etscope.formats.calibration import FLOAT32
 from etscope.model.finding import Remedy
 from etscope.units import format_share
 
@@ -50,6 +49,8 @@ def slow_products(facts: Facts) -> Slow | None:
     saved = facts.trace.saved_run
     is_known = saved is not None and saved.text("runner") in _OWN_RUNNERS
     names = _PORTABLE_ONLY if is_known else _PORTABLE_ONLY | _OPTIMIZED
+    from etscope.formats.calibration import FLOAT32
+
     peaks = None if facts.limits is None else facts.limits.peaks
     peak = None if peaks is None else peaks.peak_flops(FLOAT32)
     slow = _SLOW_GFLOPS if peak is None else _SLOW_SHARE * peak / 1e9
