@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etscope.analysis.graphs.run_graph import RunGraph
 from etscope.analysis.insights.facts import Facts, Ticks
 from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
 from etscope.analysis.insights.rule import rule
@@ -18,6 +18,9 @@ from etscope.analysis.program.source_location import short_lines, user_line
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes, format_share
+
+if TYPE_CHECKING:
+    from etscope.analysis.graphs.run_graph import RunGraph  # of rules that a summary does not ask
 
 _FEWEST = 8  # calls or steps: fewer can be looked at one by one
 _CALLS_SHARE = 0.1  # of the method's time that making calls takes
