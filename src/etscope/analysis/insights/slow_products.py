@@ -73,7 +73,7 @@ def slow_products(facts: Facts) -> Slow | None:
         )
     if is_known:
         evidence.append(
-            "The kernels of the executorch package have no optimised one for these operators."
+            "The kernels of the executorch package have no optimized one for these operators."
         )
     else:
         evidence.append("Which kernels the runner was linked with is not known.")
@@ -109,7 +109,7 @@ def _remedies(facts: Facts, members: Sequence[Leaf], is_known: bool) -> Iterator
         # With a partitioner, ExecuTorch does not ask what else to preserve.
         change = {} if facts.has_delegates else {"name": "keep_linear"}
         yield Remedy(
-            "Keep linear layers whole, which have an optimised kernel, in place of addmm, which "
+            "Keep linear layers whole, which have an optimized kernel, in place of addmm, which "
             "has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` as "
             "`compile_config`, or `etscope export -X passes=keep_linear`.",
             "pass" if change else None,

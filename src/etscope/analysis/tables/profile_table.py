@@ -78,7 +78,7 @@ def columns(unit: str) -> tuple[Column, ...]:
     )
 
 
-# Default columns; those of numbers that are not times only if a row has one.
+# Default columns; `_WHERE_FILLED` only if a row has a value.
 DEFAULT_COLUMNS = (
     "instruction", "event", "avg", "p50", "p90", "value", "unit", "derived", "share", "cumulative",
     "growth", "module", "source",

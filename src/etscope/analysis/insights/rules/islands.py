@@ -232,7 +232,7 @@ def untaken_types(facts: Facts) -> Iterator[Finding]:
         members = run.members(nodes)
         taken = facts.time.with_share(facts.time.ticks(members))
         evidence = [
-            "XNNPACK takes float32, float16 and quantised int8; it has the operators, but not of "
+            "XNNPACK takes float32, float16 and quantized int8; it has the operators, but not of "
             f"{dtype}.",
         ]
         told = sum(1 for node in nodes if run.partition.refusals.get(id(node)))

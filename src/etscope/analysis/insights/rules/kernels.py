@@ -115,9 +115,9 @@ def _limit(facts: Facts, weights: float, rate: float) -> tuple[Sureness, str] | 
 
 def _remedies(dtype: str, is_decode: bool) -> Iterator[Remedy]:
     yield Remedy(
-        "Quantise the weights to int4 in groups, with int8 activations (8da4w): "
+        "Quantize the weights to int4 in groups, with int8 activations (8da4w): "
         f"{_SMALLER[dtype]:g} times fewer bytes. Embeddings read one row a token: to "
-        "quantise them saves memory, hardly any time.",
+        "quantize them saves memory, hardly any time.",
         "quantize",
         {"scheme": "8da4w"},
     )

@@ -259,7 +259,7 @@ def _steps(run: RunGraph, starts: Sequence[Node]) -> Mapping[int, int]:
 def unrolled_loops(facts: Facts) -> Iterator[Finding]:
     """Loops of Python that export unrolled, with little work a step: inside of delegates.
 
-    `small-operators` reports loops outside of delegates. A loop is recognised by what its
+    `small-operators` reports loops outside of delegates. A loop is recognized by what its
     steps share: each takes another piece of one value, or multiplies with the same weight, or
     multiplies one value with another weight.
     """

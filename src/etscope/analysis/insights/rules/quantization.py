@@ -38,8 +38,8 @@ _ACTIVATIONS = frozenset({"clamp", "hardtanh", "relu"})  # a part of the operato
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Connected nodes in float between quantised ones. nodes: that compute; converting: the nodes
-    at their ends that quantise and dequantise; readers: the quantised operators after them."""
+    """Connected nodes in float between quantized ones. nodes: that compute; converting: the nodes
+    at their ends that quantize and dequantize; readers: the quantized operators after them."""
 
     nodes: tuple[Node, ...]
     converting: tuple[Node, ...]
@@ -47,12 +47,12 @@ class Stretch:
 
 
 def is_quantize(node: Node) -> bool:
-    """Return whether a node quantises with a scale that is fixed."""
+    """Return whether a node quantizes with a scale that is fixed."""
     return _is_fixed(node, "quantize_")
 
 
 def is_dequantize(node: Node) -> bool:
-    """Return whether a node dequantises with a scale that is fixed."""
+    """Return whether a node dequantizes with a scale that is fixed."""
     return _is_fixed(node, "dequantize_")
 
 
@@ -63,7 +63,7 @@ def _is_fixed(node: Node, start: str) -> bool:
 
 
 def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
-    """Find the stretches in float between quantised operators."""
+    """Find the stretches in float between quantized operators."""
     graph = run.partition.linked.graph
     calls = [node for node in graph.nodes if node.kind == "call_function"]
     if not any(map(is_quantize, calls)):
@@ -74,7 +74,7 @@ def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
         if id(node) not in run.constant
         and not _converts(node)
         and node.op != "getitem"
-        and not _is_quantised(run, node)
+        and not _is_quantized(run, node)
     }
     seen: set[int] = set()
     for node in in_float.values():
@@ -104,8 +104,8 @@ def _converts(node: Node) -> bool:
     return name.startswith(("quantize_", "dequantize_", "choose_qparams"))
 
 
-def _is_quantised(run: RunGraph, node: Node) -> bool:
-    """Return whether an operator reads quantised values only, and gives one: a backend computes
+def _is_quantized(run: RunGraph, node: Node) -> bool:
+    """Return whether an operator reads quantized values only, and gives one: a backend computes
     such as one in int8. An activation before or after it is a part of it."""
     if _ran_in_float(run, node):
         return False
@@ -163,9 +163,9 @@ def _connected(run: RunGraph, node: Node, inside: dict[int, Node]) -> list[Node]
     return list(found.values())
 
 
-@rule("Float between quantised operators")
+@rule("Float between quantized operators")
 def float_among_quantized(facts: Facts) -> Iterator[Finding]:
-    """Operators in float between quantised ones, and the conversions around them."""
+    """Operators in float between quantized ones, and the conversions around them."""
     run = facts.run_graph
     if run is None:
         return
@@ -227,7 +227,7 @@ def _stretch_remedies(
     there = f" at {line}" if line else ""
     yield Remedy(
         f"Use operators with an int8 kernel instead of {operators(computing)}{there}, or move them "
-        "before the first or behind the last quantised operator."
+        "before the first or behind the last quantized operator."
     )
     modules = dict.fromkeys(module_of(node) for one in alike for node in one.readers)
     named = [module for module in modules if module]
@@ -280,13 +280,13 @@ def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
 
 
 def _numbers(node: Node) -> list[tuple[str, str]]:
-    """Scale, zero point, range and type of a node that quantises or dequantises."""
+    """Scale, zero point, range and type of a node that quantizes or dequantizes."""
     return [(name, text) for name, text in node.arguments if name not in _NO_SCALE]
 
 
-@rule("Quantised again to the same numbers")
+@rule("Quantized again to the same numbers")
 def cancelling_quantization(facts: Facts) -> Iterator[Finding]:
-    """A value that is dequantised and quantised again to the same numbers."""
+    """A value that is dequantized and quantized again to the same numbers."""
     run = facts.run_graph
     found = [] if run is None else list(_cancelling_pairs(facts, run))
     if run is None or not found:
@@ -305,7 +305,7 @@ def cancelling_quantization(facts: Facts) -> Iterator[Finding]:
     where = at_lines(moving) or at_lines(nodes)
     yield facts.finding(
         "cancelling-quantization",
-        f"Values are dequantised and quantised again to the same numbers, which takes {taken}"
+        f"Values are dequantized and quantized again to the same numbers, which takes {taken}"
         f"{places(len(found))}{where}.",
         members,
         Explanation(
@@ -323,7 +323,7 @@ _LEAST_FLOPS = 1e6  # of an operator: the time of a smaller one is not its work
 # FLOPs for each byte, above which processors compute, and do not wait for memory.
 _INTENSITY = 8.0
 _REACHED = 0.3  # of the peak: a kernel that is far below is slow for another reason
-# XNNPACK's names of these operators, by what int8 is quantised for.
+# XNNPACK's names of these operators, by what int8 is quantized for.
 _CONVOLUTIONS = ("Convolution", "Deconvolution")
 _PRODUCTS = ("Fully Connected", "Dynamic Fully Connected", *_CONVOLUTIONS)
 
@@ -395,7 +395,7 @@ def _int8_remedies(facts: Facts, members: Sequence[Leaf]) -> Iterator[Remedy]:
     products = [member for member in members if not member[1].name.startswith(_CONVOLUTIONS)]
     if facts.time.ticks(products) > facts.time.ticks(members) / 2:
         yield Remedy(
-            "Quantise the weights of linear layers to int4, and activations to int8 as the program "
+            "Quantize the weights of linear layers to int4, and activations to int8 as the program "
             "runs (8da4w), which needs no samples.",
             "quantize",
             {"scheme": "8da4w"},

@@ -25,7 +25,7 @@ from etscope.model.finding import (
     Site,
     Sureness,
 )
-from etscope.model.statistics import statistic
+from etscope.model.statistics import percentiles, statistic
 from etscope.units import TimeScale, count, format_share
 
 _LEAST_NS = 1e6  # more than the later ones: less is not noticed by anybody
@@ -195,7 +195,7 @@ def unsteady(facts: Facts) -> Iterator[Finding]:
         if found.kind not in _KINDS and not (found.kind == "first-run" and facts.is_warmed_up):
             continue
         total = facts.profile.every.total
-        low, middle, high = (facts.time.text(float(np.percentile(total, p))) for p in (10, 50, 90))
+        low, middle, high = map(facts.time.text, percentiles(total, (10, 50, 90)).tolist())
         evidence = [
             f"Of {len(total):,} runs one in ten takes less than {low}, half take less than "
             f"{middle}, and one in ten takes more than {high}."

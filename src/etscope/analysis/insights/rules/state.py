@@ -289,8 +289,8 @@ def _constant_finding(facts: Facts, run: RunGraph, kind: str, nodes: Sequence[No
         lays = "lay out or convert" if many else "lays out or converts"
         what = f"{count(len(members), 'kernel')} that {lays} weights in each run"
     elif kind == _DEQUANTIZED:
-        dequantises = "dequantise" if many else "dequantises"
-        what = f"{count(len(members), 'kernel')} that {dequantises} weights in each run"
+        dequantizes = "dequantize" if many else "dequantizes"
+        what = f"{count(len(members), 'kernel')} that {dequantizes} weights in each run"
     else:
         computes = "compute" if many else "computes"
         what = f"{count(len(members), 'kernel')} that {computes} the same values in each run"
@@ -316,8 +316,8 @@ def _constant_remedies(
         ops = {stem(reader.op) for node in nodes for reader in run.readers(node)}
         if "embedding" in ops:
             yield Remedy(
-                "Quantise the embedding to an operator that reads the quantised rows only: "
-                "`etscope export -X quantize_embeddings=8`, with the quantised kernels in the "
+                "Quantize the embedding to an operator that reads the quantized rows only: "
+                "`etscope export -X quantize_embeddings=8`, with the quantized kernels in the "
                 "runtime."
             )
         yield Remedy(

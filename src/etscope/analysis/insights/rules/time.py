@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etscope.analysis.generation.pace import Pace
 from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.leaf_times import LeafTimes, quoted
@@ -22,6 +22,9 @@ from etscope.analysis.statistics.growth import Growth, growth, is_enough
 from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, format_float, format_share
+
+if TYPE_CHECKING:
+    from etscope.analysis.generation.pace import Pace  # of runs of `etscope generate` only
 
 _LONGEST_CODE = 60  # characters of a line that are shown in a sentence
 
@@ -159,9 +162,8 @@ _MS = 1e6  # ns
 
 @rule("Pace, growth and cost of a language model's calls")
 def generation(facts: Facts) -> Iterator[Finding]:
-    """A language model's calls: where decode spends its time, what grows with the
-    context, and what a token costs outside of the runtime."""
-    """Yield findings about the calls of a phase; none if it is not a language model's."""
+    """A language model's calls: where decode spends its time, what grows with the context, and what
+    a token costs outside of the runtime. Other models have no such findings."""
     time, phase, saved = facts.time, facts.profile.phase, facts.trace.saved_run
     if phase is None or not time.total:
         return
@@ -171,6 +173,8 @@ def generation(facts: Facts) -> Iterator[Finding]:
         yield from groups.growing()
     run = None if saved is None or saved.generation is None else saved.generation.of_pass(None)
     if run is not None and len(run.calls):
+        from etscope.analysis.generation.pace import Pace
+
         pace = Pace.of(run)
         yield from _first_token(time, pace) if phase == PREFILL else ()
         yield from _beside_the_runtime(time, pace) if phase == DECODE else ()
