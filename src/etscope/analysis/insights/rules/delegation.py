@@ -1,4 +1,4 @@
-"""What runs outside of delegates, and what delegates do not show."""
+"""Rules about operators outside of delegates, and about what delegates do not show."""
 
 from __future__ import annotations
 

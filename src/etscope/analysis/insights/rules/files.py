@@ -1,4 +1,4 @@
-"""What the files of a run leave unknown, and the diagnosis of its values."""
+"""Rules about missing files, and the diagnosis of the logged values."""
 
 from __future__ import annotations
 

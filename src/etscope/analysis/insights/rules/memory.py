@@ -1,4 +1,4 @@
-"""What takes memory, the largest tensor at its peak, and bytes stored more than once."""
+"""Rules about memory: the largest part, the largest tensor at the peak, duplicate constants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMED = "what backends ask for by name, such as their weights"
 
 @rule("What takes the memory")
 def memory(facts: Facts) -> Iterator[Finding]:
-    """What takes memory, which tensor is the largest at the peak, and what is stored twice."""
+    """The largest part of the memory, the largest tensor at its peak, and what is stored twice."""
     program, method = facts.program, facts.profile.method
     if program is None or method is None or method not in [one.name for one in program.methods]:
         yield Finding(

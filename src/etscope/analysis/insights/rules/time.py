@@ -1,4 +1,4 @@
-"""Where the time of a run goes, and the pace of a language model."""
+"""Rules about the slowest parts of a run, and the pace of a language model."""
 
 from __future__ import annotations
 
