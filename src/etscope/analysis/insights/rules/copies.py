@@ -19,8 +19,15 @@ from etscope.analysis.graphs.run_graph import (
 )
 from etscope.analysis.insights.added_transposes import added_transposes, sizes
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.node_words import at_lines, does, listed, operators, places
-from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    does,
+    fewer_calls,
+    listed,
+    operators,
+    places,
+)
+from etscope.analysis.insights.rule import graph_rule
 from etscope.analysis.profile.profile import Leaf
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, VIEWS, Node, stem
@@ -101,7 +108,7 @@ def changes_of_layout(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         yield facts.finding(
             "layout-conversions",
             f"{operators(nodes)} put values in another order in memory: "
-            f"{facts.time.with_share(facts.time.ticks(members))}{places(len(nodes))}"
+            f"{facts.time.taken(members)}{places(len(nodes))}"
             f"{at_lines(nodes)}.",
             members,
             Explanation(
@@ -127,7 +134,7 @@ def _cancelling(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
     both = [pair.second for pair in pairs]
     both += [pair.first for pair in pairs if len(list(run.readers(pair.first))) == 1]
     members = run.members(both)
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     evidence = [f"{does(len(pairs), 'permute', 'give')} back the order that another changed."]
     remedy = Remedy("Read the value from before both.", "pass", {"name": "remove_transposes"})
     if between := [node for pair in pairs for node in pair.between]:
@@ -187,7 +194,7 @@ def _added(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     ):  # fmt: skip
         if members:
             facts.claim(leaves=members)
-            taken = facts.time.with_share(facts.time.ticks(members))
+            taken = facts.time.taken(members)
             where, reason, remedy = finding
             yield facts.finding(
                 "layout-conversions",
@@ -288,12 +295,9 @@ def _copy_kind(run: RunGraph, kernel: Kernel) -> str | None:
     return _VIEW
 
 
-@rule("Copies where a view, or nothing, would do")
-def needless_copies(facts: Facts) -> Iterator[Finding]:
+@graph_rule("Copies where a view, or nothing, would do")
+def needless_copies(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Kernels that copy values without a change: a view would do, or nothing at all."""
-    run = facts.run_graph
-    if run is None:
-        return
     kinds, reordered = _copies(facts, run), list(_reorderings(facts, run))
     for kind, kernels in kinds.items():
         facts.claim(kernel.node for kernel in kernels)
@@ -305,7 +309,7 @@ def needless_copies(facts: Facts) -> Iterator[Finding]:
 def _copy_finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
     nodes = [kernel.node for kernel in kernels]
     members = run.members(nodes)
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     size = format_bytes(sum(map(bytes_of, nodes)))
     evidence = [f"Together they write {size} in each run."]
     names = operators(nodes)
@@ -339,9 +343,7 @@ def _copy_finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kern
         parts = {function_of(node) for node in nodes} - {stem(node.op) for node in nodes}
         if parts & OF_TORCH:
             evidence.append(f"They are parts of torch's {listed(sorted(parts & OF_TORCH))}.")
-    if merged := run.merged_calls(nodes):
-        calls = len(run.calls)
-        evidence.append(f"Without them, {calls:,} delegate calls would be {calls - merged:,}.")
+    evidence += fewer_calls(run, nodes, "Without them")
     return facts.finding(
         "needless-copies",
         f"{sentence}{places(len(nodes))}{at_lines(nodes)}.",
@@ -356,11 +358,9 @@ def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -
     if not members:
         return
     members += run.rests(members)
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     evidence = [f"They only reorder the values of one tensor{places(len(found))}."]
-    if merged := run.merged_calls(nodes):
-        calls = len(run.calls)
-        evidence.append(f"Without them, {calls:,} delegate calls would be {calls - merged:,}.")
+    evidence += fewer_calls(run, nodes, "Without them")
     yield facts.finding(
         "needless-copies",
         f"Slices that are put together again (slice and cat) take {taken}{places(len(found))}"

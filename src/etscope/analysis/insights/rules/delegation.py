@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
@@ -40,7 +41,7 @@ def not_delegated(facts: Facts) -> Iterator[Finding]:
     if slow is not None:
         evidence += slow.evidence
         remedies += slow.remedies
-    taken = facts.time.with_share(facts.time.ticks(kernels))
+    taken = facts.time.taken(kernels)
     yield facts.finding(
         "not-delegated",
         f"Nothing is delegated: kernels of the runtime take {taken}.{types}",
@@ -151,7 +152,7 @@ def coarse_clock(facts: Facts) -> Finding | None:
         each = f"each of {len(events):,} events" if len(events) > 1 else "its one event"
         together = f", together up to {time.text(lost)}" if len(events) > 1 else ""
         sentence = (
-            f"No event explains {time.with_share(time.ticks(rests))} of the {calls}. The delegate "
+            f"No event explains {time.taken(rests)} of the {calls}. The delegate "
             f"logs whole microseconds: {each} can be up to 1 us too short{together}."
         )
         return time.finding("coarse-clock", Severity.UNKNOWN, sentence, rests, "kind:unaccounted")
@@ -159,7 +160,7 @@ def coarse_clock(facts: Facts) -> Finding | None:
         return None
     sentence = (
         f"{count(len(short), 'event')} inside delegates, together "
-        f"{time.with_share(time.ticks(short))}, are logged in whole microseconds and take less "
+        f"{time.taken(short)}, are logged in whole microseconds and take less "
         "than 5 of them: their times are rough."
     )
     return time.finding("coarse-clock", Severity.UNKNOWN, sentence, short)
@@ -192,7 +193,7 @@ def delegate_rest(facts: Facts) -> Iterator[Finding]:
         evidence.append(f"{format_bytes(work.traffic.activations)} cross the borders of the calls.")
     many = len(calls) > 1
     facts.claim(leaves=rests)
-    yield facts.finding(
+    found = facts.finding(
         "delegate-rest",
         f"No event explains {time.with_share(ticks)} of {len(calls):,} delegate "
         f"call{'s' if many else ''}: the backend prepares {'them' if many else 'it'}, and takes in "
@@ -215,5 +216,5 @@ def delegate_rest(facts: Facts) -> Iterator[Finding]:
             ),
         ),
         "kind:unaccounted",
-        severity=Severity.UNKNOWN,
     )
+    yield replace(found, severity=Severity.UNKNOWN)

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 
 from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
-from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    fewer_calls,
+    first_line,
+    operators,
+    places,
+)
+from etscope.analysis.insights.rule import graph_rule
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count
@@ -270,12 +276,9 @@ def _batch_norms(run: RunGraph) -> Iterator[Parts]:
 # -- findings
 
 
-@rule("An operator that runs in parts")
-def lost_fusion(facts: Facts) -> Iterator[Finding]:
+@graph_rule("An operator that runs in parts")
+def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """An operator that runs in parts, where one kernel would do: decomposed, or written by hand."""
-    run = facts.run_graph
-    if run is None:
-        return
     groups: dict[tuple[str, tuple[str, ...]], list[Parts]] = {}
     for parts in parts_of(run):
         facts.claim(parts.nodes)
@@ -288,7 +291,7 @@ def lost_fusion(facts: Facts) -> Iterator[Finding]:
         if not members:
             continue
         members += run.rests(members)
-        taken = facts.time.with_share(facts.time.ticks(members))
+        taken = facts.time.taken(members)
         where = f"{places(len(alike))}{at_lines(nodes)}"
         outside = [node for node in nodes if id(node) in run.kernels]
         evidence = [f"{count(len(nodes), 'node')} of {operators(nodes)} {_WHAT[kind]}."]
@@ -296,12 +299,7 @@ def lost_fusion(facts: Facts) -> Iterator[Finding]:
             evidence.append(
                 f"{len(outside):,} of their {count(len(nodes), 'node')} are outside of delegates."
             )
-        merged = run.merged_calls(outside)
-        if merged:
-            evidence.append(
-                f"Without them, {len(run.calls):,} delegate calls would be "
-                f"{len(run.calls) - merged:,}."
-            )
+        evidence += fewer_calls(run, outside, "Without them")
         yield facts.finding(
             "lost-fusion",
             f"{_SENTENCE[kind]} {taken}{where}.",

@@ -10,14 +10,20 @@ from etscope.analysis.graphs.node_table import short_tensor
 from etscope.analysis.graphs.run_graph import OF_TORCH, Kernel, RunGraph, function_of, spec_of
 from etscope.analysis.insights.added_transposes import sizes, transposes_at
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    fewer_calls,
+    first_line,
+    operators,
+    places,
+)
 from etscope.analysis.insights.partitioner_reasons import (
     kind_of_refusal,
     reasons,
     refusals_of,
     ways_in,
 )
-from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.rule import graph_rule
 from etscope.analysis.profile.profile import Leaf
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
@@ -88,7 +94,7 @@ def _islands_finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Fi
     kernels = run.members(nodes)
     at_borders = _border_transposes(run, nodes)
     members = [*kernels, *at_borders]
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     evidence = list(reasons(run, nodes))
     evidence += _functions(nodes)
     evidence += _crossing(run, nodes)
@@ -99,7 +105,7 @@ def _islands_finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Fi
             f"{facts.time.text(facts.time.ticks(at_borders))} of it: XNNPACK keeps images with the "
             "channels last, and the runtime's kernels do not."
         )
-    evidence.append(_merging(run, nodes))
+    evidence += _merging(run, nodes)
     told = any(refusals_of(run, node) for node in nodes)
     verb = "runs" if len({stem(node.op) for node in nodes}) == 1 else "run"
     return facts.finding(
@@ -118,12 +124,11 @@ def _islands_finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Fi
 # -- evidence
 
 
-def _merging(run: RunGraph, nodes: Sequence[Node]) -> str:
+def _merging(run: RunGraph, nodes: Sequence[Node]) -> list[str]:
     """Say how many delegate calls there would be, if nodes were inside of them; else with the
     kernels around them that other findings are about."""
-    calls = len(run.calls)
-    if merged := run.merged_calls(nodes):
-        return f"Inside of delegates, {calls:,} delegate calls would be {calls - merged:,}."
+    if said := list(fewer_calls(run, nodes, "Inside of delegates")):
+        return said
     around: dict[int, Node] = {}
     waiting = list(nodes)
     while waiting:
@@ -131,14 +136,11 @@ def _merging(run: RunGraph, nodes: Sequence[Node]) -> str:
         if id(node) not in around and id(node) in run.kernels:
             around[id(node)] = node
             waiting += [*run.givers(node), *run.readers(node)]
-    if merged := run.merged_calls(around.values()):
-        inside = set(map(id, nodes))
-        others = operators(node for key, node in around.items() if key not in inside)
-        return (
-            f"Inside of delegates with {others} beside it, {calls:,} delegate calls would be "
-            f"{calls - merged:,}."
-        )
-    return f"The {count(calls, 'delegate call')} would stay as many without it."
+    inside = set(map(id, nodes))
+    others = operators(node for key, node in around.items() if key not in inside)
+    together = fewer_calls(run, around.values(), f"Inside of delegates with {others} beside it")
+    same = f"The {count(len(run.calls), 'delegate call')} would stay as many without it."
+    return list(together) or [same]
 
 
 def _functions(nodes: Sequence[Node]) -> Iterator[str]:
@@ -220,17 +222,14 @@ def _untaken_type(run: RunGraph, kernel: Kernel) -> str | None:
     return max(types, key=lambda dtype: (dtype in _WIDER_FLOATS, types.count(dtype)), default=None)
 
 
-@rule("A type that the backend does not take")
-def untaken_types(facts: Facts) -> Iterator[Finding]:
+@graph_rule("A type that the backend does not take")
+def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Operators that a backend takes, but not of the type that their tensors have."""
-    run = facts.run_graph
-    if run is None:
-        return
     for dtype, kernels in _untaken(facts, run).items():
         nodes = [kernel.node for kernel in kernels]
         facts.claim(nodes)
         members = run.members(nodes)
-        taken = facts.time.with_share(facts.time.ticks(members))
+        taken = facts.time.taken(members)
         evidence = [
             "XNNPACK takes float32, float16 and quantized int8; it has the operators, but not of "
             f"{dtype}.",
@@ -241,9 +240,7 @@ def untaken_types(facts: Facts) -> Iterator[Finding]:
         specs = [value.tensor for node in nodes[:1] for value in node.outputs[:1] if value.tensor]
         if specs:
             evidence.append(f"The first makes {short_tensor(specs[0])}.")
-        if merged := run.merged_calls(nodes):
-            calls = len(run.calls)
-            evidence.append(f"Taken, {calls:,} delegate calls would be {calls - merged:,}.")
+        evidence += fewer_calls(run, nodes, "Taken")
         verb = "run" if len(nodes) > 1 else "runs"
         yield facts.finding(
             "untaken-types",

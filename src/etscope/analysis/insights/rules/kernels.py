@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.rule import rule
@@ -137,7 +137,7 @@ def portable_kernels(facts: Facts) -> Iterator[Finding]:
     if found is None:
         return
     members = found.members
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     many = len(members) > 1
     yield facts.finding(
         "portable-kernels",
@@ -168,8 +168,8 @@ def unknown_work(facts: Facts) -> Iterator[Finding]:
             times[name] = times.get(name, 0.0) + facts.time.ticks([member])
     names = sorted(times, key=lambda name: -times[name])
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    taken = facts.time.with_share(facts.time.ticks(members))
-    yield facts.finding(
+    taken = facts.time.taken(members)
+    found = facts.finding(
         "unknown-work",
         f"The work of {len(names):,} kinds of operators is not known, which take {taken}: whether "
         "they are slow for what they do was not looked at."
@@ -184,5 +184,5 @@ def unknown_work(facts: Facts) -> Iterator[Finding]:
                 Remedy("Compare their times with a reference's: `etscope inspect --by op`."),
             ),
         ),
-        severity=Severity.UNKNOWN,
     )
+    yield replace(found, severity=Severity.UNKNOWN)

@@ -11,7 +11,7 @@ import numpy as np
 
 from etscope.analysis.insights.facts import Facts, Ticks
 from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
-from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.rule import graph_rule, rule
 from etscope.analysis.insights.thresholds import FRAMEWORK_SHARE
 from etscope.analysis.profile.profile import InstructionRows, Leaf
 from etscope.analysis.program.source_location import short_lines, user_line
@@ -255,17 +255,14 @@ def _steps(run: RunGraph, starts: Sequence[Node]) -> Mapping[int, int]:
     return found
 
 
-@rule("A loop of small steps that export wrote out")
-def unrolled_loops(facts: Facts) -> Iterator[Finding]:
+@graph_rule("A loop of small steps that export wrote out")
+def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Loops of Python that export unrolled, with little work a step: inside of delegates.
 
     `small-operators` reports loops outside of delegates. A loop is recognized by what its
     steps share: each takes another piece of one value, or multiplies with the same weight, or
     multiplies one value with another weight.
     """
-    run = facts.run_graph
-    if run is None:
-        return
     groups: dict[tuple[object, ...], list[Loop]] = {}
     for loop in loops(run):
         lines = frozenset((stem(node.op), user_line(node.stack_trace)) for node in loop.nodes)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etscope.analysis.graphs.run_graph import RunGraph, module_of
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import (
     at_lines,
     does,
+    fewer_calls,
     first_line,
     listed,
     operators,
     places,
 )
 from etscope.analysis.insights.partitioner_reasons import reasons, refusals_of, ways_in
-from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.rule import graph_rule, rule
 from etscope.analysis.profile.profile import Leaf
 from etscope.analysis.work.limits import COMPUTE
 from etscope.analysis.work.operation import Work, sum_of
@@ -163,12 +164,9 @@ def _connected(run: RunGraph, node: Node, inside: dict[int, Node]) -> list[Node]
     return list(found.values())
 
 
-@rule("Float between quantized operators")
-def float_among_quantized(facts: Facts) -> Iterator[Finding]:
+@graph_rule("Float between quantized operators")
+def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Operators in float between quantized ones, and the conversions around them."""
-    run = facts.run_graph
-    if run is None:
-        return
     groups: dict[frozenset[str], list[Stretch]] = {}
     for one in list(_stretches(facts, run)):
         facts.claim((*one.nodes, *one.converting))
@@ -181,7 +179,7 @@ def float_among_quantized(facts: Facts) -> Iterator[Finding]:
         if not members:
             continue
         computing = [node for node in nodes if stem(node.op) not in MOVING]
-        taken = facts.time.with_share(facts.time.ticks(members))
+        taken = facts.time.taken(members)
         conversions = run.members(converting)
         several = len({stem(node.op) for node in computing}) > 1
         evidence = [
@@ -196,11 +194,7 @@ def float_among_quantized(facts: Facts) -> Iterator[Finding]:
         outside = [node for node in computing if id(node) in run.kernels]
         if outside and run.calls:
             evidence += reasons(run, outside)
-            if merged := run.merged_calls(outside):
-                calls = len(run.calls)
-                evidence.append(
-                    f"Inside of delegates, {calls:,} delegate calls would be {calls - merged:,}."
-                )
+            evidence += fewer_calls(run, outside, "Inside of delegates")
         verb = "compute" if several else "computes"
         yield facts.finding(
             "float-among-quantized",
@@ -284,18 +278,17 @@ def _numbers(node: Node) -> list[tuple[str, str]]:
     return [(name, text) for name, text in node.arguments if name not in _NO_SCALE]
 
 
-@rule("Quantized again to the same numbers")
-def cancelling_quantization(facts: Facts) -> Iterator[Finding]:
+@graph_rule("Quantized again to the same numbers")
+def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """A value that is dequantized and quantized again to the same numbers."""
-    run = facts.run_graph
-    found = [] if run is None else list(_cancelling_pairs(facts, run))
-    if run is None or not found:
+    found = list(_cancelling_pairs(facts, run))
+    if not found:
         return
     nodes = [node for pair in found for node in pair.nodes]
     facts.claim(nodes)
     moving = [node for pair in found for node in pair.moving]
     members = run.members(nodes)
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     evidence = [
         f"{does(len(found), 'quantize node', 'have')} the scale, zero point and range of the "
         "dequantize node before, so the numbers do not change.",
@@ -351,7 +344,7 @@ def float_weights(facts: Facts) -> Iterator[Finding]:
         else f"{limits.bound.capitalize()} bounds them, by the calibration: they reach "
         f"{format_share(limits.share)} of what the machine can do.",
     ]
-    yield facts.finding(
+    found = facts.finding(
         "float-weights",
         f"Products and convolutions in float32 take {facts.time.with_share(ticks)}, in XNNPACK, "
         "which has them in int8 too.",
@@ -359,8 +352,9 @@ def float_weights(facts: Facts) -> Iterator[Finding]:
         Explanation(
             Sureness.POSSIBLE, tuple(evidence), remedies=tuple(_int8_remedies(facts, bound))
         ),
-        severity=Severity.FACT,  # a part of that time; this run cannot show how large
     )
+    # A part of that time; this run cannot show how large.
+    yield replace(found, severity=Severity.FACT)
 
 
 def _is_float_product(facts: Facts, member: Leaf) -> bool:

@@ -360,7 +360,7 @@ def _count_of(cpus: str) -> int | None:
 
 
 def _too_many(facts: Facts, members: Sequence[Leaf], threads: int, cores: int) -> Finding:
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     return facts.finding(
         "threads",
         f"{threads:,} threads share {count(cores, 'core')} in the operators of XNNPACK, which "
@@ -390,7 +390,7 @@ def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
         return
     calls = sum(float(leaf.calls.mean()) for _, leaf in products)
     flops = sum(facts.work_of(member).flops for member in products)
-    yield facts.finding(
+    found = facts.finding(
         "threads",
         f"{threads:,} threads divide {calls:,.0f} products of XNNPACK of less than "
         f"{_SMALL_FLOPS / 1e3:g} kFLOP each, in delegate calls that take "
@@ -405,8 +405,9 @@ def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
             ),
             remedies=(_set_threads(1),),
         ),
-        severity=Severity.FACT,  # a part of that time; this run cannot show how large
     )
+    # A part of that time; this run cannot show how large.
+    yield replace(found, severity=Severity.FACT)
 
 
 def _is_small(facts: Facts, member: Leaf) -> bool:

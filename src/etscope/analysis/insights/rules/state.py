@@ -7,8 +7,15 @@ from dataclasses import dataclass
 
 from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, spec_of
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.node_words import at_lines, first_line, listed, operators, places
-from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    fewer_calls,
+    first_line,
+    listed,
+    operators,
+    places,
+)
+from etscope.analysis.insights.rule import graph_rule, rule
 from etscope.analysis.profile.profile import Leaf
 from etscope.analysis.program.source_location import short_lines
 from etscope.analysis.state import KV_CACHE, StateTensor, program_state
@@ -36,7 +43,7 @@ def whole_caches(facts: Facts) -> Iterator[Finding]:
     yield facts.finding(
         "whole-caches",
         f"{len(caches):,} KV cache{'s are' if many else ' is'} copied whole in each call: "
-        f"{facts.time.with_share(facts.time.ticks(members))}.",
+        f"{facts.time.taken(members)}.",
         members,
         Explanation(
             Sureness.MEASURED,
@@ -123,14 +130,6 @@ class Rewriting:
         return self.nodes[-1]
 
 
-def _written_back(run: RunGraph) -> list[Leaf]:
-    return [
-        member
-        for member in run.members_of_run
-        if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
-    ]
-
-
 def _rewritings(run: RunGraph) -> Iterator[Rewriting]:
     """Find the buffers that are made anew."""
     graph = run.partition.linked.graph
@@ -153,13 +152,16 @@ def _rewritings(run: RunGraph) -> Iterator[Rewriting]:
             yield Rewriting(tuple(nodes))
 
 
-@rule("Buffers that are copied to change a part of them")
-def rewritten_buffers(facts: Facts) -> Iterator[Finding]:
+@graph_rule("Buffers that are copied to change a part of them")
+def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Buffers that are made anew, and written back as a whole, to change a part of them."""
-    run = facts.run_graph
-    copied = [] if run is None else _written_back(run)
-    found = list(_rewritings(run)) if run is not None and copied else []
-    if run is None or not found:
+    copied = [
+        member
+        for member in run.members_of_run
+        if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
+    ]
+    found = list(_rewritings(run)) if copied else []
+    if not found:
         return
     nodes = [node for one in found for node in one.nodes]
     members = [*run.members(nodes), *copied]
@@ -167,7 +169,7 @@ def rewritten_buffers(facts: Facts) -> Iterator[Finding]:
     facts.claim(nodes)
     if not is_new:  # `whole-caches` reports these in more detail
         return
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     size = format_bytes(sum(bytes_of(one.value) for one in found))
     lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}
     where = f", at {min(lines)}" if lines else ""
@@ -216,13 +218,10 @@ _WEIGHTS, _DEQUANTIZED, _VALUES = "weights", "dequantized", "values"
 _LAYOUTS = SAME_VALUE | {"permute", "t", "transpose"}
 
 
-@rule("The same values computed in each run")
-def runtime_constants(facts: Facts) -> Iterator[Finding]:
+@graph_rule("The same values computed in each run")
+def runtime_constants(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Values that are the same in each run, and are computed in each: masks, positions, weights
     that are laid out or converted anew."""
-    run = facts.run_graph
-    if run is None:
-        return
     groups: dict[str, list[Node]] = {}
     for node in run.partition.linked.graph.operators.values():
         if id(node) in run.constant and facts.is_free(node) and run.members([node]):
@@ -268,7 +267,7 @@ def _is_literal(run: RunGraph, node: Node) -> bool:
 
 def _constant_finding(facts: Facts, run: RunGraph, kind: str, nodes: Sequence[Node]) -> Finding:
     members = run.members(nodes)
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     many = len(members) > 1
     inside = set(map(id, nodes))
     size = format_bytes(sum(map(bytes_of, _ends(run, nodes))))
@@ -278,9 +277,7 @@ def _constant_finding(facts: Facts, run: RunGraph, kind: str, nodes: Sequence[No
         f"What is read of them takes {size}.",
     ]
     outside = [node for node in nodes if id(node) in run.kernels]
-    if merged := run.merged_calls(outside):
-        calls = len(run.calls)
-        evidence.append(f"Without them, {calls:,} delegate calls would be {calls - merged:,}.")
+    evidence += fewer_calls(run, outside, "Without them")
     if kind == _WEIGHTS:
         parameters = run.partition.linked.graph.parameters
         read = [one.name for node in nodes for one in run.givers(node) if id(one) not in inside]
