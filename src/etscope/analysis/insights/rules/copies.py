@@ -16,6 +16,7 @@ from etscope.analysis.graphs.run_graph import (
     is_same_type,
     order_of,
     spec_of,
+    varying_givers,
 )
 from etscope.analysis.insights.added_transposes import added_transposes, sizes
 from etscope.analysis.insights.facts import Facts
@@ -87,9 +88,7 @@ def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
 
 def _value_read(run: RunGraph, node: Node) -> Node | None:
     """The one value that a node reads which differs from run to run; None if there are several."""
-    givers = [
-        one for one in run.givers(node) if id(one) not in run.constant and not run.is_weight(one)
-    ]
+    givers = list(varying_givers(run, node))
     return givers[0] if len(givers) == 1 else None
 
 
@@ -256,16 +255,6 @@ _MAY_KEEP = frozenset(
 _RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
 
 
-def _copies(facts: Facts, run: RunGraph) -> dict[str, list[Kernel]]:
-    """The kernels that only copy, by what would do instead."""
-    kinds: dict[str, list[Kernel]] = {}
-    for kernel in run.kernels.values():
-        kind = _copy_kind(run, kernel) if facts.is_free(kernel.node) else None
-        if kind is not None:
-            kinds.setdefault(kind, []).append(kernel)
-    return kinds
-
-
 def _reorderings(facts: Facts, run: RunGraph) -> Iterator[tuple[Node, ...]]:
     """The slices of one value that are put together again, each with the cat that does so last;
     outside of delegates and inside."""
@@ -280,6 +269,7 @@ def _reorderings(facts: Facts, run: RunGraph) -> Iterator[tuple[Node, ...]]:
 
 
 def _copy_kind(run: RunGraph, kernel: Kernel) -> str | None:
+    """Return what would do in place of a kernel that only copies; None for another kernel."""
     node = kernel.node
     givers = list(run.givers(node))
     if kernel.op not in _MAY_KEEP or len(givers) != 1:
@@ -298,7 +288,12 @@ def _copy_kind(run: RunGraph, kernel: Kernel) -> str | None:
 @graph_rule("Copies where a view, or nothing, would do")
 def needless_copies(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Kernels that copy values without a change: a view would do, or nothing at all."""
-    kinds, reordered = _copies(facts, run), list(_reorderings(facts, run))
+    kinds: dict[str, list[Kernel]] = {}
+    for kernel in run.kernels.values():
+        found = _copy_kind(run, kernel) if facts.is_free(kernel.node) else None
+        if found is not None:
+            kinds.setdefault(found, []).append(kernel)
+    reordered = list(_reorderings(facts, run))
     for kind, kernels in kinds.items():
         facts.claim(kernel.node for kernel in kernels)
         yield _copy_finding(facts, run, kind, kernels)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of
+from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of, varying_givers
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import (
     at_lines,
@@ -216,10 +216,8 @@ def _within(run: RunGraph, node: Node, allowed: frozenset[str], step: object) ->
 
 
 def _read(run: RunGraph, node: Node) -> Iterator[Node]:
-    """The values that a node reads which are not the same in each run."""
-    for giver in run.givers(node):
-        if id(giver) not in run.constant and not run.is_weight(giver) and giver.outputs:
-            yield giver
+    """Yield the nodes whose values a node reads that differ from run to run."""
+    return (giver for giver in varying_givers(run, node) if giver.outputs)
 
 
 def _between(run: RunGraph, start: Node, end: Node, allowed: frozenset[str]) -> list[Node] | None:

@@ -96,8 +96,15 @@ def _islands_finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Fi
     members = [*kernels, *at_borders]
     taken = facts.time.taken(members)
     evidence = list(reasons(run, nodes))
-    evidence += _functions(nodes)
-    evidence += _crossing(run, nodes)
+    names = {function_of(node) for node in nodes}
+    if len(names) == 1 and names <= {*OF_TORCH, "rms_norm"}:
+        evidence.append(f"torch decomposes {names.pop()} so.")
+    crossing = {name: size for _, _, name, size in _values(run, nodes)}
+    if crossing:
+        evidence.append(
+            f"{count(len(crossing), 'value')} of {format_bytes(sum(crossing.values()))} "
+            f"{'go' if len(crossing) > 1 else 'goes'} between them and delegates."
+        )
     if at_borders:
         take = "take" if len(at_borders) > 1 else "takes"
         evidence.append(
@@ -143,22 +150,6 @@ def _merging(run: RunGraph, nodes: Sequence[Node]) -> list[str]:
     return list(together) or [same]
 
 
-def _functions(nodes: Sequence[Node]) -> Iterator[str]:
-    """Say if nodes are parts of a function of torch that is decomposed into many operators."""
-    names = {function_of(node) for node in nodes}
-    if len(names) == 1 and names <= {*OF_TORCH, "rms_norm"}:
-        yield f"torch decomposes {names.pop()} so."
-
-
-def _crossing(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
-    """The values that go between the nodes and delegates."""
-    values = {name: size for _, _, name, size in _values(run, nodes)}
-    if values:
-        size = format_bytes(sum(values.values()))
-        verb = "go" if len(values) > 1 else "goes"
-        yield f"{count(len(values), 'value')} of {size} {verb} between them and delegates."
-
-
 def _values(run: RunGraph, nodes: Sequence[Node]) -> Iterator[tuple[bool, int | None, str, int]]:
     """The values between nodes and calls: whether it goes into the call, its instruction, the
     type of the value with its name in front, and its bytes."""
@@ -196,16 +187,6 @@ _WIDER_FLOATS = frozenset({"bfloat16", "float64"})
 _SAID = ("dtype", "precision")  # words in the reasons of a partitioner
 
 
-def _untaken(facts: Facts, run: RunGraph) -> dict[str, list[Kernel]]:
-    """The kernels that were not delegated for their type, by that type."""
-    types: dict[str, list[Kernel]] = {}
-    for kernel in run.kernels.values() if run.has_xnnpack else ():
-        dtype = _untaken_type(run, kernel) if facts.is_free(kernel.node) else None
-        if dtype is not None:
-            types.setdefault(dtype, []).append(kernel)
-    return types
-
-
 def _untaken_type(run: RunGraph, kernel: Kernel) -> str | None:
     """The type for which a node was not taken; None if that is not the reason."""
     node = kernel.node
@@ -225,7 +206,12 @@ def _untaken_type(run: RunGraph, kernel: Kernel) -> str | None:
 @graph_rule("A type that the backend does not take")
 def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Operators that a backend takes, but not of the type that their tensors have."""
-    for dtype, kernels in _untaken(facts, run).items():
+    types: dict[str, list[Kernel]] = {}
+    for kernel in run.kernels.values() if run.has_xnnpack else ():
+        found = _untaken_type(run, kernel) if facts.is_free(kernel.node) else None
+        if found is not None:
+            types.setdefault(found, []).append(kernel)
+    for dtype, kernels in types.items():
         nodes = [kernel.node for kernel in kernels]
         facts.claim(nodes)
         members = run.members(nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.graphs.run_graph import RunGraph, module_of
+from etscope.analysis.graphs.run_graph import RunGraph, module_of, varying_givers
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import (
     at_lines,
@@ -35,6 +35,7 @@ MOVING = frozenset(
      "transpose", "unbind", "unsqueeze", "upsample_nearest2d", "view"}
 )  # fmt: skip
 _ACTIVATIONS = frozenset({"clamp", "hardtanh", "relu"})  # a part of the operator before them
+_CLAMPING = frozenset({"add", "addmm", "convolution", "linear", "mm"})  # have a fused activation
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
         id(node): node
         for node in calls
         if id(node) not in run.constant
-        and not _converts(node)
+        and not stem(node.op).startswith(("quantize_", "dequantize_", "choose_qparams"))
         and node.op != "getitem"
         and not _is_quantized(run, node)
     }
@@ -100,17 +101,12 @@ def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
             yield Stretch(tuple(part), tuple(ends.values()), tuple(readers.values()))
 
 
-def _converts(node: Node) -> bool:
-    name = stem(node.op)
-    return name.startswith(("quantize_", "dequantize_", "choose_qparams"))
-
-
 def _is_quantized(run: RunGraph, node: Node) -> bool:
     """Return whether an operator reads quantized values only, and gives one: a backend computes
     such as one in int8. An activation before or after it is a part of it."""
     if _ran_in_float(run, node):
         return False
-    read = list(_through(node, lambda one: _values_read(run, one)))
+    read = list(_through(node, lambda one: varying_givers(run, one)))
     given = list(_through(node, run.readers))
     if not read or not given:
         return False
@@ -126,12 +122,6 @@ def _ran_in_float(run: RunGraph, node: Node) -> bool:
     return any(texts and texts[0].startswith("float") for texts in inputs)
 
 
-def _values_read(run: RunGraph, node: Node) -> Iterator[Node]:
-    for giver in run.givers(node):
-        if id(giver) not in run.constant and not run.is_weight(giver):
-            yield giver
-
-
 def _through(node: Node, step: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
     """The nodes in one direction, beyond the activations that are a part of the node."""
     waiting = list(step(node))
@@ -142,15 +132,11 @@ def _through(node: Node, step: Callable[[Node], Iterable[Node]]) -> Iterator[Nod
         if id(one) in seen:
             continue
         seen.add(id(one))
-        is_part = stem(one.op) in _ACTIVATIONS or (fused and _may_clamp(one))
+        is_part = stem(one.op) in _ACTIVATIONS or (fused and stem(one.op) in _CLAMPING)
         if one.kind == "call_function" and is_part:
             waiting += step(one)
         else:
             yield one
-
-
-def _may_clamp(node: Node) -> bool:
-    return stem(node.op) in ("add", "addmm", "convolution", "linear", "mm")
 
 
 def _connected(run: RunGraph, node: Node, inside: dict[int, Node]) -> list[Node]:

@@ -382,7 +382,10 @@ def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
         events = [row for row in group.below if row.kind == "delegated"]
         divided = [(group, row) for row in events if row.name.startswith(_DIVIDED)]
         is_made_of = _PARALLEL in group.head.name and 2 * len(divided) >= max(1, len(events))
-        if is_made_of and all(_is_small(facts, one) for one in divided):
+        works = [(facts.work_of(one), max(1.0, float(one[1].calls.mean()))) for one in divided]
+        if is_made_of and all(
+            not work.unknown and 0 < work.flops < _SMALL_FLOPS * calls for work, calls in works
+        ):
             products += divided
             members += [(group, leaf) for leaf in group.leaves]  # events may round to nothing
     ticks = facts.time.ticks(members)
@@ -408,11 +411,6 @@ def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
     )
     # A part of that time; this run cannot show how large.
     yield replace(found, severity=Severity.FACT)
-
-
-def _is_small(facts: Facts, member: Leaf) -> bool:
-    work, calls = facts.work_of(member), max(1.0, float(member[1].calls.mean()))
-    return not work.unknown and 0 < work.flops < _SMALL_FLOPS * calls
 
 
 def _too_few(facts: Facts, members: Sequence[Leaf], threads: int, cores: int) -> Iterator[Finding]:

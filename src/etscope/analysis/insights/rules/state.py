@@ -37,7 +37,7 @@ def whole_caches(facts: Facts) -> Iterator[Finding]:
     facts.claim(leaves=members)
     context = max(one.length or 0 for one in caches)
     size = sum(one.nbytes for one in caches)
-    written = sum(_new(one, tokens) for one in caches)
+    written = sum(one.nbytes / (one.length or 1) * tokens for one in caches)
     names = dict.fromkeys(leaf.name for _, leaf in members)
     many = len(caches) > 1
     yield facts.finding(
@@ -103,11 +103,6 @@ def _tokens(facts: Facts) -> float:
     if calls is None or not (calls.tokens > 0).all():
         return 1.0
     return float(calls.tokens.mean())
-
-
-def _new(cache: StateTensor, tokens: float) -> float:
-    """Bytes of the positions that a call writes."""
-    return cache.nbytes / (cache.length or 1) * tokens
 
 
 # Operators, by `stem`, with values that contain a buffer's values unchanged, next to others.
@@ -237,8 +232,11 @@ def _constant_kind(run: RunGraph, node: Node) -> str:
         return _DEQUANTIZED
     while stem(node.op) in _LAYOUTS:
         giver = next(run.givers(node), None)
-        if giver is None or run.is_weight(giver):
-            return _VALUES if giver is None or _is_literal(run, giver) else _WEIGHTS
+        if giver is None:
+            return _VALUES
+        if run.is_weight(giver):  # or a number or tensor that the code makes
+            name = run.partition.linked.graph.parameters.get(giver.name) or ""
+            return _VALUES if "lifted_tensor" in name else _WEIGHTS
         node = giver
     return _VALUES
 
@@ -257,12 +255,6 @@ def _ends(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
         for node in found.values()
         if any(id(reader) not in run.constant for reader in run.readers(node))
     ]
-
-
-def _is_literal(run: RunGraph, node: Node) -> bool:
-    """Return whether a placeholder is a number or tensor that the code makes, and no weight."""
-    name = run.partition.linked.graph.parameters.get(node.name) or ""
-    return "lifted_tensor" in name
 
 
 def _constant_finding(facts: Facts, run: RunGraph, kind: str, nodes: Sequence[Node]) -> Finding:
