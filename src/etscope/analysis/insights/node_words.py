@@ -13,7 +13,7 @@ from etscope.units import count
 if TYPE_CHECKING:
     from etscope.analysis.graphs.run_graph import RunGraph
 
-_NAMED = 4  # operators in a sentence
+_NAMED = 4  # operators in a sentence: more do not fit a line
 
 
 def operators(nodes: Iterable[Node]) -> str:

@@ -25,7 +25,7 @@ _OWN_RUNNERS = ("python", "native")  # of etscope, with the kernels of the execu
 # A portable kernel does a multiply-add or so at a time; a product that is blocked and vectorised
 # does more than this on the slowest core that runs Linux.
 _SLOW_GFLOPS = 4.0
-_SLOW_SHARE = 0.1  # of the peak, by a calibration
+_SLOW_SHARE = 0.1  # of the peak, by a calibration: optimized kernels reach several times that
 _LEAST_FLOPS = 1e5  # of a call: shorter ones are bound by other things
 
 

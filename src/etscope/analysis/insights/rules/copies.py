@@ -219,8 +219,6 @@ _OUTER = (
         "channels_last",
     ),
 )
-
-
 _ONE_DIMENSIONAL = (
     "the values of convolutions of one dimension",
     "XNNPACK convolves images with the channels last, and lays out before and after each.",
@@ -229,8 +227,6 @@ _ONE_DIMENSIONAL = (
         "`x.unsqueeze(-1)` for `nn.Conv1d(c, d, k)`; with k = 1, use `nn.Linear`."
     ),
 )
-
-
 _INNER = (
     "images between operators",
     "convolutions and pools keep the channels last, and what comes before or after does not.",
@@ -241,16 +237,12 @@ _INNER = (
 )
 
 
-_SAME, _VIEW = "same", "view"
-
-
+_SAME, _VIEW = "same", "view"  # what would do in place of a copy: what it reads, or a view of it
 # Operators, by `stem`, that give the values that they read, if type and shape are the same.
 _MAY_KEEP = frozenset(
     {"alias", "cat", "clone", "clone_dim_order", "contiguous", "detach", "expand", "lift_fresh",
      "repeat", "slice", "squeeze", "to", "to_dim_order", "unsqueeze", "view"}
 )  # fmt: skip
-
-
 # These give the elements that they read in the same order, in another shape.
 _RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
 

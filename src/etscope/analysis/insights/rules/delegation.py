@@ -51,7 +51,7 @@ def not_delegated(facts: Facts) -> Iterator[Finding]:
     )
 
 
-_NAMED = 4  # kernels among the evidence
+_NAMED = 4  # kernels among the evidence: the table of the events has all
 
 
 @rule("Operators outside of delegates")

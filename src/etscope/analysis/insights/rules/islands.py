@@ -178,12 +178,8 @@ def _border_transposes(run: RunGraph, nodes: Sequence[Node]) -> list[Leaf]:
     return transposes_at(run, entering, leaving)
 
 
-_TAKEN = frozenset({"float32", "float16", "int8", "uint8"})
-
-
-_WIDER_FLOATS = frozenset({"bfloat16", "float64"})
-
-
+_TAKEN = frozenset({"float32", "float16", "int8", "uint8"})  # by XNNPACK
+_WIDER_FLOATS = frozenset({"bfloat16", "float64"})  # their values fit into float32, or nearly so
 _SAID = ("dtype", "precision")  # words in the reasons of a partitioner
 
 

@@ -35,8 +35,6 @@ _LAYOUT_KERNELS = (
     "_to_dim_order_copy", "_conj_physical", "expand_copy", "copy_", "contiguous",
     "quantize_", "dequantize_", "choose_qparams",
 )  # fmt: skip
-
-
 _LAYOUT_DELEGATED = ("Transpose", "Convert", "Copy")
 
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from etscope.analysis.graphs.run_graph import RunGraph  # of rules that a summary does not ask
 
 _FEWEST = 8  # calls or steps: fewer can be looked at one by one
-_CALLS_SHARE = 0.1  # of the method's time that making calls takes
+_CALLS_SHARE = 0.1  # of the method's time: fewer calls save less than that
 # A call that reads and writes less, and computes less, has next to nothing to do: any processor
 # does that in a fraction of what a call takes.
 _NOTHING_BYTES = 512
 _NOTHING_FLOPS = 512
 _TIMES = 3.0  # the cost of a call: shorter ones are mostly that
-_ONE_LINE = 0.5  # of the calls
+_ONE_LINE = 0.5  # of the calls: then that line is worth a remedy alone
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from etscope.model.finding import (
 from etscope.model.statistics import percentiles, statistic
 from etscope.units import TimeScale, count, format_share
 
-_LEAST_NS = 1e6  # more than the later ones: less is not noticed by anybody
-_SITES = 5
+_LEAST_NS = 1e6  # more than the later ones: no user notices a millisecond
+_SITES = 5  # operators that are named; the first few hold most of the difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _warm_up_remedies(facts: Facts) -> Iterator[Remedy]:
 _KINDS = ("drift", "two-speeds", "slow-runs")
 _BUSY = 0.5  # load of a core before the run: others took it
 _ALIKE = 0.5  # of the method's change: an operator that changes less counts as steady
-_MOSTLY = 0.8  # of the time
+_MOSTLY = 0.8  # of the time in operators that change alike: the rest is noise of short ones
 
 
 @rule("Runs that differ: times are not to be relied on")
@@ -315,9 +315,9 @@ _PARALLEL = "Xnnpack"
 # long with two threads as with one at 2 kFLOP a layer, 1.4 times at 33, and 0.9 times at 262.
 _DIVIDED = ("Fully Connected", "Dynamic Fully Connected", "Convolution", "Batch Matrix Multiply")
 _SMALL_FLOPS = 1e5
-_SMALL_SHARE = 0.3  # of the method's time in such operators
+_SMALL_SHARE = 0.3  # of the method's time in such operators, of which threads cost a part
 _LARGE_FLOPS = 5e6  # an operator this large gains from a thread for each part
-_LARGE_SHARE = 0.5
+_LARGE_SHARE = 0.5  # of the time in them: more threads then save a quarter at least
 
 
 @rule("Too many or too few threads")
