@@ -14,7 +14,7 @@ from etscope.model.finding import Explanation, Finding, Remedy, Severity, Surene
 from etscope.units import format_bytes, format_share
 
 _WIDE = ("float32", "float16", "bfloat16", "float64")
-_SHARE = 0.3  # of the time: half the bytes of weights then save 15 % of a run at most
+_SHARE = 0.3  # of the time: int4 weights then save a quarter of a run at best
 # Below, a machine reads weights more slowly than it multiplies: FLOPs for each byte of weights.
 _INTENSITY = 4.0
 # Without a calibration: weights that no cache of a phone or a laptop holds, so that the memory

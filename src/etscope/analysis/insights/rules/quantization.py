@@ -297,7 +297,7 @@ def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     )
 
 
-_SHARE = 0.3  # of the method's time: int8 products may then save 15 % of a run
+_SHARE = 0.3  # of the method's time: int8 that is twice as fast then saves 15 % of a run
 _LEAST_FLOPS = 1e6  # of an operator: the time of a smaller one is not its work
 # FLOPs for each byte, above which processors compute, and do not wait for memory.
 _INTENSITY = 8.0

@@ -317,7 +317,7 @@ _DIVIDED = ("Fully Connected", "Dynamic Fully Connected", "Convolution", "Batch 
 _SMALL_FLOPS = 1e5
 _SMALL_SHARE = 0.3  # of the method's time in such operators, of which threads cost a part
 _LARGE_FLOPS = 5e6  # an operator this large gains from a thread for each part
-_LARGE_SHARE = 0.5  # of the time in them: more threads then save a quarter at least
+_LARGE_SHARE = 0.5  # of the time in them: a second thread then saves a quarter at best
 
 
 @rule("Too many or too few threads")
