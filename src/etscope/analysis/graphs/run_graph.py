@@ -298,7 +298,7 @@ def function_of(node: Node) -> str:
 
 
 def varying_givers(run: RunGraph, node: Node) -> Iterator[Node]:
-    """Yield the nodes that a node reads values of which differ from run to run: no weights."""
+    """Yield the nodes that make the values that a node reads, except weights and constants."""
     return (
         one for one in run.givers(node) if id(one) not in run.constant and not run.is_weight(one)
     )

@@ -216,7 +216,7 @@ def _within(run: RunGraph, node: Node, allowed: frozenset[str], step: object) ->
 
 
 def _read(run: RunGraph, node: Node) -> Iterator[Node]:
-    """Yield the nodes whose values a node reads that differ from run to run."""
+    """Yield the nodes that make the values that a node reads, except weights and constants."""
     return (giver for giver in varying_givers(run, node) if giver.outputs)
 
 

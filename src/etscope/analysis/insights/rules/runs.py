@@ -315,7 +315,7 @@ _PARALLEL = "Xnnpack"
 # long with two threads as with one at 2 kFLOP a layer, 1.4 times at 33, and 0.9 times at 262.
 _DIVIDED = ("Fully Connected", "Dynamic Fully Connected", "Convolution", "Batch Matrix Multiply")
 _SMALL_FLOPS = 1e5
-_SMALL_SHARE = 0.3  # of the method's time in such operators, of which threads cost a part
+_SMALL_SHARE = 0.3  # of the method's time in such operators; threads cost a part of it
 _LARGE_FLOPS = 5e6  # an operator this large gains from a thread for each part
 _LARGE_SHARE = 0.5  # of the time in them: a second thread then saves a quarter at best
 
@@ -323,7 +323,9 @@ _LARGE_SHARE = 0.5  # of the time in them: a second thread then saves a quarter 
 @rule("Too many or too few threads")
 def threads(facts: Facts) -> Iterator[Finding]:
     """A thread pool that does not fit the cores of the machine, or the size of the work."""
-    threads, cores = facts.threads, _cores(facts)
+    threads, saved = facts.threads, facts.trace.saved_run
+    conditions = None if saved is None else saved.conditions
+    cores = None if conditions is None else _count_of(conditions.cpus) or conditions.cores
     members = [
         member
         for member in facts.time.members
@@ -337,15 +339,6 @@ def threads(facts: Facts) -> Iterator[Finding]:
         yield from _for_small_work(facts, threads)
     elif cores is not None and cores > 1:
         yield from _too_few(facts, members, threads, cores)
-
-
-def _cores(facts: Facts) -> int | None:
-    """Return the number of cores that the run could use; None if run.json does not say."""
-    saved = facts.trace.saved_run
-    conditions = None if saved is None else saved.conditions
-    if conditions is None:
-        return None
-    return _count_of(conditions.cpus) or conditions.cores
 
 
 def _count_of(cpus: str) -> int | None:
