@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 import etscope
+from etscope.analysis.insights.facts import Level
+from etscope.analysis.insights.rules import rules
 
 HEAVY = ["torch", "executorch", "pandas", "matplotlib", "pyarrow", "scipy", "perfetto", "IPython"]
 
@@ -81,6 +83,15 @@ def test_no_module_outside_bridge_loads_anything_heavy() -> None:
 
 def test_help_loads_neither_numpy_nor_rich() -> None:
     assert modules_loaded_by("--help").isdisjoint({*HEAVY, "numpy", "rich"})
+
+
+def test_a_table_of_times_and_its_summary_load_neither_graphs_nor_work() -> None:
+    """`etscope inspect` without options: half of its time is imports."""
+    names = ["etscope.capture.files", "etscope.analysis.tables.profile_table"]
+    names += {rule.find.__module__ for rule in rules(Level.SUMMARY).values()}
+    unused = ["graphs.partition", "graphs.run_graph", "work.limits", "work.operation", "size"]
+    unwanted = [f"etscope.analysis.{name}" for name in unused]
+    assert blame(names, [*unwanted, "numpy.ma", "importlib.metadata"]) == {}
 
 
 def test_every_public_name_is_visible_without_loading_it() -> None:

@@ -1,16 +1,16 @@
-"""The program of a calibration, and the peaks that the times of its methods tell.
+"""The program of a calibration, and the peaks of a machine from the times of its methods.
 
 Every method takes a [rows, 1] and b [1, columns], and returns a few numbers: the large arrays are
 made and used inside, so that nothing large is kept, copied or sent to a device. A method holds a
-chain of equal operators, each of which takes the output of the one before:
+chain of equal operators; each takes the output of the one before:
 
     gemm_float32_512   PRODUCTS products [ROWS, 512] by [512, 512], in one delegate
     adds_2             2 additions of arrays [rows, COLUMNS], in one delegate
     kernels_4          4 instructions, each of a portable kernel
     delegates_2        2 calls of delegates, each of one operator
 
-Of the last three there are a short chain and a long one: the difference of their times is that of
-the operators between, without what a method takes besides.
+The last three have a short chain and a long one. The difference of their times is the time of the
+additional operators, without the other costs of a method.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def executions_of(methods: Iterable[str], most_bytes: int | None = None) -> list
 
 
 def peaks_of(threads: int | None, times: Times) -> Peaks:
-    """Return the peaks that the times tell. What they do not tell is left out: a long chain that
-    took no longer than its short one."""
+    """Return the peaks from the times. A chain is left out if its long form took no longer than its
+    short one."""
     gemm, memory = [], []
     for one, rounds in times.items():
         if one.group.startswith(GEMM):

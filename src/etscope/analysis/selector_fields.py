@@ -12,7 +12,7 @@ from etscope.model.selector import Fields
 
 
 def fields_of_row(row: Row) -> Fields:
-    """The fields of a row of a profile: its own names, and those of its nodes."""
+    """The fields of a row of a profile: from its names and its nodes."""
     found = row.attribution
     is_delegated = row.depth > 0 or row.kind in ("delegate", "delegated")
     backends = [found.backend_id or "delegate"] if is_delegated else []
@@ -56,15 +56,15 @@ def fields_of_node(node: Node) -> Fields:
 
 
 def fields_of_value(node: Node, path: str, instruction: int) -> Fields:
-    """The fields of a recorded value: those of its node, which may stand in a branch, and the
+    """The fields of a recorded value: the fields of its node, which may be in a branch, and the
     instruction."""
     found = fields_of_node(node)
     return {**found, "name": [path, *found["name"]], "id": [str(instruction)]}
 
 
 def tensor_fields(texts: Iterable[str]) -> dict[str, list[str]]:
-    """The fields "shape" and "dtype" of tensors such as "float32[1, 8]", of which the shape is
-    "1x8"; that of a scalar is "scalar". A bound ("<=") is not part of a shape."""
+    """The fields "shape" and "dtype" of tensors: "float32[1, 8]" has the shape "1x8", and a scalar
+    the shape "scalar". A bound ("<=") is not part of a shape."""
     parts = [text.rstrip("]").partition("[") for text in texts]
     shapes = (sizes.lstrip("<=?").replace(", ", "x") or "scalar" for _, _, sizes in parts)
     return {"shape": list(shapes), "dtype": [dtype for dtype, _, _ in parts]}

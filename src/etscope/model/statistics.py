@@ -33,13 +33,34 @@ def summarize(samples: npt.ArrayLike, names: Sequence[str]) -> dict[str, Floats]
     percents = {name: _percent(name) for name in names if name not in (*_FUNCTIONS, "first")}
     if not values.shape[-1]:
         return {name: np.full(values.shape[:-1], np.nan) for name in names}
-    percentiles = iter(np.percentile(values, list(percents.values()), axis=-1) if percents else ())
+    found_percentiles = iter(percentiles(values, list(percents.values())) if percents else ())
     found: dict[str, Floats] = {}
     for name in names:
         if name in percents:
-            found[name] = next(percentiles)
+            found[name] = next(found_percentiles)
         else:
             found[name] = values[..., 0] if name == "first" else _FUNCTIONS[name](values, axis=-1)
+    return found
+
+
+def percentiles(samples: npt.ArrayLike, percents: Sequence[float]) -> Floats:
+    """Return percentiles of samples, shape [..., runs], as [percents, ...], interpolated linearly.
+
+    The values are `np.percentile`'s, which imports numpy.ma: 15 ms of each `etscope inspect`.
+    """
+    ordered = np.sort(np.asarray(samples, dtype=np.float64), axis=-1)
+    found = np.empty((len(percents), *ordered.shape[:-1]))
+    last = ordered.shape[-1] - 1
+    for number, percent in enumerate(percents):
+        place = last * (percent / 100)
+        below = int(place)
+        low, high = ordered[..., below], ordered[..., min(below + 1, last)]
+        part = place - below
+        # From the nearer end, as numpy does: the result is then exact at both ends.
+        found[number] = (
+            low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+        )
+    found[:, np.isnan(ordered[..., -1])] = np.nan
     return found
 
 
@@ -60,7 +81,7 @@ def summarize_rows(
     values = np.asarray(samples, dtype=np.float64)
     counts = ran.sum(axis=1)
     found = {name: np.full(len(values), np.nan) for name in names}
-    for count in np.unique(counts[counts > 0]):
+    for count in sorted(set(counts[counts > 0].tolist())):  # np.unique imports numpy.ma, too
         rows = np.flatnonzero(counts == count)
         chosen = values[rows] if count == ran.shape[1] else values[rows][ran[rows]]
         for name, column in summarize(chosen.reshape(len(rows), count), names).items():

@@ -12,8 +12,8 @@ import pytest
 
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.insights import insights
-from etscope.analysis.insights.rules.lost_fusion import parts_of
-from etscope.analysis.insights.rules.unrolled_loops import loops
+from etscope.analysis.insights.rules.fusion import parts_of
+from etscope.analysis.insights.rules.overhead import loops
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump

@@ -39,7 +39,7 @@ def test_linear_layers_on_portable_kernels(explained: Explained) -> None:
     assert one["quantity"]["share"] > 0.8
     assert {"addmm.out"} <= {site["name"] for site in one["explanation"]["sites"]}
     text = " ".join(one["explanation"]["evidence"])
-    assert "GFLOP/s" in text and "have no optimised one" in text
+    assert "GFLOP/s" in text and "have no optimized one" in text
     assert "portable-kernels" not in found
     assert not {"float-weights", "threads", "whole-caches", "small-operators"} & found.keys()
     # Of layers that are kept whole, as the finding says, none is left.

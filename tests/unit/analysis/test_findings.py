@@ -15,10 +15,10 @@ from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.facts import Facts, Level
 from etscope.analysis.insights.insights import insights
 from etscope.analysis.insights.leaf_times import LeafTimes
-from etscope.analysis.insights.rules.inside_delegates import coarse_clock
+from etscope.analysis.insights.rules.delegation import coarse_clock
 from etscope.analysis.insights.rules.memory import memory_of
-from etscope.analysis.insights.rules.single_runs import outlier
-from etscope.analysis.insights.rules.slowest_parts import module_of_roll_up, slowest_module
+from etscope.analysis.insights.rules.runs import outlier
+from etscope.analysis.insights.rules.time import module_of_roll_up, slowest_module
 from etscope.analysis.insights.steadiness import steadiness
 from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE

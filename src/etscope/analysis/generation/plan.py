@@ -79,8 +79,8 @@ class GenerationTask:
 
     @property
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """The sources of each method's inputs; if they differ in the prompt, those of a decoded
-        token."""
+        """The sources of each method's inputs; if they differ in the prompt, the sources
+        for a decoded token."""
         found = {call.method: call.inputs for call in (*self.prompt, *self.decode)}
         return {method: found[method] for method in self.methods}
 

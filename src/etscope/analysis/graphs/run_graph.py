@@ -295,3 +295,10 @@ def bytes_of(node: Node) -> int:
 def function_of(node: Node) -> str:
     """The function of torch that a node was decomposed from ("layer_norm"); "" if unknown."""
     return re.split(r"[;.]", node.metadata.get("torch_fn", ""))[-1]
+
+
+def varying_givers(run: RunGraph, node: Node) -> Iterator[Node]:
+    """Yield the nodes that make the values that a node reads, except weights and constants."""
+    return (
+        one for one in run.givers(node) if id(one) not in run.constant and not run.is_weight(one)
+    )

@@ -46,6 +46,6 @@ def transposes_at(
 
 
 def sizes(tensor: object) -> str:
-    """The sizes of a tensor's text ("float32[1, 8]"), without its type: a value may be quantised
+    """The sizes of a tensor's text ("float32[1, 8]"), without its type: a value may be quantized
     before it is laid out."""
     return str(tensor).partition("[")[2]

@@ -262,7 +262,6 @@ class Facts:
         members: Sequence[Leaf],
         explanation: Explanation,
         select: str = "",
-        severity: Severity = Severity.COST,
         by: tuple[str, str] | None = None,
     ) -> Finding:
         """Make a finding about the time of leaves; its interval and sites are added to the
@@ -274,7 +273,7 @@ class Facts:
         ids = dict.fromkeys(group.head.instruction_id for group, _ in members)
         numbered = " or ".join(f"id:{one}" for one in ids if one is not None)
         selectors = filter(None, (select, numbered if len(ids) <= _SITES else ""))
-        found = self.time.finding(rule, severity, sentence, members, *selectors, by=by)
+        found = self.time.finding(rule, Severity.COST, sentence, members, *selectors, by=by)
         low, high = self._interval([leaf.ticks for _, leaf in members])
         sites = explanation.sites or tuple(self.sites(members))
         explained = replace(explanation, low=low, high=high, sites=sites)

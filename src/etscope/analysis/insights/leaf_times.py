@@ -70,6 +70,10 @@ class LeafTimes:
     def with_share(self, ticks: float) -> str:
         return f"{self.text(ticks)} ({format_share(self.share(ticks))})"
 
+    def taken(self, members: Iterable[Leaf]) -> str:
+        """The time of leaves together, with its share."""
+        return self.with_share(self.ticks(members))
+
     def lines(self, members: Sequence[Leaf]) -> str:
         """Say where the leaves are written: the line with most of their time."""
         times: dict[str, float] = {}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from etscope.analysis.program.source_location import lines_of, short_lines
 from etscope.model.graph import Node, stem
 from etscope.units import count
 
-_NAMED = 4  # operators in a sentence
+if TYPE_CHECKING:
+    from etscope.analysis.graphs.run_graph import RunGraph
+
+_NAMED = 4  # operators in a sentence: more do not fit a line
 
 
 def operators(nodes: Iterable[Node]) -> str:
@@ -49,3 +53,13 @@ def first_line(nodes: Iterable[Node]) -> str:
 def places(number: int) -> str:
     """Say in how many places, if there are several: " in 3 places"."""
     return f" in {count(number, 'place')}" if number > 1 else ""
+
+
+def fewer_calls(run: RunGraph, nodes: Iterable[Node], when: str) -> Iterator[str]:
+    """Say how many delegate calls there would be without nodes between them; nothing if as many.
+
+    when: the start of the sentence ("Without them").
+    """
+    if merged := run.merged_calls(nodes):
+        calls = len(run.calls)
+        yield f"{when}, {calls:,} delegate calls would be {calls - merged:,}."

@@ -34,7 +34,13 @@ def reasons(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
     for one, alike in found.values():
         names, by = operators(alike), one.by
         if one.answer == UNKNOWN:
-            full = list(dict.fromkeys(_unknown_name(node) for node in alike))
+            # With the overload, where the backend takes another one.
+            full = list(
+                dict.fromkeys(
+                    ".".join(node.op.split(".")[1:]) if takes(node.op) else stem(node.op)
+                    for node in alike
+                )
+            )
             many = len(full) > 1
             names = listed(full[:4], len(full) - 4)
             what = f"are not operators of {by}" if many else f"is not an operator of {by}"
@@ -52,11 +58,6 @@ def reasons(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
             yield f"{by} did not take {names}, and gave no reason."
     if nodes and not found:
         yield "The record has no reasons; records made by `etscope export` have the partitioner's."
-
-
-def _unknown_name(node: Node) -> str:
-    """The operator; with its overload, where the backend takes another one."""
-    return ".".join(node.op.split(".")[1:]) if takes(node.op) else stem(node.op)
 
 
 # A part of the reason of a partitioner, and what it means.

@@ -1,12 +1,19 @@
-"""`Rule`: what finds one kind of insight."""
+"""`Rule`: what finds one kind of insight, and the decorator that makes one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING
 
 from etscope.analysis.insights.facts import Facts, Level
 from etscope.model.finding import Finding
+
+if TYPE_CHECKING:
+    from etscope.analysis.graphs.run_graph import RunGraph
+
+Find = Callable[[Facts], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
@@ -21,5 +28,24 @@ class Rule:
 
     name: str
     title: str
-    find: Callable[[Facts], Iterable[Finding]]
+    find: Find
     level: Level = Level.FULL
+
+
+def rule(title: str) -> Callable[[Find], Rule]:
+    """Make a function the `Rule` of its name: `lost_fusion` finds "lost-fusion"."""
+    return lambda find: Rule(find.__name__.replace("_", "-"), title, find)
+
+
+def graph_rule(title: str) -> Callable[[Callable[[Facts, RunGraph], Iterable[Finding]]], Rule]:
+    """Make a function of the facts and the graph a `Rule`; without a graph it finds nothing."""
+
+    def made(find: Callable[[Facts, RunGraph], Iterable[Finding]]) -> Rule:
+        @wraps(find)
+        def with_graph(facts: Facts) -> Iterable[Finding]:
+            run = facts.run_graph
+            return () if run is None else find(facts, run)
+
+        return rule(title)(with_graph)
+
+    return made

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.profile.profile import Leaf
-from etscope.formats.calibration import FLOAT32
 from etscope.model.finding import Remedy
 from etscope.units import format_share
 
@@ -26,7 +25,7 @@ _OWN_RUNNERS = ("python", "native")  # of etscope, with the kernels of the execu
 # A portable kernel does a multiply-add or so at a time; a product that is blocked and vectorised
 # does more than this on the slowest core that runs Linux.
 _SLOW_GFLOPS = 4.0
-_SLOW_SHARE = 0.1  # of the peak, by a calibration
+_SLOW_SHARE = 0.1  # of the peak, by a calibration: optimized kernels reach several times that
 _LEAST_FLOPS = 1e5  # of a call: shorter ones are bound by other things
 
 
@@ -50,6 +49,8 @@ def slow_products(facts: Facts) -> Slow | None:
     saved = facts.trace.saved_run
     is_known = saved is not None and saved.text("runner") in _OWN_RUNNERS
     names = _PORTABLE_ONLY if is_known else _PORTABLE_ONLY | _OPTIMIZED
+    from etscope.formats.calibration import FLOAT32
+
     peaks = None if facts.limits is None else facts.limits.peaks
     peak = None if peaks is None else peaks.peak_flops(FLOAT32)
     slow = _SLOW_GFLOPS if peak is None else _SLOW_SHARE * peak / 1e9
@@ -72,7 +73,7 @@ def slow_products(facts: Facts) -> Slow | None:
         )
     if is_known:
         evidence.append(
-            "The kernels of the executorch package have no optimised one for these operators."
+            "The kernels of the executorch package have no optimized one for these operators."
         )
     else:
         evidence.append("Which kernels the runner was linked with is not known.")
@@ -108,7 +109,7 @@ def _remedies(facts: Facts, members: Sequence[Leaf], is_known: bool) -> Iterator
         # With a partitioner, ExecuTorch does not ask what else to preserve.
         change = {} if facts.has_delegates else {"name": "keep_linear"}
         yield Remedy(
-            "Keep linear layers whole, which have an optimised kernel, in place of addmm, which "
+            "Keep linear layers whole, which have an optimized kernel, in place of addmm, which "
             "has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` as "
             "`compile_config`, or `etscope export -X passes=keep_linear`.",
             "pass" if change else None,

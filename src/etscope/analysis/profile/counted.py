@@ -23,6 +23,7 @@ import numpy.typing as npt
 from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.profile import Excluded, MethodProfile, Row, Ticks
 from etscope.analysis.statistics.growth import is_enough
+from etscope.model.statistics import percentiles
 
 if TYPE_CHECKING:
     from etscope.analysis.statistics.compare_samples import Comparison
@@ -91,7 +92,7 @@ def slow_runs(
     # themselves, and only what is twice as far above the median as one in ten is below it (2.6
     # standard deviations of a log-normal distribution) was disturbed. Where half of the runs are,
     # the median is of these, and far above the others: `_SURELY_SLOW` is disturbed in any case.
-    below = 1 / max(float(np.percentile(ratio, 10)), 1e-9)
+    below = 1 / max(float(percentiles(ratio, [10])[0]), 1e-9)
     is_slow = ratio >= min(max(SLOW_RATIO, below**2), _SURELY_SLOW)
     cold = none.copy()
     cold[0] = is_slow[0] and not is_warmed_up

@@ -97,8 +97,8 @@ def attribution_of(
 ) -> Callable[[EventKey], Attribution]:
     """Return the function that attributes the events of a method.
 
-    instructions: of the program, empty without one; labels: of the instructions, to find those of
-    branches; inner: the operators behind events inside of delegates.
+    instructions: of the program, empty without one; labels: of the instructions, to find branches;
+    inner: the operators behind events inside of delegates.
     """
     branches = branch_nodes(labels, symbols)
     delegated = inner or {}

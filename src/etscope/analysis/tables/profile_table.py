@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from etscope.analysis.work.columns import (
     work_columns,
     work_notes,
 )
-from etscope.analysis.work.limits import ProfileLimits
 from etscope.backends.registry.decoders import decoder_of
 from etscope.errors import UsageError
 from etscope.model.event_table import ESTIMATED, EXECUTE, LOAD_METHOD, Quantity
@@ -34,6 +33,9 @@ from etscope.model.report import filled_columns
 from etscope.model.statistics import Floats, statistic, summarize_rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import count, format_duration
+
+if TYPE_CHECKING:
+    from etscope.analysis.work.limits import ProfileLimits
 
 __all__ = ["profile_table"]
 
@@ -76,7 +78,7 @@ def columns(unit: str) -> tuple[Column, ...]:
     )
 
 
-# Default columns; those of numbers that are not times only if a row has one.
+# Default columns; `_WHERE_FILLED` only if a row has a value.
 DEFAULT_COLUMNS = (
     "instruction", "event", "avg", "p50", "p90", "value", "unit", "derived", "share", "cumulative",
     "growth", "module", "source",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.profile.profile import Row
-from etscope.analysis.work.limits import ProfileLimits, calibration_notes
-from etscope.analysis.work.operation import Work
 from etscope.model.table import Column, Kind
+
+# Every table of a profile needs the names of these columns; few need the work itself.
+if TYPE_CHECKING:
+    from etscope.analysis.profile.profile import Row
+    from etscope.analysis.work.limits import ProfileLimits
+    from etscope.analysis.work.operation import Work
 
 WORK_COLUMNS = (
     Column("flops", Kind.COUNT, title="FLOPs", priority=1),
@@ -100,6 +103,8 @@ def work_notes(limits: ProfileLimits | None) -> Iterator[str]:
     """Yield what a reader of the columns has to know; nothing without work."""
     if limits is None:
         return
+    from etscope.analysis.work.limits import calibration_notes
+
     work = limits.work
     yield (
         "FLOPs: a multiply-add is two. bytes: read and written; of a delegate's call what crosses "

@@ -9,7 +9,7 @@ The rules, by families of operators (n: elements of the output, m: elements of t
   type and choices of an element do not count.
 - Reductions: one for each element that goes in, as products count k additions for k elements, and
   what follows them (the division of a mean) for each that comes out.
-- Normalisation, softmax, pooling, interpolation, quantisation: by their formulas in the same way.
+- Normalization, softmax, pooling, interpolation, quantization: by their formulas in the same way.
 - Movement of data: none.
 
 Operators that are not here have unknown work. So have sorts: their work depends on the values.
@@ -34,7 +34,7 @@ from etscope.analysis.work.operation import (
 )
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")  # from narrow to wide
-INT8_INT4 = "8da4w"  # int8 activations, which are quantised as the program runs, by int4 weights
+INT8_INT4 = "8da4w"  # int8 activations, which are quantized as the program runs, by int4 weights
 # Kernels of torchao, and of Vulkan's passes.
 _INT8_BY_INT4 = re.compile(r"8bit_act_4bit_weight|8da4w|dq8ca_q4")
 
@@ -117,7 +117,7 @@ def _update_cache(operation: Operation) -> Traffic:
 
 
 def _embedding(operation: Operation) -> Traffic:
-    """The rows of a table that the indices name; of a quantised one the scales of these rows."""
+    """The rows of a table that the indices name; of a quantized one the scales of these rows."""
     table = operation.tensor(0, "weight")
     indices = operation.tensor(1 if operation.name == "aten.embedding" else 5, "indices")
     rows = max(1, table.size(0))
@@ -234,7 +234,7 @@ def reduction(each_in: float, each_out: float = 0) -> Flops:
     return lambda op: each_in * op.input.elements + each_out * op.output.elements
 
 
-def normalisation(plain: float, weight: tuple[int, str], bias: tuple[int, str]) -> Flops:
+def normalization(plain: float, weight: tuple[int, str], bias: tuple[int, str]) -> Flops:
     """Return the count for each element: `plain`, one for a weight, one for a bias. weight, bias:
     their positions and names among the arguments."""
 
@@ -347,14 +347,14 @@ _REDUCTIONS = {
 }
 _NORMALISATIONS = {
     # Mean, difference, square, sum of squares, product with 1 / sqrt(variance + eps).
-    "layer_norm": Rule(normalisation(5, (2, "weight"), (3, "bias"))),
-    "native_layer_norm": Rule(normalisation(5, (2, "weight"), (3, "bias"))),
-    "group_norm": Rule(normalisation(5, (2, "weight"), (3, "bias"))),
-    "native_group_norm": Rule(normalisation(5, (1, "weight"), (2, "bias"))),
-    "instance_norm": Rule(normalisation(5, (1, "weight"), (2, "bias"))),
+    "layer_norm": Rule(normalization(5, (2, "weight"), (3, "bias"))),
+    "native_layer_norm": Rule(normalization(5, (2, "weight"), (3, "bias"))),
+    "group_norm": Rule(normalization(5, (2, "weight"), (3, "bias"))),
+    "native_group_norm": Rule(normalization(5, (1, "weight"), (2, "bias"))),
+    "instance_norm": Rule(normalization(5, (1, "weight"), (2, "bias"))),
     # With known statistics: difference and product.
     "batch_norm native_batch_norm native_batch_norm_legit_no_training "
-    "native_batch_norm_legit": Rule(normalisation(2, (1, "weight"), (2, "bias"))),
+    "native_batch_norm_legit": Rule(normalization(2, (1, "weight"), (2, "bias"))),
     "rms_norm": Rule(_rms_norm),
     # Largest element, difference, exponential, sum, division.
     "softmax safe_softmax": Rule(each(5)),
@@ -402,7 +402,7 @@ _MOVEMENT = {
     "topk sort argsort nonzero unique": Rule(None),
 }
 # torch.ao.quantization.fx._decomposed: clamp(round(x / scale) + zero point), (q - zero point) *
-# scale, and the extremes of what is to be quantised.
+# scale, and the extremes of what is to be quantized.
 _QUANTIZED = {
     "quantize_per_tensor quantize_per_channel quantize_per_token quantize_per_channel_group": Rule(
         each(5)
@@ -413,7 +413,7 @@ _QUANTIZED = {
     "choose_qparams_per_token_asymmetric": Rule(reduction(2)),
     "mixed_mm mixed_linear": Rule(product(0, "input")),
     "embedding_byte embedding_2bit embedding_4bit": Rule(each(2), _embedding),
-    "add": Rule(each(10)),  # both dequantised, added, quantised
+    "add": Rule(each(10)),  # both dequantized, added, quantized
 }
 _TORCHAO = {
     "quantize_affine": Rule(each(5)),

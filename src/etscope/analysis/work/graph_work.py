@@ -217,12 +217,12 @@ class GraphWork:
         )
 
     def _as_quantized(self, work: Work, node: Node) -> Work:
-        """The work of a node in a delegate: what takes dequantised activations is computed with
+        """The work of a node in a delegate: what takes dequantized activations is computed with
         their integers, as backends fuse the two."""
         graph = self.graph.graph_of(node)
         sources = [graph.by_name[name] for name in node.inputs if name in graph.by_name]
-        dequantised = [one for one in sources if operator_name(one.target)[1] in _DEQUANTIZERS]
-        activations = [one for one in dequantised if not self._is_constant(one)]
+        dequantized = [one for one in sources if operator_name(one.target)[1] in _DEQUANTIZERS]
+        activations = [one for one in dequantized if not self._is_constant(one)]
         if not activations or operator_name(node.target)[1].startswith("quantize"):
             return work
         weights = [_behind_views(one, graph) for one in sources]
@@ -254,7 +254,7 @@ def _behind_views(node: Node, graph: Graph) -> Node:
 
 
 def _levels(node: Node) -> float:
-    """The number of integers that a node which dequantises takes: 16 of int4; 256 if not known."""
+    """The number of integers that a node which dequantizes takes: 16 of int4; 256 if not known."""
     given = {name: _literal(text) for name, text in node.arguments}
     low, high = given.get("quant_min"), given.get("quant_max")
     return high - low + 1 if isinstance(low, int) and isinstance(high, int) else 256

@@ -286,8 +286,8 @@ def profile_limits(
     source: TimeScale = TimeScale.NS,
     calibration: Calibration | None = None,
 ) -> ProfileLimits | None:
-    """Return the limits of a profile's rows; None if neither a record nor a program tells its
-    work."""
+    """Return the limits of a profile's rows; None if its work is unknown, without a record
+    and a program."""
     work = profile_work(trace, profile)
     run = trace.saved_run
     threads = None if run is None else run.count("threads")

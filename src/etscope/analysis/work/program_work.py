@@ -281,7 +281,7 @@ def _xnn_dtype(node: XnnNode) -> str:
 
 
 def _conversion(node: XnnNode) -> int:
-    """As quantize_per_tensor and dequantize_per_tensor; with the extremes of what is quantised, if
+    """As quantize_per_tensor and dequantize_per_tensor; with the extremes of what is quantized, if
     its scale is chosen as the program runs."""
     if node.quantizes:
         return 7 if any(tensor.is_dynamic for tensor in node.outputs) else 5

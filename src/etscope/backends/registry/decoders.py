@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
 from typing import NamedTuple
 
 from etscope.backends import neutron
@@ -146,6 +145,8 @@ def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[in
 
 @cache
 def _from_packages() -> Mapping[str, EventDecoder]:
+    from importlib.metadata import entry_points  # slow to import; only for installed plugins
+
     return {entry.name: entry.load() for entry in entry_points(group="etscope.delegates")}
 
 

@@ -52,9 +52,11 @@ def last_runs(count: int = 1) -> tuple[str, ...]:
 
 
 def _folder(text: Any) -> Any:
+    if text is None or not text.startswith("@"):  # a path: spare the import
+        return text
     from etscope.capture.kept_runs import path_of
 
-    return None if text is None else path_of(text)
+    return path_of(text)
 
 
 @contextmanager

@@ -295,12 +295,12 @@ class ViewOptions:
         Raises `MissingDataError` if a text has columns of them and no work is known, or if they are
         asked for by what needs a calibration, and there is none.
         """
+        if not self.shows_work and self.peaks is None and not for_programs:
+            return [None] * len(profiles)
         from etscope.analysis.work.limits import profile_limits
         from etscope.analysis.work.roofline import choose_calibration
         from etscope.errors import MissingDataError
 
-        if not self.shows_work and self.peaks is None and not for_programs:
-            return [None] * len(profiles)
         calibration = choose_calibration(self.peaks, trace.saved_run)
         if calibration is None and self._needs_calibration:
             raise MissingDataError(

@@ -165,7 +165,7 @@ def test_convolutions_of_the_package_run_on_portable_kernels(tmp_path: Path) -> 
     assert slow is not None and slow.is_known
     assert {leaf.name for _, leaf in slow.members} <= {"convolution.out", "addmm.out"}
     one = only(known, "not-delegated")
-    assert "have no optimised one" in words(one)
+    assert "have no optimized one" in words(one)
     assert words(one).count("--backend xnnpack") == 1
     assert changes(one) == [("backend", {"backend": "xnnpack"})]
 

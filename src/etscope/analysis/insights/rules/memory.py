@@ -1,30 +1,35 @@
-"""Memory: what takes it, which tensor is the largest at the peak, and what is stored
-more than once."""
+"""Rules about memory: the largest part, the largest tensor at the peak, duplicate constants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.rule import rule
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, memory_plans
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.program.source_location import block_family
-from etscope.analysis.size import SizedFile, sized_program
-from etscope.analysis.weights import WEIGHTS, FilePart, equal_content
 from etscope.errors import EtscopeError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import TensorValue
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import format_bytes, format_share
 
+# A summary of a run without its program needs none of these: each is imported where it is used.
+if TYPE_CHECKING:
+    from etscope.analysis.memory import MemoryPlan
+    from etscope.analysis.size import SizedFile
+    from etscope.analysis.weights import FilePart
+
 _COMMAND = ("info", "--memory")
 _NAMED = "what backends ask for by name, such as their weights"
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
+@rule("What takes the memory")
+def memory(facts: Facts) -> Iterator[Finding]:
+    """The largest part of the memory, the largest tensor at its peak, and what is stored twice."""
     program, method = facts.program, facts.profile.method
     if program is None or method is None or method not in [one.name for one in program.methods]:
         yield Finding(
@@ -37,6 +42,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
         return
     sized = facts.sized
     if sized is None and facts.trace.record is not None:
+        from etscope.analysis.size import sized_program
+
         sized = sized_program(facts.trace.export, facts.trace.run_nodes)
     yield from memory_of(method, facts.trace.export, sized, facts.profile.rows)
 
@@ -52,6 +59,8 @@ def memory_of(
     sized: the program's files with their parts; a record gives their modules. rows: of the method's
     runs, which name the places.
     """
+    from etscope.analysis.memory import memory_plans
+
     try:
         plan = memory_plans(export)[method]
         yield from _of_plan(export.needed_program, plan, rows)
@@ -127,6 +136,8 @@ def _largest_at_peak(plan: MemoryPlan, rows: Sequence[Row]) -> Finding | None:
 def _weights(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
     """Yield the module with most bytes of weights: repeated blocks count as one. parts: of the
     program's file and its .ptd files."""
+    from etscope.analysis.weights import WEIGHTS
+
     weights = [part for part in parts if part.kind == WEIGHTS]
     families: dict[str, dict[str, int]] = {}
     for part in weights:
@@ -153,6 +164,8 @@ def _weights(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
 
 def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     """Constants of the same bytes that the file holds more than once."""
+    from etscope.analysis.weights import equal_content
+
     spans = {
         program.constant_span(tensor)
         for tensor in program.method(plan.method).values
@@ -173,6 +186,3 @@ def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     if uncertain:
         sentence += f" {format_bytes(uncertain)} of them were compared at 16 places of each only."
     return _of("duplicate-constants", plan, sentence, wasted, total, Severity.COST)
-
-
-RULE = Rule("memory", "What takes the memory", _find)

@@ -1,29 +1,33 @@
-"""Operators outside of delegates, in a method that has some: islands, with the reasons of the
-partitioner."""
+"""Operators outside of delegates, from the graph: islands, and types that no backend takes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from etscope.analysis.delegates.xnnpack import takes
+from etscope.analysis.graphs.node_table import short_tensor
 from etscope.analysis.graphs.run_graph import OF_TORCH, Kernel, RunGraph, function_of, spec_of
 from etscope.analysis.insights.added_transposes import sizes, transposes_at
-from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
-from etscope.analysis.insights.node_words import at_lines, operators, places
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    fewer_calls,
+    first_line,
+    operators,
+    places,
+)
 from etscope.analysis.insights.partitioner_reasons import (
     kind_of_refusal,
     reasons,
     refusals_of,
     ways_in,
 )
-from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.thresholds import ISLANDS_SHARE
+from etscope.analysis.insights.rule import graph_rule
 from etscope.analysis.profile.profile import Leaf
-from etscope.model.finding import Explanation, Finding, Sureness
+from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes
-
-_NAMED = 4  # kernels among the evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,15 +75,8 @@ def _may_be_inside(node: Node) -> bool:
     return not is_own and spec_of(node) is not None
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
-    run = facts.run_graph if Level.FULL in facts.level else None
-    if run is not None:
-        yield from _of_graph(facts, run)
-    elif facts.has_delegates:
-        yield from _all(facts)
-
-
-def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+def islands_outside(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Find islands of kernels outside of delegates: alike ones together."""
     groups: dict[tuple[frozenset[str], frozenset[str]], list[Island]] = {}
     for island in _islands(facts, run):
         names = frozenset(kernel.op for kernel in island.kernels)
@@ -89,57 +86,25 @@ def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         groups.setdefault((names, why), []).append(island)
     for alike in groups.values():
         facts.claim(node for island in alike for node in island.nodes)
-        yield _finding(facts, run, alike)
+        yield _islands_finding(facts, run, alike)
 
 
-def _all(facts: Facts) -> Iterator[Finding]:
-    """Find all operators outside of delegates together, from times alone."""
-    time = facts.time
-    members = facts.free(one for one in time.members if one[1].kind == "kernel")
-    ticks = time.ticks(members)
-    if not members or time.share(ticks) < ISLANDS_SHARE:
-        return
-    kinds: dict[str, list[Leaf]] = {}
-    for one in members:
-        kinds.setdefault(one[1].kernel_name, []).append(one)
-    worst, its = max(kinds.items(), key=lambda item: time.ticks(item[1]))
-    calls = sum(1 for group in time.groups if group.head.kind == "delegate")
-    outside = f"outside of {count(calls, 'delegate call')}"
-    if len(members) == 1:
-        sentence = (
-            f"One operator runs on a portable kernel, {outside}: {worst}, {time.with_share(ticks)}"
-        )
-    else:
-        sentence = (
-            f"{len(members):,} operators run on portable kernels, {outside}: "
-            f"{time.with_share(ticks)}; most of it in {worst}, "
-            f"{time.text(time.ticks(its))}{places(len(its))}"
-        )
-    yield facts.finding(
-        RULE.name,
-        f"{sentence}{time.lines(its)}.{facts.untaken_types}",
-        members,
-        Explanation(
-            Sureness.MEASURED,
-            tuple(
-                f"{name}: {time.with_share(time.ticks(kinds[name]))}{places(len(kinds[name]))}."
-                for name in sorted(kinds, key=lambda name: -time.ticks(kinds[name]))[:_NAMED]
-            ),
-            remedies=(RECORD_NEEDED,),
-        ),
-        "kind:kernel",
-    )
-
-
-def _finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Finding:
+def _islands_finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Finding:
     nodes = [node for island in alike for node in island.nodes]
     kernels = run.members(nodes)
     at_borders = _border_transposes(run, nodes)
     members = [*kernels, *at_borders]
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     evidence = list(reasons(run, nodes))
-    evidence += _functions(nodes)
-    evidence += _crossing(run, nodes)
+    names = {function_of(node) for node in nodes}
+    if len(names) == 1 and names <= {*OF_TORCH, "rms_norm"}:
+        evidence.append(f"torch decomposes {names.pop()} so.")
+    crossing = {name: size for _, _, name, size in _values(run, nodes)}
+    if crossing:
+        evidence.append(
+            f"{count(len(crossing), 'value')} of {format_bytes(sum(crossing.values()))} "
+            f"{'go' if len(crossing) > 1 else 'goes'} between them and delegates."
+        )
     if at_borders:
         take = "take" if len(at_borders) > 1 else "takes"
         evidence.append(
@@ -147,11 +112,11 @@ def _finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Finding:
             f"{facts.time.text(facts.time.ticks(at_borders))} of it: XNNPACK keeps images with the "
             "channels last, and the runtime's kernels do not."
         )
-    evidence.append(_merging(run, nodes))
+    evidence += _merging(run, nodes)
     told = any(refusals_of(run, node) for node in nodes)
     verb = "runs" if len({stem(node.op) for node in nodes}) == 1 else "run"
     return facts.finding(
-        RULE.name,
+        "outside-delegates",
         f"{operators(nodes)} {verb} outside of delegates: {taken}{places(len(alike))}"
         f"{at_lines(nodes)}.",
         members,
@@ -166,12 +131,11 @@ def _finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Finding:
 # -- evidence
 
 
-def _merging(run: RunGraph, nodes: Sequence[Node]) -> str:
+def _merging(run: RunGraph, nodes: Sequence[Node]) -> list[str]:
     """Say how many delegate calls there would be, if nodes were inside of them; else with the
     kernels around them that other findings are about."""
-    calls = len(run.calls)
-    if merged := run.merged_calls(nodes):
-        return f"Inside of delegates, {calls:,} delegate calls would be {calls - merged:,}."
+    if said := list(fewer_calls(run, nodes, "Inside of delegates")):
+        return said
     around: dict[int, Node] = {}
     waiting = list(nodes)
     while waiting:
@@ -179,30 +143,11 @@ def _merging(run: RunGraph, nodes: Sequence[Node]) -> str:
         if id(node) not in around and id(node) in run.kernels:
             around[id(node)] = node
             waiting += [*run.givers(node), *run.readers(node)]
-    if merged := run.merged_calls(around.values()):
-        inside = set(map(id, nodes))
-        others = operators(node for key, node in around.items() if key not in inside)
-        return (
-            f"Inside of delegates with {others} beside it, {calls:,} delegate calls would be "
-            f"{calls - merged:,}."
-        )
-    return f"The {count(calls, 'delegate call')} would stay as many without it."
-
-
-def _functions(nodes: Sequence[Node]) -> Iterator[str]:
-    """Say if nodes are parts of a function of torch that is decomposed into many operators."""
-    names = {function_of(node) for node in nodes}
-    if len(names) == 1 and names <= {*OF_TORCH, "rms_norm"}:
-        yield f"torch decomposes {names.pop()} so."
-
-
-def _crossing(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
-    """The values that go between the nodes and delegates."""
-    values = {name: size for _, _, name, size in _values(run, nodes)}
-    if values:
-        size = format_bytes(sum(values.values()))
-        verb = "go" if len(values) > 1 else "goes"
-        yield f"{count(len(values), 'value')} of {size} {verb} between them and delegates."
+    inside = set(map(id, nodes))
+    others = operators(node for key, node in around.items() if key not in inside)
+    together = fewer_calls(run, around.values(), f"Inside of delegates with {others} beside it")
+    same = f"The {count(len(run.calls), 'delegate call')} would stay as many without it."
+    return list(together) or [same]
 
 
 def _values(run: RunGraph, nodes: Sequence[Node]) -> Iterator[tuple[bool, int | None, str, int]]:
@@ -233,4 +178,76 @@ def _border_transposes(run: RunGraph, nodes: Sequence[Node]) -> list[Leaf]:
     return transposes_at(run, entering, leaving)
 
 
-RULE = Rule("outside-delegates", "Operators outside of delegates", _find)
+_TAKEN = frozenset({"float32", "float16", "int8", "uint8"})  # by XNNPACK
+_WIDER_FLOATS = frozenset({"bfloat16", "float64"})  # their values fit into float32, or nearly so
+_SAID = ("dtype", "precision")  # words in the reasons of a partitioner
+
+
+def _untaken_type(run: RunGraph, kernel: Kernel) -> str | None:
+    """The type for which a node was not taken; None if that is not the reason."""
+    node = kernel.node
+    refusals = run.partition.refusals.get(id(node), ())
+    if refusals:
+        told = [one.reason or "" for one in refusals]
+        if not any(word in reason for reason in told for word in _SAID):
+            return None
+    elif run.partition.partitionings is not None or not takes(node.op):
+        return None
+    read = [value.tensor for giver in run.givers(node) for value in giver.outputs[:1]]
+    specs = [spec for spec in (*(one.tensor for one in node.outputs[:1]), *read) if spec]
+    types = [spec.dtype for spec in specs if spec.dtype not in _TAKEN]
+    return max(types, key=lambda dtype: (dtype in _WIDER_FLOATS, types.count(dtype)), default=None)
+
+
+@graph_rule("A type that the backend does not take")
+def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Operators that a backend takes, but not of the type that their tensors have."""
+    types: dict[str, list[Kernel]] = {}
+    for kernel in run.kernels.values() if run.has_xnnpack else ():
+        found = _untaken_type(run, kernel) if facts.is_free(kernel.node) else None
+        if found is not None:
+            types.setdefault(found, []).append(kernel)
+    for dtype, kernels in types.items():
+        nodes = [kernel.node for kernel in kernels]
+        facts.claim(nodes)
+        members = run.members(nodes)
+        taken = facts.time.taken(members)
+        evidence = [
+            "XNNPACK takes float32, float16 and quantized int8; it has the operators, but not of "
+            f"{dtype}.",
+        ]
+        told = sum(1 for node in nodes if run.partition.refusals.get(id(node)))
+        if told:
+            evidence.append(f"The partitioner refused {count(told, 'node')} for the type.")
+        specs = [value.tensor for node in nodes[:1] for value in node.outputs[:1] if value.tensor]
+        if specs:
+            evidence.append(f"The first makes {short_tensor(specs[0])}.")
+        evidence += fewer_calls(run, nodes, "Taken")
+        verb = "run" if len(nodes) > 1 else "runs"
+        yield facts.finding(
+            "untaken-types",
+            f"{operators(nodes)} on {dtype} {verb} outside of delegates: {taken}"
+            f"{places(len(nodes))}{at_lines(nodes)}.",
+            members,
+            Explanation(
+                Sureness.MEASURED if told else Sureness.LIKELY,
+                tuple(evidence),
+                remedies=tuple(_cast_remedies(dtype, first_line(nodes))),
+            ),
+        )
+
+
+def _cast_remedies(dtype: str, line: str) -> Iterator[Remedy]:
+    there = f" at {line}" if line else ""
+    if dtype in _WIDER_FLOATS:
+        yield Remedy(
+            f"Compute in float32{there}: `model.float()`, and no `.double()` or `dtype=` on the "
+            "way.",
+            "dtype",
+            {"dtype": "float32"},
+        )
+    else:
+        yield Remedy(
+            f"Compute in float32 what floats are made of{there}; or hand in masks and positions as "
+            "inputs, or keep them as buffers, where they do not depend on the inputs."
+        )

@@ -1,27 +1,27 @@
-"""A run that reads far more weights than it computes with, as decode of a language model does, and
-waits for them."""
+"""Kernels and the limits of the machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.slow_products import slow_products
 from etscope.analysis.profile.profile import Leaf
 from etscope.formats.generation import DECODE
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.units import format_bytes, format_share
 
 _WIDE = ("float32", "float16", "bfloat16", "float64")
-_SHARE = 0.3  # of the time
+_SHARE = 0.3  # of the time: int4 weights then save a quarter of a run at best
 # Below, a machine reads weights more slowly than it multiplies: FLOPs for each byte of weights.
 _INTENSITY = 4.0
 # Without a calibration: weights that no cache of a phone or a laptop holds, so that the memory
 # itself is read in each run.
 _BEYOND_CACHES = 32 << 20
 _NEAR = 0.5  # of the bandwidth: no kernel reaches all of it
-_POSSIBLE = 0.25
+_POSSIBLE = 0.25  # of the bandwidth: slower kernels may wait for something else
 _SMALLER = {"float32": 7.5, "float64": 15.0, "float16": 3.75, "bfloat16": 3.75}  # bytes: int4
 
 
@@ -54,7 +54,10 @@ def _reading(facts: Facts) -> _Reading:
     return _Reading(members, flops, weights, max(types, key=lambda name: types[name], default=""))
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
+@rule("A run that waits for weights")
+def memory_bound(facts: Facts) -> Iterator[Finding]:
+    """A run that reads far more weights than it computes with, as decode of a language model
+    does, and waits for them."""
     if facts.work is None:
         return
     found = _reading(facts)
@@ -70,7 +73,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     is_decode = facts.profile.phase == DECODE
     whole = "A token" if is_decode else "A run"
     yield facts.finding(
-        RULE.name,
+        "memory-bound",
         f"{'Decode' if is_decode else 'It'} waits for weights: {whole.lower()} reads "
         f"{format_bytes(found.weights)} of them, "
         f"{facts.time.with_share(ticks)}, at {rate / 1e9:.3g} GB/s.",
@@ -112,9 +115,9 @@ def _limit(facts: Facts, weights: float, rate: float) -> tuple[Sureness, str] | 
 
 def _remedies(dtype: str, is_decode: bool) -> Iterator[Remedy]:
     yield Remedy(
-        "Quantise the weights to int4 in groups, with int8 activations (8da4w): "
+        "Quantize the weights to int4 in groups, with int8 activations (8da4w): "
         f"{_SMALLER[dtype]:g} times fewer bytes. Embeddings read one row a token: to "
-        "quantise them saves memory, hardly any time.",
+        "quantize them saves memory, hardly any time.",
         "quantize",
         {"scheme": "8da4w"},
     )
@@ -126,4 +129,60 @@ def _remedies(dtype: str, is_decode: bool) -> Iterator[Remedy]:
     )
 
 
-RULE = Rule("memory-bound", "A run that waits for weights", _find)
+@rule("Large operators on portable kernels")
+def portable_kernels(facts: Facts) -> Iterator[Finding]:
+    """Large operators on portable kernels: products that are slow for what they compute."""
+    # Without delegates `not-delegated` has it among its evidence.
+    found = slow_products(facts) if facts.has_delegates else None
+    if found is None:
+        return
+    members = found.members
+    taken = facts.time.taken(members)
+    many = len(members) > 1
+    yield facts.finding(
+        "portable-kernels",
+        f"{len(members):,} {'products and convolutions run' if many else 'operator runs'} on "
+        f"{'portable kernels' if many else 'a portable kernel'} at {found.rate:.2g} GFLOP/s: "
+        f"{taken}.",
+        members,
+        Explanation(
+            Sureness.LIKELY if found.is_known else Sureness.POSSIBLE,
+            tuple(found.evidence),
+            remedies=tuple(found.remedies),
+        ),
+    )
+
+
+_SHOWN = 6  # names of operators in a line of evidence; the others are counted
+
+
+@rule("Operators with unknown work")
+def unknown_work(facts: Facts) -> Iterator[Finding]:
+    """Operators with unknown work: no rule judges their rates."""
+    members = [member for member in facts.time.members if facts.work_of(member).unknown]
+    if not facts.time.ticks(members):
+        return
+    times: dict[str, float] = {}
+    for member in members:
+        for name in facts.work_of(member).unknown:
+            times[name] = times.get(name, 0.0) + facts.time.ticks([member])
+    names = sorted(times, key=lambda name: -times[name])
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    taken = facts.time.taken(members)
+    found = facts.finding(
+        "unknown-work",
+        f"The work of {len(names):,} kinds of operators is not known, which take {taken}: whether "
+        "they are slow for what they do was not looked at."
+        if len(names) > 1
+        else f"The work of {names[0]} is not known, which takes {taken}: whether it is slow for "
+        "what it does was not looked at.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            (f"No formula gives the FLOPs of {', '.join(names[:_SHOWN])}{more}.",),
+            remedies=(
+                Remedy("Compare their times with a reference's: `etscope inspect --by op`."),
+            ),
+        ),
+    )
+    yield replace(found, severity=Severity.UNKNOWN)

@@ -1,4 +1,4 @@
-"""An operator that runs in parts, where one kernel would do: decomposed, or written by hand."""
+"""Operators that run in parts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of
+from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of, varying_givers
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
-from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    fewer_calls,
+    first_line,
+    operators,
+    places,
+)
+from etscope.analysis.insights.rule import graph_rule
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count
@@ -210,10 +216,8 @@ def _within(run: RunGraph, node: Node, allowed: frozenset[str], step: object) ->
 
 
 def _read(run: RunGraph, node: Node) -> Iterator[Node]:
-    """The values that a node reads which are not the same in each run."""
-    for giver in run.givers(node):
-        if id(giver) not in run.constant and not run.is_weight(giver) and giver.outputs:
-            yield giver
+    """Yield the nodes that make the values that a node reads, except weights and constants."""
+    return (giver for giver in varying_givers(run, node) if giver.outputs)
 
 
 def _between(run: RunGraph, start: Node, end: Node, allowed: frozenset[str]) -> list[Node] | None:
@@ -270,10 +274,9 @@ def _batch_norms(run: RunGraph) -> Iterator[Parts]:
 # -- findings
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
-    run = facts.run_graph
-    if run is None:
-        return
+@graph_rule("An operator that runs in parts")
+def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """An operator that runs in parts, where one kernel would do: decomposed, or written by hand."""
     groups: dict[tuple[str, tuple[str, ...]], list[Parts]] = {}
     for parts in parts_of(run):
         facts.claim(parts.nodes)
@@ -286,7 +289,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         if not members:
             continue
         members += run.rests(members)
-        taken = facts.time.with_share(facts.time.ticks(members))
+        taken = facts.time.taken(members)
         where = f"{places(len(alike))}{at_lines(nodes)}"
         outside = [node for node in nodes if id(node) in run.kernels]
         evidence = [f"{count(len(nodes), 'node')} of {operators(nodes)} {_WHAT[kind]}."]
@@ -294,14 +297,9 @@ def _find(facts: Facts) -> Iterator[Finding]:
             evidence.append(
                 f"{len(outside):,} of their {count(len(nodes), 'node')} are outside of delegates."
             )
-        merged = run.merged_calls(outside)
-        if merged:
-            evidence.append(
-                f"Without them, {len(run.calls):,} delegate calls would be "
-                f"{len(run.calls) - merged:,}."
-            )
+        evidence += fewer_calls(run, outside, "Without them")
         yield facts.finding(
-            RULE.name,
+            "lost-fusion",
             f"{_SENTENCE[kind]} {taken}{where}.",
             members,
             Explanation(
@@ -366,6 +364,3 @@ def _remedies(run: RunGraph, kind: str, nodes: Sequence[Node]) -> Iterator[Remed
             )
         else:
             yield Remedy(f"Write `{function}{more}`{there}.")
-
-
-RULE = Rule("lost-fusion", "An operator that runs in parts", _find)

@@ -1,4 +1,4 @@
-"""Changes of layout at run time: between channels first and last, and transposes that cancel."""
+"""Values that are copied, from the graph: to another layout, or where a view would do."""
 
 from __future__ import annotations
 
@@ -6,25 +6,44 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.delegates.xnnpack import event_kind
 from etscope.analysis.graphs.delegate_io import INPUT, OUTPUT, Borders
-from etscope.analysis.graphs.run_graph import RunGraph, order_of, spec_of
+from etscope.analysis.graphs.run_graph import (
+    OF_TORCH,
+    Kernel,
+    RunGraph,
+    bytes_of,
+    function_of,
+    is_same_type,
+    order_of,
+    spec_of,
+    varying_givers,
+)
 from etscope.analysis.insights.added_transposes import added_transposes, sizes
-from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
-from etscope.analysis.insights.leaf_times import quoted
-from etscope.analysis.insights.node_words import at_lines, does, operators, places
-from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.thresholds import LAYOUT_SHARE
-from etscope.analysis.profile.profile import Leaf, Row
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    does,
+    fewer_calls,
+    listed,
+    operators,
+    places,
+)
+from etscope.analysis.insights.rule import graph_rule
+from etscope.analysis.profile.profile import Leaf
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, VIEWS, Node, stem
+from etscope.units import format_bytes
 
 _UNCHANGED = SAME_VALUE - VIEWS - {"squeeze", "unsqueeze"}
+
+
 # Operators that do to each element by itself the same as in another order.
 _POINTWISE = frozenset(
     {"abs", "add", "clamp", "div", "elu", "exp", "gelu", "hardswish", "hardtanh", "leaky_relu",
      "mul", "neg", "relu", "rsqrt", "sigmoid", "sqrt", "sub", "tanh"}
 )  # fmt: skip
+
+
 _COPIES = frozenset({"clone", "clone_dim_order", "contiguous", "to", "to_dim_order"})
 
 
@@ -69,9 +88,7 @@ def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
 
 def _value_read(run: RunGraph, node: Node) -> Node | None:
     """The one value that a node reads which differs from run to run; None if there are several."""
-    givers = [
-        one for one in run.givers(node) if id(one) not in run.constant and not run.is_weight(one)
-    ]
+    givers = list(varying_givers(run, node))
     return givers[0] if len(givers) == 1 else None
 
 
@@ -81,23 +98,16 @@ def _dimensions(node: Node) -> list[int]:
     return [int(text) % rank for text in dims] if rank == len(dims) and rank else []
 
 
-# -- findings
-
-
-def _find(facts: Facts) -> Iterator[Finding]:
-    run = facts.run_graph if Level.FULL in facts.level else None
-    yield from _all(facts) if run is None else _of_graph(facts, run)
-
-
-def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+def changes_of_layout(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Find copies to another layout, permutes that cancel, and transposes that XNNPACK added."""
     nodes, pairs = list(_conversions(facts, run)), list(_cancelling_pairs(facts, run))
     facts.claim([*nodes, *(node for pair in pairs for node in (pair.first, pair.second))])
     if nodes:
         members = run.members(nodes)
         yield facts.finding(
-            RULE.name,
+            "layout-conversions",
             f"{operators(nodes)} put values in another order in memory: "
-            f"{facts.time.with_share(facts.time.ticks(members))}{places(len(nodes))}"
+            f"{facts.time.taken(members)}{places(len(nodes))}"
             f"{at_lines(nodes)}.",
             members,
             Explanation(
@@ -123,7 +133,7 @@ def _cancelling(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
     both = [pair.second for pair in pairs]
     both += [pair.first for pair in pairs if len(list(run.readers(pair.first))) == 1]
     members = run.members(both)
-    taken = facts.time.with_share(facts.time.ticks(members))
+    taken = facts.time.taken(members)
     evidence = [f"{does(len(pairs), 'permute', 'give')} back the order that another changed."]
     remedy = Remedy("Read the value from before both.", "pass", {"name": "remove_transposes"})
     if between := [node for pair in pairs for node in pair.between]:
@@ -135,7 +145,7 @@ def _cancelling(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
             "`scale[:, None]` where the channels are not last."
         )
     return facts.finding(
-        RULE.name,
+        "layout-conversions",
         f"Transposes that undo each other take {taken}{places(len(pairs))}{at_lines(both)}.",
         members,
         Explanation(Sureness.MEASURED, tuple(evidence), remedies=(remedy,)),
@@ -183,10 +193,10 @@ def _added(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     ):  # fmt: skip
         if members:
             facts.claim(leaves=members)
-            taken = facts.time.with_share(facts.time.ticks(members))
+            taken = facts.time.taken(members)
             where, reason, remedy = finding
             yield facts.finding(
-                RULE.name,
+                "layout-conversions",
                 f"XNNPACK lays out {where} anew, which takes {taken}{places(len(members))}.",
                 members,
                 Explanation(
@@ -227,65 +237,131 @@ _INNER = (
 )
 
 
-# -- all of them, by the names of kernels and events
-
-# What moves or converts values without computing any: kernels by the start of their names, and the
-# names that XNNPACK gives such operators.
-_LAYOUT_KERNELS = (
-    "permute_copy", "transpose_copy", "t_copy", "clone", "_clone_dim_order", "_to_copy",
-    "_to_dim_order_copy", "_conj_physical", "expand_copy", "copy_", "contiguous",
-    "quantize_", "dequantize_", "choose_qparams",
+_SAME, _VIEW = "same", "view"  # what would do in place of a copy: what it reads, or a view of it
+# Operators, by `stem`, that give the values that they read, if type and shape are the same.
+_MAY_KEEP = frozenset(
+    {"alias", "cat", "clone", "clone_dim_order", "contiguous", "detach", "expand", "lift_fresh",
+     "repeat", "slice", "squeeze", "to", "to_dim_order", "unsqueeze", "view"}
 )  # fmt: skip
-_LAYOUT_DELEGATED = ("Transpose", "Convert", "Copy")
+# These give the elements that they read in the same order, in another shape.
+_RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
 
 
-def _all(facts: Facts) -> Iterator[Finding]:
-    """Find all changes of layout and type together, which compute nothing: from times alone."""
-    time = facts.time
-    members = [one for one in facts.free(time.members) if _is_layout(one[1])]
-    ticks = time.ticks(members)
-    if time.share(ticks) < LAYOUT_SHARE:
-        return
-    kinds: dict[str, list[Leaf]] = {}
-    for one in members:
-        kinds.setdefault(_kind_of(one[1]), []).append(one)
-    listed = sorted(kinds, key=lambda name: -time.ticks(kinds[name]))
-    longest = max(members, key=lambda one: time.averages[id(one[1])])
-    sentence = f"Changes of layout and type ({', '.join(listed[:4])}) take {time.with_share(ticks)}"
-    if len(members) > 1:
-        sentence += (
-            f" in {len(members):,} places, the most in {longest[1].name} of instruction "
-            f"{longest[0].head.instruction_id}, {time.text(time.ticks([longest]))}"
-        )
-    yield facts.finding(
-        RULE.name,
-        f"{sentence}{time.lines([longest])}.",
-        members,
-        Explanation(
-            Sureness.MEASURED,
-            tuple(
-                f"{name}: {time.with_share(time.ticks(kinds[name]))}{places(len(kinds[name]))}."
-                for name in listed
+def _reorderings(facts: Facts, run: RunGraph) -> Iterator[tuple[Node, ...]]:
+    """The slices of one value that are put together again, each with the cat that does so last;
+    outside of delegates and inside."""
+    for node in run.partition.linked.graph.operators.values():
+        parts = list(run.givers(node)) if stem(node.op) == "cat" else []
+        if len(parts) < 2 or any(stem(part.op) != "slice" for part in parts):
+            continue
+        values = {giver.name for part in parts for giver in run.givers(part)}
+        nodes = (*(one for one in parts if len(list(run.readers(one))) == 1), node)
+        if len(values) == 1 and all(map(facts.is_free, nodes)):
+            yield nodes
+
+
+def _copy_kind(run: RunGraph, kernel: Kernel) -> str | None:
+    """Return what would do in place of a kernel that only copies; None for another kernel."""
+    node = kernel.node
+    givers = list(run.givers(node))
+    if kernel.op not in _MAY_KEEP or len(givers) != 1:
+        return None
+    # A node with several values has the type of the first only: do not compare these.
+    if len(givers[0].outputs) != 1 or spec_of(node) is None:
+        return None
+    if is_same_type(node, givers[0]):
+        return _SAME
+    one, two = spec_of(node), spec_of(givers[0])
+    if one is None or two is None or kernel.op not in _RESHAPING or one.dtype != two.dtype:
+        return None
+    return _VIEW
+
+
+@graph_rule("Copies where a view, or nothing, would do")
+def needless_copies(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Kernels that copy values without a change: a view would do, or nothing at all."""
+    kinds: dict[str, list[Kernel]] = {}
+    for kernel in run.kernels.values():
+        found = _copy_kind(run, kernel) if facts.is_free(kernel.node) else None
+        if found is not None:
+            kinds.setdefault(found, []).append(kernel)
+    reordered = list(_reorderings(facts, run))
+    for kind, kernels in kinds.items():
+        facts.claim(kernel.node for kernel in kernels)
+        yield _copy_finding(facts, run, kind, kernels)
+    facts.claim(node for nodes in reordered for node in nodes)
+    yield from _reordered(facts, run, reordered)
+
+
+def _copy_finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
+    nodes = [kernel.node for kernel in kernels]
+    members = run.members(nodes)
+    taken = facts.time.taken(members)
+    size = format_bytes(sum(map(bytes_of, nodes)))
+    evidence = [f"Together they write {size} in each run."]
+    names = operators(nodes)
+    if kind == _SAME:
+        sentence = f"Copies that change nothing ({names}) take {taken}"
+        evidence.append("Each has the type, shape and layout of what it reads.")
+        remedies = [
+            Remedy(
+                "Remove them from the graph when the program is made.",
+                "pass",
+                {"name": "remove_dead_copies"},
+            )
+        ]
+        functions = {function_of(node) for node in nodes if stem(node.op) == "expand"}
+        if "matmul" in functions:
+            remedies.append(
+                Remedy(
+                    "torch adds an expand to each product of more than three dimensions: "
+                    "`torch.bmm` of tensors of three dimensions has none."
+                )
+            )
+    else:
+        sentence = f"Copies that only change the shape ({names}) take {taken}"
+        evidence.append("Their elements stay in order, so that a view would do.")
+        remedies = [
+            Remedy(
+                f"Write {names}{at_lines(nodes).replace(', at', ' at', 1)} as `x.reshape(...)` or "
+                "`x.view(...)`, which memory planning makes views."
             ),
-            remedies=(RECORD_NEEDED,),
-        ),
-        " or ".join(f"name:{quoted(name)}*" for name in listed),
-        by=("op", listed[0]),
+        ]
+        parts = {function_of(node) for node in nodes} - {stem(node.op) for node in nodes}
+        if parts & OF_TORCH:
+            evidence.append(f"They are parts of torch's {listed(sorted(parts & OF_TORCH))}.")
+    evidence += fewer_calls(run, nodes, "Without them")
+    return facts.finding(
+        "needless-copies",
+        f"{sentence}{places(len(nodes))}{at_lines(nodes)}.",
+        members,
+        Explanation(Sureness.MEASURED, tuple(evidence), remedies=tuple(remedies)),
     )
 
 
-def _is_layout(row: Row) -> bool:
-    if row.kind == "kernel":
-        name = row.name.rpartition("::")[2]
-        return name.startswith(_LAYOUT_KERNELS)
-    return row.kind == "delegated" and _kind_of(row) in _LAYOUT_DELEGATED
-
-
-def _kind_of(row: Row) -> str:
-    """The name of an operator up to its overload, or to the types that XNNPACK names."""
-    if row.kind == "delegated":
-        return event_kind(row.name)
-    return row.name.partition(".")[0]
-
-
-RULE = Rule("layout-conversions", "Changes of layout at run time", _find)
+def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -> Iterator[Finding]:
+    nodes = [node for each in found for node in each]
+    members = run.members(nodes)
+    if not members:
+        return
+    members += run.rests(members)
+    taken = facts.time.taken(members)
+    evidence = [f"They only reorder the values of one tensor{places(len(found))}."]
+    evidence += fewer_calls(run, nodes, "Without them")
+    yield facts.finding(
+        "needless-copies",
+        f"Slices that are put together again (slice and cat) take {taken}{places(len(found))}"
+        f"{at_lines(nodes)}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            tuple(evidence),
+            remedies=(
+                Remedy(
+                    "Reorder in one step: every other row first is `x.view(n // 2, 2, -1)."
+                    "transpose(0, 1)`; where what reads it does not mind the order, leave it."
+                ),
+                Remedy("Or put the order into the weights before, once and for all."),
+            ),
+        ),
+    )

@@ -1,0 +1,394 @@
+"""Time that calls take, next to the work that they do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from etscope.analysis.insights.facts import Facts, Ticks
+from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
+from etscope.analysis.insights.rule import graph_rule, rule
+from etscope.analysis.insights.thresholds import FRAMEWORK_SHARE
+from etscope.analysis.profile.profile import InstructionRows, Leaf
+from etscope.analysis.program.source_location import short_lines, user_line
+from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.graph import Node, stem
+from etscope.units import count, format_bytes, format_share
+
+if TYPE_CHECKING:
+    from etscope.analysis.graphs.run_graph import RunGraph  # of rules that a summary does not ask
+
+_FEWEST = 8  # calls or steps: fewer can be looked at one by one
+_CALLS_SHARE = 0.1  # of the method's time: fewer calls save less than that
+# A call that reads and writes less, and computes less, has next to nothing to do: any processor
+# does that in a fraction of what a call takes.
+_NOTHING_BYTES = 512
+_NOTHING_FLOPS = 512
+_TIMES = 3.0  # the cost of a call: shorter ones are mostly that
+_ONE_LINE = 0.5  # of the calls: then that line is worth a remedy alone
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """The cost of a call in ticks, and how it is known, in words."""
+
+    ticks: float
+    known_by: str
+    sureness: Sureness
+
+
+@rule("Many calls with next to nothing to compute")
+def small_operators(facts: Facts) -> Iterator[Finding]:
+    """Calls with so little to compute that making the call takes a large part of their time."""
+    for kinds, noun in ((("kernel", "control"), "kernel"), (("delegate",), "delegate call")):
+        heads = [group for group in facts.time.groups if group.head.kind in kinds]
+        if len(heads) >= _FEWEST:
+            yield from _of_kind(facts, heads, noun)
+
+
+def _of_kind(facts: Facts, groups: Sequence[InstructionRows], noun: str) -> Iterator[Finding]:
+    cost = _calibrated(facts, noun) or _measured(facts, groups, noun)
+    if cost is None:
+        return
+    small = [
+        group
+        for group in groups
+        if np.median(group.head.ticks) < _TIMES * cost.ticks * group.head.calls.mean()
+    ]
+    if len(small) < _FEWEST:
+        return
+    ticks: Ticks = np.sum(
+        [np.minimum(group.head.ticks, cost.ticks * group.head.calls) for group in small], axis=0
+    )
+    # By medians: one run that was interrupted would hide it.
+    if np.median(ticks) < _CALLS_SHARE * np.median(facts.profile.total):
+        return
+    calls = sum(float(group.head.calls.mean()) for group in small)
+    members = [(group, leaf) for group in small for leaf in group.leaves]
+    whole = facts.time.ticks(members)
+    evidence = [
+        f"{cost.known_by}; {len(small):,} of {len(groups):,} take less than {_TIMES:g} times that, "
+        f"{facts.time.with_share(whole)} together.",
+    ]
+    work = None if facts.work is None else facts.work.of([group.head for group in small])
+    if work is not None and not work.unknown:
+        evidence.append(
+            f"All of them compute {work.flops:,.0f} FLOPs and read and write "
+            f"{format_bytes(work.traffic.total)}."
+        )
+    without, traced = (ns / 1e6 for ns in facts.untraced_ns or (0.0, 0.0))
+    if traced > without:
+        evidence.append(
+            f"Tracing adds to each: a run takes {without:.4g} ms without and {traced:.4g} ms with "
+            "it."
+        )
+    yield facts.part(
+        "small-operators",
+        f"{calls:,.0f} {noun}s have so little to do that making the calls takes "
+        f"{facts.time.with_share(float(ticks.mean()))}.",
+        ticks,
+        Explanation(
+            cost.sureness,
+            tuple(evidence),
+            tuple(facts.sites(members)),
+            tuple(_fewer_calls(facts, members, noun)),
+        ),
+    )
+
+
+def _calibrated(facts: Facts, noun: str) -> _Cost | None:
+    limits = facts.limits
+    peaks = None if limits is None else limits.peaks
+    each = facts.ns(1.0)
+    if peaks is None or not each:
+        return None
+    ns = peaks.dispatch_ns if noun == "kernel" else peaks.delegate_call_ns
+    if ns is None:
+        return None
+    known_by = f"With next to nothing to do a {noun} takes {ns / 1e3:.3g} us by the calibration"
+    return _Cost(ns / each, known_by, Sureness.LIKELY)
+
+
+def _measured(facts: Facts, groups: Sequence[InstructionRows], noun: str) -> _Cost | None:
+    """The median of the calls of this run that have next to nothing to do."""
+    if facts.work is None:
+        return None
+    idle = []
+    for group in groups:
+        work, calls = facts.work.of([group.head]), float(group.head.calls.mean())
+        if work is None or work.unknown or work.is_bound or not calls:
+            continue
+        if work.flops <= _NOTHING_FLOPS * calls and work.traffic.total <= _NOTHING_BYTES * calls:
+            idle.append(float(np.median(group.head.ticks)) / calls)
+    if len(idle) < 3:
+        return None
+    ticks = float(np.median(idle))
+    ns = facts.ns(ticks)
+    each = f"{ticks:,.0f} cycles" if ns is None else f"{ns / 1e3:.3g} us"
+    known_by = (
+        f"{len(idle):,} {noun}s of this run that read and write at most {_NOTHING_BYTES} bytes "
+        f"take {each} each (median, traced)"
+    )
+    return _Cost(ticks, known_by, Sureness.LIKELY)
+
+
+def _fewer_calls(facts: Facts, members: Sequence[Leaf], noun: str) -> Iterator[Remedy]:
+    lines = Counter(
+        short_lines(leaf.attribution.lines[:1]) for _, leaf in members if leaf.attribution.lines
+    )
+    line, count = lines.most_common(1)[0] if lines else ("", 0)
+    if count >= max(_FEWEST, _ONE_LINE * len(members)):
+        yield Remedy(
+            f"{line} makes {format_share(count / len(members))} of them: a loop, which export "
+            "writes out step by step. Compute all steps in one operator (stack them, and use a "
+            "matrix product or `torch.einsum`), or take several steps a run."
+        )
+    if noun == "delegate call":
+        yield Remedy(
+            "Lower the operators between the calls too, so that neighbours become one: "
+            "`etscope graph` and docs/how-to/delegates.md show what refused them."
+        )
+    elif any(group.head.kind == "delegate" for group in facts.time.groups):
+        yield Remedy(
+            "Lower them to the backend of their neighbours, where they need no extra call: "
+            "`etscope graph --partition` shows why it refused them."
+        )
+    else:
+        yield Remedy(
+            "Lower the model to a backend, which runs many operators in a call: "
+            "`etscope export MODEL --backend xnnpack`.",
+            "backend",
+            {"backend": "xnnpack"},
+        )
+
+
+_SMALL_NS = 20e3  # an operator this long dwarfs what the backend does around it
+_PIECES = frozenset({"getitem", "narrow", "select", "slice"})
+_PRODUCTS = frozenset({"addmm", "convolution", "linear", "mm"})
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """The nodes of a loop that is written out. has_state: steps read what those before made."""
+
+    steps: int
+    nodes: tuple[Node, ...]
+    has_state: bool
+
+
+def loops(run: RunGraph) -> Iterator[Loop]:
+    """Find the loops that are written out."""
+    seen: set[int] = set()
+    for starts in sorted(_starts(run), key=len, reverse=True):
+        if seen.isdisjoint(map(id, starts)):
+            loop = _loop(run, starts)
+            if loop is not None:
+                seen.update(map(id, loop.nodes))
+                yield loop
+
+
+def _starts(run: RunGraph) -> list[list[Node]]:
+    """The nodes that may be in the steps of a loop, one in each: of one line, and alike."""
+    found: dict[tuple[object, ...], list[Node]] = {}
+    for node in run.partition.linked.graph.nodes:
+        if node.kind != "call_function" or id(node) in run.constant:
+            continue
+        name, line = stem(node.op), user_line(node.stack_trace)
+        givers = list(run.givers(node))
+        if name in _PIECES and givers:
+            found.setdefault((name, line, givers[0].name), []).append(node)
+        for giver in givers if name in _PRODUCTS else ():
+            found.setdefault((name, line, giver.name), []).append(node)
+    return [
+        nodes
+        for nodes in found.values()
+        if len({(one.inputs, one.arguments) for one in nodes}) >= _FEWEST
+    ]
+
+
+def _loop(run: RunGraph, starts: Sequence[Node]) -> Loop | None:
+    """Return the loop with these nodes in its steps: what reads some of them, but not all; None if
+    each step is a separate layer with other weights, one after the other."""
+    graph = run.partition.linked.graph
+    steps = _steps(run, starts)
+    within: dict[tuple[object, ...], list[Node]] = {}
+    after: dict[tuple[object, ...], list[Node]] = {}
+    for node in graph.nodes:
+        number = steps.get(id(node), 0).bit_count()
+        if node.kind != "call_function" or not number:
+            continue
+        is_within = number < len(starts) or any(node is one for one in starts)
+        alike = (stem(node.op), user_line(node.stack_trace))
+        (within if is_within else after).setdefault(alike, []).append(node)
+    kept = {alike: nodes for alike, nodes in within.items() if len(nodes) >= _FEWEST - 1}
+    # The last step of a loop with a state reads from all.
+    groups = [
+        [*nodes, *after.get(alike, ())[: -len(nodes) % len(starts)]]
+        for alike, nodes in kept.items()
+    ]
+    has_state = False
+    for nodes in groups:
+        if stem(nodes[0].op) not in _PRODUCTS:
+            continue
+        follow = [node for node in nodes if steps[id(node)].bit_count() > 1]
+        weights = {one.name for node in follow for one in run.givers(node) if run.is_weight(one)}
+        if len(weights) > len(nodes) / 2:
+            return None
+        has_state = has_state or bool(follow)
+    return Loop(len(starts), tuple(node for nodes in groups for node in nodes), has_state)
+
+
+def _steps(run: RunGraph, starts: Sequence[Node]) -> Mapping[int, int]:
+    """The steps that nodes read from, by `id` of the node: a bit for each."""
+    bits = {id(node): 1 << number for number, node in enumerate(starts)}
+    found: dict[int, int] = {}
+    for node in run.partition.linked.graph.nodes:
+        read = bits.get(id(node), 0)
+        for giver in run.givers(node):
+            read |= found.get(id(giver), 0)
+        if read:
+            found[id(node)] = read
+    return found
+
+
+@graph_rule("A loop of small steps that export wrote out")
+def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Loops of Python that export unrolled, with little work a step: inside of delegates.
+
+    `small-operators` reports loops outside of delegates. A loop is recognized by what its
+    steps share: each takes another piece of one value, or multiplies with the same weight, or
+    multiplies one value with another weight.
+    """
+    groups: dict[tuple[object, ...], list[Loop]] = {}
+    for loop in loops(run):
+        lines = frozenset((stem(node.op), user_line(node.stack_trace)) for node in loop.nodes)
+        groups.setdefault((loop.steps, lines), []).append(loop)
+    for alike in groups.values():
+        nodes = [node for loop in alike for node in loop.nodes]
+        members = [one for one in run.members(nodes) if _is_small(facts, one)]
+        inside = [one for one in members if one[1].kind == "delegated"]
+        if len(inside) > len(members) / 2 and len(inside) >= 2 * _FEWEST:
+            yield _loop_finding(facts, alike, nodes, members)
+
+
+def _is_small(facts: Facts, member: Leaf) -> bool:
+    """Return whether an operator usually takes little time; True for a clock of cycles."""
+    _, leaf = member
+    calls = max(1.0, float(leaf.calls.mean()))
+    ns = facts.ns(float(np.median(leaf.ticks)) / calls)
+    return ns is None or ns < _SMALL_NS
+
+
+def _loop_finding(
+    facts: Facts, alike: Sequence[Loop], nodes: Sequence[Node], members: Sequence[Leaf]
+) -> Finding:
+    around = _around(facts, members)
+    ticks: Ticks = around + np.sum([leaf.ticks for _, leaf in members], axis=0)
+    evidence = [
+        f"They are {operators(nodes)}; on average one takes "
+        f"{facts.time.text(facts.time.ticks(members) / len(members))}.",
+    ]
+    if around.any():
+        evidence.append(
+            f"{facts.time.text(float(around.mean()))} of it are in no event: what the "
+            "backend does for each operator, by their number in a call."
+        )
+    return facts.part(
+        "unrolled-loops",
+        f"A loop of {alike[0].steps:,} steps, which export wrote out, runs as "
+        f"{count(len(members), 'small operator')} in delegates: "
+        f"{facts.time.with_share(float(ticks.mean()))}{places(len(alike))}"
+        f"{at_lines(nodes)}.",
+        ticks,
+        Explanation(
+            Sureness.LIKELY,
+            tuple(evidence),
+            tuple(facts.sites(members)),
+            tuple(_loop_remedies(alike[0])),
+        ),
+    )
+
+
+def _around(facts: Facts, members: Sequence[Leaf]) -> Ticks:
+    """The part of operators in the time of delegate calls that is in no event, by their number,
+    and without what tracing adds for each."""
+    inside = Counter(id(group) for group, leaf in members if leaf.kind == "delegated")
+    events = sum(1 for _, leaf in facts.time.members if leaf.kind == "delegated")
+    tracing = facts.tracing_ticks / max(1, events)
+    found: Ticks = np.zeros(len(facts.profile.runs))
+    for group in facts.time.groups:
+        mine = inside[id(group)]
+        rests = [leaf.ticks for leaf in group.leaves if leaf.kind == "unaccounted"]
+        if mine and rests:
+            all_of_call = sum(1 for leaf in group.leaves if leaf.kind == "delegated")
+            part = np.sum(rests, axis=0) * (mine / all_of_call)
+            found = found + np.maximum(0.0, part - tracing * mine)
+    return found
+
+
+def _loop_remedies(loop: Loop) -> Iterator[Remedy]:
+    line = first_line(loop.nodes)
+    there = f" at {line}" if line else ""
+    if loop.has_state:
+        yield Remedy(
+            f"Compute{there} for all steps at once what does not depend on the step before, as "
+            "the products with the inputs, and leave only the rest to the loop."
+        )
+        yield Remedy("Or take one step a run, with the state as an input and an output.")
+    else:
+        yield Remedy(
+            f"Compute all steps{there} in one operator: stack what differs, and use `torch.bmm`, a "
+            "product that broadcasts, or a convolution with groups, in place of the loop and of "
+            "`torch.cat`."
+        )
+
+
+@rule("Time outside of instructions")
+def outside_instructions(facts: Facts) -> Iterator[Finding]:
+    """Time of a method that none of its instructions accounts for."""
+    ticks = facts.profile.unaccounted
+    average = float(ticks.mean())
+    if facts.time.share(average) < FRAMEWORK_SHARE:
+        return
+    count = len(facts.time.groups)
+    each = facts.time.text(float(np.median(ticks)) / max(1, count))
+    evidence = [f"{count:,} instructions ran, with {each} between each and the next."]
+    sureness = Sureness.POSSIBLE
+    untraced = facts.untraced_ns
+    own = facts.ns(float(np.median(ticks)))
+    if untraced is not None and own is not None:
+        without, traced = untraced
+        evidence.append(
+            f"Without tracing the median run takes {without / 1e6:.4g} ms, with it "
+            f"{traced / 1e6:.4g} ms."
+        )
+        left = own - max(0.0, traced - without)
+        if left < FRAMEWORK_SHARE * traced:
+            return  # tracing accounts for it
+        sureness = Sureness.LIKELY
+    found = facts.part(
+        "outside-instructions",
+        f"No instruction accounts for {facts.time.with_share(average)}: the runtime's "
+        "own work between them"
+        + ("." if sureness is Sureness.LIKELY else ", and what tracing costs."),
+        ticks,
+        Explanation(
+            sureness,
+            tuple(evidence),
+            remedies=(
+                Remedy(
+                    "Have fewer and larger instructions: lower the operators between delegates, "
+                    "and compute in one call what a loop in Python does in many."
+                ),
+                Remedy(
+                    "Measure without events inside: `etscope run -X profiling_level=method` shows "
+                    "what tracing costs."
+                ),
+            ),
+        ),
+    )
+    yield replace(found, command=("inspect", "--by", "type"))

@@ -1,0 +1,382 @@
+"""Float where integers would do, and conversions that undo each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from etscope.analysis.graphs.run_graph import RunGraph, module_of, varying_givers
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    does,
+    fewer_calls,
+    first_line,
+    listed,
+    operators,
+    places,
+)
+from etscope.analysis.insights.partitioner_reasons import reasons, refusals_of, ways_in
+from etscope.analysis.insights.rule import graph_rule, rule
+from etscope.analysis.profile.profile import Leaf
+from etscope.analysis.work.limits import COMPUTE
+from etscope.analysis.work.operation import Work, sum_of
+from etscope.formats.etrecord.partitioning import TOLD
+from etscope.formats.generation import DECODE
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
+from etscope.model.graph import Node, stem
+from etscope.units import format_share
+
+# Operators, by `stem`, that only move values, so that they do to int8 as they do to float.
+MOVING = frozenset(
+    {"alias", "cat", "clone", "clone_dim_order", "contiguous", "expand", "flip", "index_select",
+     "max_pool2d", "max_pool2d_with_indices", "permute", "pixel_shuffle", "pixel_unshuffle",
+     "repeat", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "to_dim_order",
+     "transpose", "unbind", "unsqueeze", "upsample_nearest2d", "view"}
+)  # fmt: skip
+_ACTIVATIONS = frozenset({"clamp", "hardtanh", "relu"})  # a part of the operator before them
+_CLAMPING = frozenset({"add", "addmm", "convolution", "linear", "mm"})  # have a fused activation
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Connected nodes in float between quantized ones. nodes: that compute; converting: the nodes
+    at their ends that quantize and dequantize; readers: the quantized operators after them."""
+
+    nodes: tuple[Node, ...]
+    converting: tuple[Node, ...]
+    readers: tuple[Node, ...]
+
+
+def is_quantize(node: Node) -> bool:
+    """Return whether a node quantizes with a scale that is fixed."""
+    return _is_fixed(node, "quantize_")
+
+
+def is_dequantize(node: Node) -> bool:
+    """Return whether a node dequantizes with a scale that is fixed."""
+    return _is_fixed(node, "dequantize_")
+
+
+def _is_fixed(node: Node, start: str) -> bool:
+    return (
+        node.kind == "call_function" and stem(node.op).startswith(start) and len(node.inputs) == 1
+    )
+
+
+def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
+    """Find the stretches in float between quantized operators."""
+    graph = run.partition.linked.graph
+    calls = [node for node in graph.nodes if node.kind == "call_function"]
+    if not any(map(is_quantize, calls)):
+        return
+    in_float = {
+        id(node): node
+        for node in calls
+        if id(node) not in run.constant
+        and not stem(node.op).startswith(("quantize_", "dequantize_", "choose_qparams"))
+        and node.op != "getitem"
+        and not _is_quantized(run, node)
+    }
+    seen: set[int] = set()
+    for node in in_float.values():
+        if id(node) in seen:
+            continue
+        part = _connected(run, node, in_float)
+        seen.update(id(one) for one in part)
+        part = [one for one in part if facts.is_free(one)]
+        computing = [one for one in part if stem(one.op) not in MOVING]
+        before = [g for one in part for g in run.givers(one) if is_dequantize(g)]
+        before = [one for one in before if id(one) not in run.constant]
+        after = [r for one in part for r in run.readers(one) if is_quantize(r)]
+        if computing and before and after:
+            ends = {id(one): one for one in (*before, *after)}
+            readers = {
+                id(user): user
+                for one in after
+                for dequantized in run.readers(one)
+                for user in run.readers(dequantized)
+                if user.kind == "call_function"
+            }
+            yield Stretch(tuple(part), tuple(ends.values()), tuple(readers.values()))
+
+
+def _is_quantized(run: RunGraph, node: Node) -> bool:
+    """Return whether an operator reads quantized values only, and gives one: a backend computes
+    such as one in int8. An activation before or after it is a part of it."""
+    if _ran_in_float(run, node):
+        return False
+    read = list(_through(node, lambda one: varying_givers(run, one)))
+    given = list(_through(node, run.readers))
+    if not read or not given:
+        return False
+    return all(map(is_dequantize, read)) and all(map(is_quantize, given))
+
+
+def _ran_in_float(run: RunGraph, node: Node) -> bool:
+    """Return whether a node is known to have computed in float: as a kernel, or inside of a
+    delegate that logs its types."""
+    if id(node) in run.kernels:
+        return True
+    inputs = [leaf.attribution.inputs for _, leaf in run.members([node])]
+    return any(texts and texts[0].startswith("float") for texts in inputs)
+
+
+def _through(node: Node, step: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
+    """The nodes in one direction, beyond the activations that are a part of the node."""
+    waiting = list(step(node))
+    fused = stem(node.op) in _ACTIVATIONS
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        is_part = stem(one.op) in _ACTIVATIONS or (fused and stem(one.op) in _CLAMPING)
+        if one.kind == "call_function" and is_part:
+            waiting += step(one)
+        else:
+            yield one
+
+
+def _connected(run: RunGraph, node: Node, inside: dict[int, Node]) -> list[Node]:
+    found: dict[int, Node] = {}
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in inside and id(one) not in found:
+            found[id(one)] = one
+            waiting += [*run.givers(one), *run.readers(one)]
+    return list(found.values())
+
+
+@graph_rule("Float between quantized operators")
+def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Operators in float between quantized ones, and the conversions around them."""
+    groups: dict[frozenset[str], list[Stretch]] = {}
+    for one in list(_stretches(facts, run)):
+        facts.claim((*one.nodes, *one.converting))
+        names = frozenset(stem(node.op) for node in one.nodes if stem(node.op) not in MOVING)
+        groups.setdefault(names, []).append(one)
+    for alike in groups.values():
+        nodes = [node for one in alike for node in one.nodes]
+        converting = [node for one in alike for node in one.converting]
+        members = run.members([*nodes, *converting])
+        if not members:
+            continue
+        computing = [node for node in nodes if stem(node.op) not in MOVING]
+        taken = facts.time.taken(members)
+        conversions = run.members(converting)
+        several = len({stem(node.op) for node in computing}) > 1
+        evidence = [
+            f"What {operators(computing)} {'read' if several else 'reads'} was int8, and what "
+            f"{'they give' if several else 'it gives'} becomes int8 again.",
+        ]
+        if conversions:
+            evidence.append(
+                f"{does(len(conversions), 'conversion', 'take')} "
+                f"{facts.time.text(facts.time.ticks(conversions))} of it."
+            )
+        outside = [node for node in computing if id(node) in run.kernels]
+        if outside and run.calls:
+            evidence += reasons(run, outside)
+            evidence += fewer_calls(run, outside, "Inside of delegates")
+        verb = "compute" if several else "computes"
+        yield facts.finding(
+            "float-among-quantized",
+            f"{operators(computing)} {verb} in float among int8, with conversions {taken}"
+            f"{places(len(alike))}{at_lines(computing)}.",
+            members,
+            Explanation(
+                Sureness.LIKELY,
+                tuple(evidence),
+                remedies=tuple(_stretch_remedies(run, computing, alike)),
+            ),
+        )
+
+
+def _stretch_remedies(
+    run: RunGraph, computing: list[Node], alike: list[Stretch]
+) -> Iterator[Remedy]:
+    refused = [
+        node for node in computing if any(one.answer == TOLD for one in refusals_of(run, node))
+    ]
+    if refused:
+        yield from ways_in(run, refused)
+    line = first_line(computing)
+    there = f" at {line}" if line else ""
+    yield Remedy(
+        f"Use operators with an int8 kernel instead of {operators(computing)}{there}, or move them "
+        "before the first or behind the last quantized operator."
+    )
+    modules = dict.fromkeys(module_of(node) for one in alike for node in one.readers)
+    named = [module for module in modules if module]
+    if named and len(named) == len(modules):
+        select = " or ".join(f"module:{module}" for module in named)
+        yield Remedy(
+            f"Or keep what reads them in float as well ({listed(named[:3], len(named) - 3)}), so "
+            "that nothing is converted between.",
+            "keep_float",
+            {"select": select},
+        )
+
+
+_NO_SCALE = frozenset({"input", "out_dtype", "output_dtype", "input_dtype"})
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A dequantize node and the quantize node that undoes it. moving: the nodes between them."""
+
+    dequantize: Node
+    quantize: Node
+    moving: tuple[Node, ...]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (self.dequantize, *self.moving, self.quantize)
+
+
+def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
+    """Find the pairs that cancel."""
+    for node in run.partition.linked.graph.operators.values():
+        if not is_quantize(node) or not facts.is_free(node):
+            continue
+        moving: list[Node] = []
+        giver = next(run.givers(node), None)
+        while (
+            giver is not None
+            and stem(giver.op) in MOVING
+            and len(list(run.givers(giver))) == 1
+            and len(list(run.readers(giver))) == 1
+        ):
+            moving.insert(0, giver)
+            giver = next(run.givers(giver), None)
+        if giver is None or not is_dequantize(giver) or _numbers(giver) != _numbers(node):
+            continue
+        # What a backend computes in int8 by itself leaves neither kernel nor event.
+        if run.members([giver, node]) and (moving or len(list(run.readers(giver))) == 1):
+            yield Pair(giver, node, tuple(moving))
+
+
+def _numbers(node: Node) -> list[tuple[str, str]]:
+    """Scale, zero point, range and type of a node that quantizes or dequantizes."""
+    return [(name, text) for name, text in node.arguments if name not in _NO_SCALE]
+
+
+@graph_rule("Quantized again to the same numbers")
+def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """A value that is dequantized and quantized again to the same numbers."""
+    found = list(_cancelling_pairs(facts, run))
+    if not found:
+        return
+    nodes = [node for pair in found for node in pair.nodes]
+    facts.claim(nodes)
+    moving = [node for pair in found for node in pair.moving]
+    members = run.members(nodes)
+    taken = facts.time.taken(members)
+    evidence = [
+        f"{does(len(found), 'quantize node', 'have')} the scale, zero point and range of the "
+        "dequantize node before, so the numbers do not change.",
+    ]
+    if moving:
+        evidence.append(f"Nothing but {operators(moving)} is between them, which computes nothing.")
+    where = at_lines(moving) or at_lines(nodes)
+    yield facts.finding(
+        "cancelling-quantization",
+        f"Values are dequantized and quantized again to the same numbers, which takes {taken}"
+        f"{places(len(found))}{where}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            tuple(evidence),
+            remedies=(
+                Remedy("Leave both out, so that int8 stays int8.", "pass", {"name": "cancel_qdq"}),
+            ),
+        ),
+    )
+
+
+_SHARE = 0.3  # of the method's time: int8 that is twice as fast then saves 15 % of a run
+_LEAST_FLOPS = 1e6  # of an operator: the time of a smaller one is not its work
+# FLOPs for each byte, above which processors compute, and do not wait for memory.
+_INTENSITY = 8.0
+_REACHED = 0.3  # of the peak: a kernel that is far below is slow for another reason
+# XNNPACK's names of these operators, by what int8 is quantized for.
+_CONVOLUTIONS = ("Convolution", "Deconvolution")
+_PRODUCTS = ("Fully Connected", "Dynamic Fully Connected", *_CONVOLUTIONS)
+
+
+@rule("Products in float32 that limit the time")
+def float_weights(facts: Facts) -> Iterator[Finding]:
+    """Products and convolutions in floats that limit a method, where a backend has them in
+    integers."""
+    if facts.profile.phase == DECODE or facts.work is None:
+        return  # `memory-bound` reports decode
+    members = [member for member in facts.time.members if _is_float_product(facts, member)]
+    bound = [member for member in members if _bound_of(facts, member) is not None]
+    ticks = facts.time.ticks(bound)
+    ns = facts.ns(ticks)
+    if not ns or facts.time.share(ticks) < _SHARE:
+        return
+    work = sum_of(facts.work_of(member) for member in bound)
+    limits = None if facts.limits is None else facts.limits.of([leaf for _, leaf in bound])
+    evidence = [
+        f"{len(bound):,} products and convolutions in float32 do {work.flops / 1e9:.3g} GFLOP in "
+        f"{facts.time.text(ticks)}: {work.flops / ns:.3g} GFLOP/s.",
+        f"They compute {work.flops / max(1.0, work.traffic.total):.3g} FLOPs for each byte that "
+        "they read and write: to compute takes the time, not to wait for memory."
+        if limits is None or limits.bound is None
+        else f"{limits.bound.capitalize()} bounds them, by the calibration: they reach "
+        f"{format_share(limits.share)} of what the machine can do.",
+    ]
+    found = facts.finding(
+        "float-weights",
+        f"Products and convolutions in float32 take {facts.time.with_share(ticks)}, in XNNPACK, "
+        "which has them in int8 too.",
+        bound,
+        Explanation(
+            Sureness.POSSIBLE, tuple(evidence), remedies=tuple(_int8_remedies(facts, bound))
+        ),
+    )
+    # A part of that time; this run cannot show how large.
+    yield replace(found, severity=Severity.FACT)
+
+
+def _is_float_product(facts: Facts, member: Leaf) -> bool:
+    group, leaf = member
+    if leaf.kind != "delegated" or "Xnnpack" not in group.head.name:
+        return False
+    work = facts.work_of(member)
+    is_float = bool(work.dtypes) and all(dtype == "float32" for dtype, _ in work.dtypes)
+    return is_float and leaf.name.startswith(_PRODUCTS) and work.traffic.weights > 0
+
+
+def _bound_of(facts: Facts, member: Leaf) -> str | None:
+    """Return what bounds a product: by the calibration, or by its FLOPs for each byte."""
+    work: Work = facts.work_of(member)
+    if work.unknown or work.is_bound or work.flops < _LEAST_FLOPS:
+        return None
+    limits = None if facts.limits is None else facts.limits.of([member[1]])
+    if limits is not None and limits.share is not None:
+        return limits.bound if limits.share >= _REACHED else None
+    intensity = work.intensity
+    return COMPUTE if intensity is not None and intensity >= _INTENSITY else None
+
+
+def _int8_remedies(facts: Facts, members: Sequence[Leaf]) -> Iterator[Remedy]:
+    yield Remedy(
+        "Quantize weights and activations to int8, calibrated with samples of real inputs: "
+        "`etscope export MODEL --backend xnnpack --quantize int8`; `etscope sensitivity` shows "
+        "what to keep in float.",
+        "quantize",
+        {"scheme": "int8"},
+    )
+    products = [member for member in members if not member[1].name.startswith(_CONVOLUTIONS)]
+    if facts.time.ticks(products) > facts.time.ticks(members) / 2:
+        yield Remedy(
+            "Quantize the weights of linear layers to int4, and activations to int8 as the program "
+            "runs (8da4w), which needs no samples.",
+            "quantize",
+            {"scheme": "8da4w"},
+        )

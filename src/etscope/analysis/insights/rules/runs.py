@@ -1,0 +1,443 @@
+"""Runs that differ from each other, and the threads that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from etscope.analysis.insights import thresholds
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.leaf_times import LeafTimes
+from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.thresholds import ENOUGH_RUNS
+from etscope.analysis.profile.counted import SLOW_RATIO
+from etscope.analysis.profile.profile import Leaf
+from etscope.formats.generation import PREFILL
+from etscope.model.finding import (
+    Explanation,
+    Finding,
+    Place,
+    Quantity,
+    Remedy,
+    Severity,
+    Site,
+    Sureness,
+)
+from etscope.model.statistics import percentiles, statistic
+from etscope.units import TimeScale, count, format_share
+
+_LEAST_NS = 1e6  # more than the later ones: no user notices a millisecond
+_SITES = 5  # operators that are named; the first few hold most of the difference
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first execution and the median of the later ones, ns. load: of the method, None if not
+    known. what: it in words."""
+
+    first: float
+    later: float
+    load: float | None
+    what: str
+
+
+@rule("A first run that is far longer than the others")
+def first_run(facts: Facts) -> Iterator[Finding]:
+    """A first run that is far longer than the later ones: memory is touched, caches are filled,
+    and some backends pack weights."""
+    in_dump = next((one for one in facts.differences if one.kind == "first-run"), None)
+    command = ("run", "--warmup", "10")
+    if facts.profile.phase is not None:
+        command = ("generate", "--warmup", "1")
+    if in_dump is not None:
+        if not facts.is_warmed_up:  # else `unsteady` reports it, with the other runs that differ
+            sites = _sites(facts)
+            evidence = _evidence(facts, _first_of_dump(facts))
+            if sites:
+                evidence.append(
+                    f"{sites[0].name} took {sites[0].time:.4g} {facts.scale.unit} more in the "
+                    "first run."
+                )
+            yield replace(in_dump, command=command, explanation=_explained(facts, evidence, sites))
+        return
+    found = _first_of_run(facts) if Level.FULL in facts.level else None
+    if found is None or found.first < SLOW_RATIO * found.later:
+        return
+    more = found.first - found.later
+    if more < _LEAST_NS:
+        return
+    yield Finding(
+        "first-run",
+        Severity.FACT,
+        f"{found.what} takes {more / 1e6:.4g} ms ({format_share(more / found.first)}) longer than "
+        "later ones.",
+        facts.profile.method,
+        Quantity(float(facts.scale(more / (facts.ns(1.0) or 1.0))), facts.scale.unit),
+        None,
+        command,
+        _explained(facts, _evidence(facts, found)),
+    )
+
+
+def _explained(facts: Facts, evidence: Sequence[str], sites: tuple[Site, ...] = ()) -> Explanation:
+    return Explanation(Sureness.MEASURED, tuple(evidence), sites, tuple(_warm_up_remedies(facts)))
+
+
+def _evidence(facts: Facts, found: _First | None) -> list[str]:
+    if found is None:
+        return []
+    evidence = [
+        f"{found.what} took {found.first / 1e6:.4g} ms; the median of the later ones is "
+        f"{found.later / 1e6:.4g} ms."
+    ]
+    if found.load is not None:
+        packs = ": there XNNPACK packs its weights" if _has_xnnpack(facts) else ""
+        evidence.append(
+            f"Loading before it took {found.load / 1e6:.4g} ms, as long as "
+            f"{found.load / found.later:.3g} later runs{packs}."
+        )
+    return evidence
+
+
+def _has_xnnpack(facts: Facts) -> bool:
+    return any(
+        group.head.kind == "delegate" and "Xnnpack" in group.head.name
+        for group in facts.time.groups
+    )
+
+
+def _first_of_dump(facts: Facts) -> _First | None:
+    """The first run of the dump, which was not warmed up; None for a clock of cycles."""
+    total = facts.profile.every.total
+    first, later = facts.ns(float(total[0])), facts.ns(float(np.median(total[1:])))
+    if first is None or later is None:
+        return None
+    loads = [facts.ns(float(ticks.mean())) for ticks in facts.profile.load.values() if len(ticks)]
+    return _First(first, later, max(filter(None, loads), default=None), "The first recorded run")
+
+
+def _first_of_run(facts: Facts) -> _First | None:
+    """Return the first execution before the dump's runs, from the untraced run in run.json."""
+    saved, method = facts.trace.saved_run, facts.profile.method
+    if saved is None or facts.scale.source is TimeScale.CYCLES:
+        return None
+    if saved.generation is not None:
+        return _first_of_generation(facts)
+    for latency in saved.latencies:
+        known = latency.first_ns is not None and len(latency.samples_ns) > 1
+        if latency.traced is None and latency.method == method and known:
+            later = float(np.median(latency.samples_ns))
+            load = None if latency.load_ns is None else float(latency.load_ns)
+            return _First(float(latency.first_ns or 0), later, load, "The first execution")
+    return None
+
+
+def _first_of_generation(facts: Facts) -> _First | None:
+    """Return the first token of the first generation after loading; only with the prefill, so that
+    it is reported once."""
+    saved = facts.trace.saved_run
+    run = None if saved is None or saved.generation is None else saved.generation.of_pass(None)
+    if run is None or run.cold_first_token_ns is None or facts.profile.phase != PREFILL:
+        return None
+    from etscope.analysis.generation.pace import Pace
+
+    later = Pace.of(run).first_token_ns
+    if not len(later):
+        return None
+    cold, load = float(run.cold_first_token_ns), float(run.load_ns)
+    return _First(cold, float(np.median(later)), load, "The first token after loading")
+
+
+def _sites(facts: Facts) -> tuple[Site, ...]:
+    """The operators that are longer in the first run, those by most first."""
+    found = [
+        (float(leaf.ticks[0]) - float(np.median(leaf.ticks[1:])), group, leaf)
+        for group, leaf in LeafTimes(facts.profile.every, facts.scale).members
+    ]
+    longest = sorted(found, key=lambda one: -one[0])[:_SITES]
+    return tuple(
+        Site(
+            leaf.name,
+            group.head.instruction_id,
+            float(facts.scale(more)),
+            leaf.attribution.module or None,
+        )
+        for more, group, leaf in longest
+        if more > 0
+    )
+
+
+def _warm_up_remedies(facts: Facts) -> Iterator[Remedy]:
+    yield Remedy(
+        "Load the method once and keep it, and execute it once before its answer is waited for "
+        "(at the start of the app, on another thread)."
+    )
+    if _has_xnnpack(facts):
+        yield Remedy(
+            'Share packed weights: the option "weight_cache_enabled" of XnnpackBackend packs them '
+            'once for all methods, and with "packed_cache_path" they are kept in a file.'
+        )
+
+
+_KINDS = ("drift", "two-speeds", "slow-runs")
+_BUSY = 0.5  # load of a core before the run: others took it
+_ALIKE = 0.5  # of the method's change: an operator that changes less counts as steady
+_MOSTLY = 0.8  # of the time in operators that change alike: the rest is noise of short ones
+
+
+@rule("Runs that differ: times are not to be relied on")
+def unsteady(facts: Facts) -> Iterator[Finding]:
+    """Runs that differ: a drift, two speeds, disturbed runs."""
+    for found in facts.differences:
+        # A slow first run is none of loading if others came before it.
+        if found.kind not in _KINDS and not (found.kind == "first-run" and facts.is_warmed_up):
+            continue
+        total = facts.profile.every.total
+        low, middle, high = map(facts.time.text, percentiles(total, (10, 50, 90)).tolist())
+        evidence = [
+            f"Of {len(total):,} runs one in ten takes less than {low}, half take less than "
+            f"{middle}, and one in ten takes more than {high}."
+        ]
+        alike = _share_that_changes(facts, found.kind)
+        if alike >= _MOSTLY:
+            evidence.append(
+                f"Operators with {format_share(alike)} of the time change alike: it is the "
+                "machine, not the model."
+            )
+        yield replace(
+            found,
+            kind="unsteady",
+            explanation=Explanation(
+                Sureness.MEASURED, tuple(evidence), remedies=tuple(_steadier(facts, found.kind))
+            ),
+        )
+
+
+def _share_that_changes(facts: Facts, kind: str) -> float:
+    """The share of the usual time in leaves that are slower in the slow runs by at least half of
+    what the method is."""
+    every = facts.profile.every
+    total = every.total
+    if kind == "drift":
+        later = np.arange(len(total)) >= len(total) // 2
+        is_slow = later if total[later].mean() > total[~later].mean() else ~later
+    else:
+        is_slow = total > (total.min() + total.max()) / 2
+    ratio = float(total[is_slow].mean() / total[~is_slow].mean()) - 1
+    changing = everything = 0.0  # by the time in the other runs, which nothing disturbed
+    for _, leaf in LeafTimes(every, facts.scale).members:
+        slow, usual = (float(leaf.ticks[runs].mean()) for runs in (is_slow, ~is_slow))
+        everything += usual
+        changing += usual if slow - usual >= _ALIKE * ratio * usual else 0.0
+    return changing / everything if everything else 0.0
+
+
+def _steadier(facts: Facts, kind: str) -> Iterator[Remedy]:
+    saved = facts.trace.saved_run
+    conditions = None if saved is None else saved.conditions
+    if conditions is not None and (conditions.load_per_core or 0.0) >= _BUSY:
+        yield Remedy(
+            f"Stop other work on that machine: the load was {conditions.load:.2f} on "
+            f"{conditions.cores:,} cores before the first run."
+        )
+    governors = () if conditions is None else conditions.governors
+    if any(name != "performance" for name in governors):
+        yield Remedy(
+            "Hold the clock: `cpupower frequency-set -g performance`, or the same in "
+            "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor."
+        )
+    if kind == "drift":
+        yield Remedy("Let the machine cool down, and run longer before: `--warmup 50`.")
+    elif kind == "two-speeds":
+        yield Remedy(
+            "Keep the process on cores of one kind with a constant clock: `taskset -c 0-1 "
+            "etscope run …`, with as many `--threads`."
+        )
+    if len(facts.profile.every.runs) < ENOUGH_RUNS:
+        yield Remedy(f"Run more often: `--iterations {ENOUGH_RUNS}`.")
+
+
+@rule("What one run decides")
+def single_runs(facts: Facts) -> Iterator[Finding]:
+    """Times that one run decides: the average of a leaf, or all times of a dump."""
+    if (found := outlier(facts.time)) is not None:
+        yield found
+    yield from (one for one in facts.differences if one.kind == "measured-once")
+
+
+def outlier(time: LeafTimes) -> Finding | None:
+    """Find the leaf with the longest average of those that one run makes.
+
+    A run that is slow as a whole is reported itself, not each of its leaves.
+    """
+    if len(time.profile.runs) < thresholds.OUTLIER_FEWEST:
+        return None
+    totals = time.profile.total
+    is_slow = totals >= SLOW_RATIO * np.median(totals)
+    found: list[tuple[float, Leaf]] = []
+    for group, leaf in time.members:
+        mean, most = time.averages[id(leaf)], float(leaf.ticks.max())
+        others = (mean * len(leaf.ticks) - most) / (len(leaf.ticks) - 1)
+        if others < thresholds.OUTLIER_DROP * mean and not is_slow[leaf.ticks.argmax()]:
+            found.append((mean, (group, leaf)))
+    if not found:
+        return None
+    mean, (group, leaf) = max(found, key=lambda item: item[0])
+    if time.share(mean) < thresholds.OUTLIER_SHARE:
+        return None
+    at = int(leaf.ticks.argmax())
+    others = (mean * len(leaf.ticks) - float(leaf.ticks[at])) / (len(leaf.ticks) - 1)
+    more = f" ({len(found) - 1} more averages are like this)" if len(found) > 1 else ""
+    sentence = (
+        f"One run makes the average of {leaf.name}, {time.with_share(mean)}: "
+        f"{time.text(float(leaf.ticks[at]))} in run {int(time.profile.runs[at])}, "
+        f"{time.text(others)} on average in the others, "
+        f"{time.text(statistic(leaf.ticks, 'p50'))} as a median{more}."
+    )
+    number = group.head.instruction_id
+    return Finding(
+        "outlier",
+        Severity.COST,
+        sentence,
+        time.profile.method,
+        time.quantity(mean),
+        Place("events", name=leaf.name, instruction=number),
+        ("inspect", "--select", f"id:{number}", "--columns", "event,avg,p50,min,max,first"),
+    )
+
+
+# XNNPACK divides its operators among the threads of the pool; portable kernels use one.
+_PARALLEL = "Xnnpack"
+# XNNPACK divides a product however small it is, and no additions of a few elements. To wake a
+# thread and to wait for it took half a microsecond on two cores: 40 linear layers took 1.6 times as
+# long with two threads as with one at 2 kFLOP a layer, 1.4 times at 33, and 0.9 times at 262.
+_DIVIDED = ("Fully Connected", "Dynamic Fully Connected", "Convolution", "Batch Matrix Multiply")
+_SMALL_FLOPS = 1e5
+_SMALL_SHARE = 0.3  # of the method's time in such operators; threads cost a part of it
+_LARGE_FLOPS = 5e6  # an operator this large gains from a thread for each part
+_LARGE_SHARE = 0.5  # of the time in them: a second thread then saves a quarter at best
+
+
+@rule("Too many or too few threads")
+def threads(facts: Facts) -> Iterator[Finding]:
+    """A thread pool that does not fit the cores of the machine, or the size of the work."""
+    threads, saved = facts.threads, facts.trace.saved_run
+    conditions = None if saved is None else saved.conditions
+    cores = None if conditions is None else _count_of(conditions.cpus) or conditions.cores
+    members = [
+        member
+        for member in facts.time.members
+        if _PARALLEL in member[0].head.name and member[1].kind in ("delegate", "delegated")
+    ]
+    if threads is None or not members:
+        return
+    if cores is not None and threads > cores:
+        yield _too_many(facts, members, threads, cores)
+    elif threads > 1:
+        yield from _for_small_work(facts, threads)
+    elif cores is not None and cores > 1:
+        yield from _too_few(facts, members, threads, cores)
+
+
+def _count_of(cpus: str) -> int | None:
+    """The number of CPUs in a list as "0-3,6"; None for another text."""
+    cpus_found = 0
+    for part in cpus.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            return None
+        cpus_found += int(last or first) - int(first) + 1
+    return cpus_found
+
+
+def _too_many(facts: Facts, members: Sequence[Leaf], threads: int, cores: int) -> Finding:
+    taken = facts.time.taken(members)
+    return facts.finding(
+        "threads",
+        f"{threads:,} threads share {count(cores, 'core')} in the operators of XNNPACK, which "
+        f"take {taken}: each waits for those that have none.",
+        members,
+        Explanation(
+            Sureness.LIKELY,
+            (f"The run had {threads:,} threads, and could use {count(cores, 'core')}.",),
+            remedies=(_set_threads(cores),),
+        ),
+    )
+
+
+def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
+    """Delegate calls of products so small that to divide them takes longer than it saves."""
+    products: list[Leaf] = []
+    members: list[Leaf] = []
+    for group in facts.time.groups:
+        events = [row for row in group.below if row.kind == "delegated"]
+        divided = [(group, row) for row in events if row.name.startswith(_DIVIDED)]
+        is_made_of = _PARALLEL in group.head.name and 2 * len(divided) >= max(1, len(events))
+        works = [(facts.work_of(one), max(1.0, float(one[1].calls.mean()))) for one in divided]
+        if is_made_of and all(
+            not work.unknown and 0 < work.flops < _SMALL_FLOPS * calls for work, calls in works
+        ):
+            products += divided
+            members += [(group, leaf) for leaf in group.leaves]  # events may round to nothing
+    ticks = facts.time.ticks(members)
+    if facts.time.share(ticks) < _SMALL_SHARE:
+        return
+    calls = sum(float(leaf.calls.mean()) for _, leaf in products)
+    flops = sum(facts.work_of(member).flops for member in products)
+    found = facts.finding(
+        "threads",
+        f"{threads:,} threads divide {calls:,.0f} products of XNNPACK of less than "
+        f"{_SMALL_FLOPS / 1e3:g} kFLOP each, in delegate calls that take "
+        f"{facts.time.with_share(ticks)}: one thread may be faster.",
+        members,
+        Explanation(
+            Sureness.POSSIBLE,
+            (
+                f"On average a product computes {flops / max(1.0, calls) / 1e3:.3g} kFLOP.",
+                "Waking threads and waiting for them takes a part of each; only runs with fewer "
+                "threads show how much.",
+            ),
+            remedies=(_set_threads(1),),
+        ),
+    )
+    # A part of that time; this run cannot show how large.
+    yield replace(found, severity=Severity.FACT)
+
+
+def _too_few(facts: Facts, members: Sequence[Leaf], threads: int, cores: int) -> Iterator[Finding]:
+    """Find large operators on one thread while cores are idle."""
+    large = [member for member in members if facts.work_of(member).flops >= _LARGE_FLOPS]
+    ticks = facts.time.ticks(large)
+    if facts.time.share(ticks) < _LARGE_SHARE:
+        return
+    flops = sum(facts.work_of(member).flops for member in large)
+    ns = facts.ns(ticks)
+    rate = "" if not ns else f", at {flops / ns:.3g} GFLOP/s"
+    many = len(large) > 1
+    yield facts.finding(
+        "threads",
+        f"One thread computes {'large operators' if many else 'a large operator'} of XNNPACK, "
+        f"{facts.time.with_share(ticks)}, and {count(cores - 1, 'core')} could help.",
+        large,
+        Explanation(
+            Sureness.POSSIBLE,
+            (
+                f"The run had {threads:,} thread, and could use {cores:,} cores.",
+                f"{count(len(large), 'operator')} of {_LARGE_FLOPS / 1e6:g} MFLOP or more "
+                f"take{'' if many else 's'} {format_share(facts.time.share(ticks))} of the "
+                f"time{rate}.",
+            ),
+            remedies=(_set_threads(cores),),
+        ),
+    )
+
+
+def _set_threads(threads: int) -> Remedy:
+    return Remedy(
+        f"Run with {count(threads, 'thread')}: `etscope run --threads {threads}`; in an app "
+        f"`get_threadpool()->_unsafe_reset_threadpool({threads})` of extension/threadpool.",
+        "threads",
+        {"threads": threads},
+    )

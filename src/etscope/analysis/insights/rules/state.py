@@ -1,0 +1,339 @@
+"""Caches, buffers and constants: bytes moved and values computed again in each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, spec_of
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    fewer_calls,
+    first_line,
+    listed,
+    operators,
+    places,
+)
+from etscope.analysis.insights.rule import graph_rule, rule
+from etscope.analysis.profile.profile import Leaf
+from etscope.analysis.program.source_location import short_lines
+from etscope.analysis.state import KV_CACHE, StateTensor, program_state
+from etscope.errors import EtscopeError
+from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.graph import SAME_VALUE, Node, stem
+from etscope.units import count, format_bytes
+
+_FEW = 0.5  # of the positions: a call that writes more has reason to write all
+
+
+@rule("KV caches that are copied whole")
+def whole_caches(facts: Facts) -> Iterator[Finding]:
+    """KV caches that are copied whole, where a call writes a few positions of them."""
+    caches, tokens = copied_caches(facts), _tokens(facts)
+    if not caches:
+        return
+    members = copying(facts, caches)
+    facts.claim(leaves=members)
+    context = max(one.length or 0 for one in caches)
+    size = sum(one.nbytes for one in caches)
+    written = sum(one.nbytes / (one.length or 1) * tokens for one in caches)
+    names = dict.fromkeys(leaf.name for _, leaf in members)
+    many = len(caches) > 1
+    yield facts.finding(
+        "whole-caches",
+        f"{len(caches):,} KV cache{'s are' if many else ' is'} copied whole in each call: "
+        f"{facts.time.taken(members)}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            (
+                f"{', '.join(names)} write {format_bytes(size)} of caches into copies and back; "
+                f"what a call adds to them is {format_bytes(written)}.",
+                f"The copies grow with the context, which is {context:,} positions here, however "
+                "many of them are used.",
+            ),
+            remedies=(
+                Remedy(
+                    "Write in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` in "
+                    "`to_executorch` makes index_put write into the cache itself.",
+                    "pass",
+                    {"name": "reinplace"},
+                ),
+                Remedy(
+                    "Use an operator that updates the cache: torch.ops.llama.update_cache, as the "
+                    "export of ExecuTorch's llama does with use_sdpa_with_kv_cache."
+                ),
+            ),
+        ),
+    )
+
+
+def copied_caches(facts: Facts) -> list[StateTensor]:
+    """The KV caches that are copied whole by calls that write less than half of them."""
+    method = facts.profile.method
+    if facts.program is None or method is None:
+        return []
+    try:
+        state = program_state(facts.trace.export)
+    except EtscopeError:  # a damaged plan: the memory views say where
+        return []
+    return [
+        one
+        for one in state.methods.get(method, ())
+        if one.kind == KV_CACHE and one.copies and _tokens(facts) < _FEW * (one.length or 0)
+    ]
+
+
+def copying(facts: Facts, caches: Sequence[StateTensor]) -> list[Leaf]:
+    """The kernels that write the copies of caches, and that write them back."""
+    values = {one.value for one in caches} | {value for one in caches for value in one.copies}
+    records = facts.trace.instructions(facts.profile.method or "")
+    found = facts.members(
+        record.instruction_id
+        for record in records
+        if record.kind == "kernel" and not values.isdisjoint(record.outputs)
+    )
+    return [member for member in found if member[1].kind == "kernel"]
+
+
+def _tokens(facts: Facts) -> float:
+    """Return the mean number of tokens of a call; 1 if unknown, as for a decoder's step."""
+    calls = facts.profile.calls
+    if calls is None or not (calls.tokens > 0).all():
+        return 1.0
+    return float(calls.tokens.mean())
+
+
+# Operators, by `stem`, with values that contain a buffer's values unchanged, next to others.
+_KEEPING = frozenset(
+    {"alias", "cat", "clone", "clone_dim_order", "index_copy", "index_put", "scatter",
+     "select_scatter", "slice", "slice_scatter", "where"}
+)  # fmt: skip
+_MOVING = frozenset({"cat", "slice"})
+_WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
+
+
+@dataclass(frozen=True, eq=False)
+class Rewriting:
+    """The nodes that make a buffer's new value from its old one; the last node is the new value."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def value(self) -> Node:
+        return self.nodes[-1]
+
+
+def _rewritings(run: RunGraph) -> Iterator[Rewriting]:
+    """Find the buffers that are made anew."""
+    graph = run.partition.linked.graph
+    names = {qualified: name for name, qualified in graph.parameters.items()}
+    for value, qualified in run.partition.mutated.items():
+        buffer, last = names.get(qualified), graph.by_name.get(value)
+        if buffer is None or last is None:
+            continue
+        nodes: list[Node] = []
+        waiting, is_kept = [last], False
+        while waiting:  # back along what holds the buffer's values
+            node = waiting.pop()
+            if any(node is one for one in nodes) or stem(node.op) not in _KEEPING:
+                continue
+            nodes.insert(0, node)
+            givers = list(run.givers(node))
+            is_kept = is_kept or any(one.name == buffer for one in givers)
+            waiting += [one for one in givers if one.kind == "call_function"]
+        if is_kept and run.members(nodes):
+            yield Rewriting(tuple(nodes))
+
+
+@graph_rule("Buffers that are copied to change a part of them")
+def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Buffers that are made anew, and written back as a whole, to change a part of them."""
+    copied = [
+        member
+        for member in run.members_of_run
+        if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
+    ]
+    found = list(_rewritings(run)) if copied else []
+    if not found:
+        return
+    nodes = [node for one in found for node in one.nodes]
+    members = [*run.members(nodes), *copied]
+    is_new = bool(facts.free(members))
+    facts.claim(nodes)
+    if not is_new:  # `whole-caches` reports these in more detail
+        return
+    taken = facts.time.taken(members)
+    size = format_bytes(sum(bytes_of(one.value) for one in found))
+    lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}
+    where = f", at {min(lines)}" if lines else ""
+    many = len({stem(node.op) for node in nodes}) > 1
+    yield facts.finding(
+        "rewritten-buffers",
+        f"Buffers of {size} are copied twice to change a part of them, which takes {taken}"
+        f"{places(len(found))}{where}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            (
+                f"{operators(nodes)} {'make' if many else 'makes'} {count(len(found), 'buffer')} "
+                f"anew as a whole, and copy_ writes {'them' if len(found) > 1 else 'it'} "
+                f"back{places(len(copied))}.",
+            ),
+            remedies=tuple(_buffer_remedies(nodes)),
+        ),
+    )
+
+
+def _buffer_remedies(nodes: Sequence[Node]) -> Iterator[Remedy]:
+    names = {stem(node.op) for node in nodes}
+    if names >= _MOVING:
+        yield Remedy(
+            "Leave the rows where they are, and write the new one over the oldest: "
+            "`buffer.index_copy_(1, position % length, new)`, with a mask by position in place of "
+            "their order."
+        )
+    elif "where" in names:
+        yield Remedy(
+            "Write the changed part by its position, `buffer.index_copy_(1, position, new)`, in "
+            "place of a choice for each element."
+        )
+    change = {"name": "reinplace"} if "index_put" in names else {}  # the pass handles it
+    yield Remedy(
+        "Write into the buffers in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` for "
+        "`to_executorch`, or an operator that updates the cache (`llama.update_cache`).",
+        "pass" if change else None,
+        change,
+    )
+
+
+_WEIGHTS, _DEQUANTIZED, _VALUES = "weights", "dequantized", "values"
+# Operators, by `stem`, that only put the elements of what they read in another order.
+_LAYOUTS = SAME_VALUE | {"permute", "t", "transpose"}
+
+
+@graph_rule("The same values computed in each run")
+def runtime_constants(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Values that are the same in each run, and are computed in each: masks, positions, weights
+    that are laid out or converted anew."""
+    groups: dict[str, list[Node]] = {}
+    for node in run.partition.linked.graph.operators.values():
+        if id(node) in run.constant and facts.is_free(node) and run.members([node]):
+            groups.setdefault(_constant_kind(run, node), []).append(node)
+    for kind, nodes in groups.items():
+        facts.claim(nodes)
+        yield _constant_finding(facts, run, kind, nodes)
+
+
+def _constant_kind(run: RunGraph, node: Node) -> str:
+    """Return whether a node lays out a weight, dequantizes it, or computes a value."""
+    if stem(node.op).startswith("dequantize_"):
+        return _DEQUANTIZED
+    while stem(node.op) in _LAYOUTS:
+        giver = next(run.givers(node), None)
+        if giver is None:
+            return _VALUES
+        if run.is_weight(giver):  # or a number or tensor that the code makes
+            name = run.partition.linked.graph.parameters.get(giver.name) or ""
+            return _VALUES if "lifted_tensor" in name else _WEIGHTS
+        node = giver
+    return _VALUES
+
+
+def _ends(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
+    """The last nodes of constant values that start with these: others read what they make."""
+    found: dict[int, Node] = {}
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in found and id(node) in run.constant:
+            found[id(node)] = node
+            waiting += run.readers(node)
+    return [
+        node
+        for node in found.values()
+        if any(id(reader) not in run.constant for reader in run.readers(node))
+    ]
+
+
+def _constant_finding(facts: Facts, run: RunGraph, kind: str, nodes: Sequence[Node]) -> Finding:
+    members = run.members(nodes)
+    taken = facts.time.taken(members)
+    many = len(members) > 1
+    inside = set(map(id, nodes))
+    size = format_bytes(sum(map(bytes_of, _ends(run, nodes))))
+    evidence = [
+        f"{operators(nodes)} read weights and literals alone, so that their values are the same "
+        "in each run.",
+        f"What is read of them takes {size}.",
+    ]
+    outside = [node for node in nodes if id(node) in run.kernels]
+    evidence += fewer_calls(run, outside, "Without them")
+    if kind == _WEIGHTS:
+        parameters = run.partition.linked.graph.parameters
+        read = [one.name for node in nodes for one in run.givers(node) if id(one) not in inside]
+        names = list(dict.fromkeys(parameters[name] for name in read if name in parameters))
+        evidence.append(f"They read {listed(names[:3], len(names) - 3)}.")
+        lays = "lay out or convert" if many else "lays out or converts"
+        what = f"{count(len(members), 'kernel')} that {lays} weights in each run"
+    elif kind == _DEQUANTIZED:
+        dequantizes = "dequantize" if many else "dequantizes"
+        what = f"{count(len(members), 'kernel')} that {dequantizes} weights in each run"
+    else:
+        computes = "compute" if many else "computes"
+        what = f"{count(len(members), 'kernel')} that {computes} the same values in each run"
+    takes = "take" if many else "takes"
+    return facts.finding(
+        "runtime-constants",
+        f"{what[0].upper()}{what[1:]} {takes} {taken}{at_lines(nodes)}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            tuple(evidence),
+            remedies=tuple(_constant_remedies(run, kind, nodes, size)),
+        ),
+    )
+
+
+def _constant_remedies(
+    run: RunGraph, kind: str, nodes: Sequence[Node], size: str
+) -> Iterator[Remedy]:
+    line = first_line(nodes)
+    there = f" ({line})" if line else ""
+    if kind == _DEQUANTIZED:
+        ops = {stem(reader.op) for node in nodes for reader in run.readers(node)}
+        if "embedding" in ops:
+            yield Remedy(
+                "Quantize the embedding to an operator that reads the quantized rows only: "
+                "`etscope export -X quantize_embeddings=8`, with the quantized kernels in the "
+                "runtime."
+            )
+        yield Remedy(
+            f"Or keep these weights in float{there}, which takes {size} of memory.",
+            "pass",
+            {"name": "fold_constants"},
+        )
+        return
+    yield Remedy(
+        f"Compute them once, when the program is made; it may grow by {size}.",
+        "pass",
+        {"name": "fold_constants"},
+    )
+    if kind == _WEIGHTS:
+        yield Remedy(f"Or store the weights in the operator's layout, in `__init__`{there}.")
+        shapes = {stem(reader.op) for node in nodes for reader in run.readers(node)}
+        if shapes & {"addmm", "mm"} and not run.calls:
+            yield Remedy(
+                "Or lower linear layers to XNNPACK, which packs their weights when the program is "
+                "loaded.",
+                "backend",
+                {"backend": "xnnpack"},
+            )
+    else:
+        ends = (spec_of(node) for node in _ends(run, nodes))
+        spec = next((spec for spec in ends if spec is not None), None)
+        example = "" if spec is None else f", such as {spec}"
+        yield Remedy(
+            f"Or compute them in `__init__` and keep them with `register_buffer`{there}{example}."
+        )
