@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.measured_memory import UNEXPLAINED, measured_report, memory_owners
+from etscope.analysis.memory.measured import UNEXPLAINED, measured_report, memory_owners
 from etscope.errors import FormatError, MismatchError, MissingDataError
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.json_values import JsonValue
@@ -106,7 +106,7 @@ def said(memory: MeasuredMemory) -> str:
 
 def test_every_owner_has_its_bytes() -> None:
     owners = memory_owners(MEMORY)
-    assert {one.name: one.measured for one in owners} == {
+    assert {one.owner: one.size for one in owners} == {
         "constants of kernels, copied": 20 * MB,
         "planned buffers": 5 * MB,
         "delegates' own copies": 53 * MB,
@@ -117,7 +117,7 @@ def test_every_owner_has_its_bytes() -> None:
         "pages of libraries": 3 * MB,
         UNEXPLAINED: 1 * MB,
     }
-    assert sum(one.measured for one in owners) == 100 * MB
+    assert sum(one.size or 0 for one in owners) == 100 * MB
 
 
 def test_what_is_resident_at_the_end() -> None:
@@ -125,7 +125,7 @@ def test_what_is_resident_at_the_end() -> None:
     phases = measured_report(late, {"file": "run"}).section("memory_phases").table
     assert phases.values["peak_rss"][-1] == 113 * MB
     untouched = replace(END, rss=100 * MB, rss_anonymous=89 * MB)
-    owners = {one.name: one.measured for one in memory_owners(with_end(untouched))}
+    owners = {one.owner: one.size for one in memory_owners(with_end(untouched))}
     assert owners["never touched"] == -10 * MB
     assert owners[UNEXPLAINED] == 1 * MB and sum(owners.values()) == 90 * MB
 
@@ -138,7 +138,7 @@ def test_what_malloc_does_not_tell_is_unexplained_not_zero() -> None:
     phases = [replace(one, malloc_used=None, malloc_held=None) for one in MEMORY.phases]
     growths = [replace(one, growth=None) for one in DELEGATES]
     memory = MeasuredMemory(tuple(phases), tuple(growths), ())
-    owners = {one.name: one.measured for one in memory_owners(memory)}
+    owners = {one.owner: one.size for one in memory_owners(memory)}
     assert "delegates' own copies" not in owners and "freed, kept by malloc" not in owners
     assert owners[UNEXPLAINED] == (100 - 20 - 5 - 3) * MB
     assert "What malloc gave is not known" in said(memory)

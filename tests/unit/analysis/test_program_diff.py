@@ -19,7 +19,7 @@ from etscope.analysis.comparison.program_weights import (
     weight_sentence,
 )
 from etscope.analysis.comparison.programs import ProgramDiff, Side, diff_programs, value_text
-from etscope.analysis.weights import WEIGHTS, Quantized
+from etscope.analysis.memory.stored import WEIGHTS, Quantized
 from etscope.errors import MismatchError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.etrecord.reader import read_etrecord

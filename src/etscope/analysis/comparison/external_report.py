@@ -10,7 +10,7 @@ from etscope.analysis.comparison.program_report import (
 )
 from etscope.analysis.comparison.program_weights import compare_by_name, external_weights
 from etscope.analysis.comparison.programs import SizeChange, is_equal, size_changes
-from etscope.analysis.weights import external_parts
+from etscope.analysis.memory.file_parts import external_parts
 from etscope.formats.program.ptd import ExternalData
 from etscope.model.report import Report
 

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.matching.export import Export
+from etscope.analysis.memory.stored import WEIGHTS, StoredTensor, parameter_name
 from etscope.analysis.program.source_location import common_module
-from etscope.analysis.weights import WEIGHTS, StoredTensor, parameter_name
 from etscope.errors import UsageError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.ptd import ExternalData, ExternalEntry

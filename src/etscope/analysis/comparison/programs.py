@@ -25,20 +25,15 @@ from etscope.analysis.comparison.program_weights import (
     weights_of,
 )
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.memory.file_parts import FilePart, ProgramClaims, external_parts
+from etscope.analysis.memory.plan import MemoryPlan, memory_plans
+from etscope.analysis.memory.stored import StoredTensor, stored_tensors
 from etscope.analysis.program.program import (
     InstructionRecord,
     is_prim,
     unfolded,
 )
 from etscope.analysis.program.source_location import common_module, short_lines
-from etscope.analysis.weights import (
-    FilePart,
-    ProgramClaims,
-    StoredTensor,
-    external_parts,
-    stored_tensors,
-)
 from etscope.errors import FormatError
 from etscope.formats.bytes.files import Source
 from etscope.formats.etrecord.reader import RecordView

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import memory_plans
+from etscope.analysis.memory.plan import memory_plans
 from etscope.analysis.numerics.rows import Numerics
 from etscope.formats.run_json import SavedMemory, SavedRun
 from etscope.units import format_bytes, format_float

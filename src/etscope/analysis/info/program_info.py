@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.memory import memory_plans, peak_section, summary_section
+from etscope.analysis.memory.plan import memory_plans, peak_section, summary_section
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.compile_options import option_texts
 from etscope.formats.program.pte import Program, program_fingerprint

@@ -9,11 +9,12 @@ from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.memory.file_parts import FilePart, equal_content
+from etscope.analysis.memory.plan import MemoryPlan, memory_plans
+from etscope.analysis.memory.size import SizedFile, sized_program
+from etscope.analysis.memory.stored import WEIGHTS
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.program.source_location import block_family
-from etscope.analysis.size import SizedFile, sized_program
-from etscope.analysis.weights import WEIGHTS, FilePart, equal_content
 from etscope.errors import EtscopeError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import TensorValue

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.rule import Rule
+from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
 from etscope.analysis.profile.profile import Leaf
-from etscope.analysis.state import KV_CACHE, StateTensor, program_state
 from etscope.errors import EtscopeError
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_bytes

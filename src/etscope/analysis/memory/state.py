@@ -18,7 +18,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, PlannedValue, groups_sharing_state, memory_plans
+from etscope.analysis.memory.plan import (
+    MemoryPlan,
+    PlannedValue,
+    groups_sharing_state,
+    memory_plans,
+)
 from etscope.errors import reading
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.exported_program.exported_json import mapping, sequence, text, union

@@ -12,8 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, PlannedValue, memory_plans
-from etscope.analysis.state import (
+from etscope.analysis.memory.owned_bytes import (
+    ESTIMATE,
+    FILE,
+    MEASURED,
+    PLAN,
+    UNKNOWN,
+    OwnedBytes,
+    with_total,
+)
+from etscope.analysis.memory.plan import MemoryPlan, PlannedValue, memory_plans
+from etscope.analysis.memory.state import (
     KV_CACHE,
     OTHER_STATE,
     ProgramState,
@@ -21,7 +30,7 @@ from etscope.analysis.state import (
     program_state,
     state_section,
 )
-from etscope.analysis.weights import STATE, WEIGHTS, StoredTensor, stored_tensors
+from etscope.analysis.memory.stored import STATE, WEIGHTS, StoredTensor, stored_tensors
 from etscope.errors import MissingDataError
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
@@ -48,21 +57,10 @@ _OWNERS = (
     *(WEIGHTS_IN_PROGRAM, WEIGHTS_IN_PTD, WEIGHTS_IN_DELEGATES, DELEGATES, INITIAL, PACKED),
     *(STATE_IN_DELEGATES, KV_CACHE, OTHER_STATE, ACTIVATIONS, INPUTS, FRAGMENTS, CALLERS),
 )
-FILE, PLAN, ESTIMATE, MEASURED, UNKNOWN = "the file", "the plan", "estimate", "a run", "not known"
 ALL_METHODS, TOTAL = "all methods", "total"
 
 _PACKING = "XnnpackBackend"  # which packs its weights, and keeps no state of a model
 _LENGTHS = 8  # powers of two in the table by context length
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedMemory:
-    """Bytes of an owner. size: None where it is not known; known_by: "the file", "the plan",
-    "estimate" (as many bytes as the weights that are packed), "a run" or "not known"."""
-
-    owner: str
-    size: int | None
-    known_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +70,8 @@ class ProgramMemory:
     plans, state: of the same program.
     """
 
-    methods: Mapping[str, tuple[OwnedMemory, ...]]
-    together: tuple[OwnedMemory, ...]
+    methods: Mapping[str, tuple[OwnedBytes, ...]]
+    together: tuple[OwnedBytes, ...]
     plans: Mapping[str, MemoryPlan]
     state: ProgramState
 
@@ -190,7 +188,7 @@ class _Needs:
             MEASURED if packed_by == {MEASURED} else ESTIMATE,
         )
 
-    def owners(self) -> tuple[OwnedMemory, ...]:
+    def owners(self) -> tuple[OwnedBytes, ...]:
         """The owners that have any bytes, in the order of `_OWNERS`."""
         found = []
         for owner in _OWNERS:
@@ -198,15 +196,15 @@ class _Needs:
             known = [size for size in places.values() if size is not None]
             if owner in self.sizes:
                 if self.sizes[owner]:
-                    found.append(OwnedMemory(owner, self.sizes[owner], PLAN))
+                    found.append(OwnedBytes(owner, self.sizes[owner], PLAN))
             elif places and not known:
-                found.append(OwnedMemory(owner, None, UNKNOWN))
+                found.append(OwnedBytes(owner, None, UNKNOWN))
             elif sum(known):
                 is_part = len(known) < len(places)
                 known_by = self.packed_by if owner == PACKED else FILE
-                found.append(OwnedMemory(owner, sum(known), known_by))
+                found.append(OwnedBytes(owner, sum(known), known_by))
                 if is_part:
-                    found.append(OwnedMemory(f"{owner}, others", None, UNKNOWN))
+                    found.append(OwnedBytes(f"{owner}, others", None, UNKNOWN))
         return tuple(found)
 
 
@@ -342,7 +340,11 @@ def owners_section(memory: ProgramMemory) -> Section:
         "memory_by_owner",
         "Memory by method and owner",
         (Column("method"), *_OWNER_COLUMNS),
-        [(method, *row) for method, owners in parts for row in _owner_rows(owners)],
+        [
+            (method, one.owner, one.size, one.known_by, share)
+            for method, owners in parts
+            for one, share in with_total(owners, TOTAL)
+        ],
         tuple(_notes(memory)),
     )
 
@@ -355,15 +357,6 @@ _OWNER_COLUMNS = (
 )
 
 
-def _owner_rows(
-    owners: Sequence[OwnedMemory],
-) -> Iterator[tuple[str, int | None, str | None, float | None]]:
-    total = sum(one.size or 0 for one in owners)
-    for one in owners:
-        yield one.owner, one.size, one.known_by, _share(one.size, total)
-    yield TOTAL, total, None, _share(total, total)
-
-
 def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
     """Narrow tables of one method: who needs its memory, and, if a cache grows with the context
     length, the cache by length, up to 8 times the program's own."""
@@ -371,8 +364,12 @@ def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
     if not owners:
         return ()
     content = [
-        (f"{owner} ({known_by})" if known_by in (ESTIMATE, MEASURED) else owner, size, share)
-        for owner, size, known_by, share in _owner_rows(owners)
+        (
+            f"{one.owner} ({one.known_by})" if one.known_by in (ESTIMATE, MEASURED) else one.owner,
+            one.size,
+            share,
+        )
+        for one, share in with_total(owners, TOTAL)
     ]
     columns = [column for column in _OWNER_COLUMNS if column.name != "known_by"]
     found = [Table.of_rows(columns, content, title=f"Memory of {method} by owner")]
@@ -383,10 +380,6 @@ def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
         title = f"KV cache by context length, {own:,} as exported"
         found.append(Table.of_rows(_CONTEXT_COLUMNS[:3], shown, title=title))
     return tuple(found)
-
-
-def _share(size: int | None, total: int) -> float | None:
-    return size / total if size is not None and total else None
 
 
 def _notes(memory: ProgramMemory) -> Iterator[str]:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, memory_plans, reuse_section
+from etscope.analysis.memory.owned_bytes import MEASURED, OwnedBytes, with_total
+from etscope.analysis.memory.plan import MemoryPlan, memory_plans, reuse_section
+from etscope.analysis.memory.stored import WEIGHTS, stored_tensors
 from etscope.analysis.program.correlate import Attribution
-from etscope.analysis.weights import WEIGHTS, stored_tensors
 from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.bytes.files import Source
 from etscope.formats.bytes.flatbuffer import Span
@@ -53,18 +54,9 @@ UNEXPLAINED = "unexplained"
 _WORTH_SAYING = 0.02  # of the growth
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryOwner:
-    """Bytes of the growth. planned: what the program's file says of them, None if nothing."""
-
-    name: str
-    planned: int | None
-    measured: int
-
-
 def memory_owners(
     measured: MeasuredMemory, planned: Mapping[str, int] | None = None
-) -> tuple[MemoryOwner, ...]:
+) -> tuple[OwnedBytes, ...]:
     """Return the owners of the growth of a process, whose bytes sum to it; the last one is
     "unexplained". planned: by owner, what the program's file says.
 
@@ -97,7 +89,7 @@ def memory_owners(
     found[UNEXPLAINED] = (growth or 0) - sum(found.values())
     known = planned or {}
     return tuple(
-        MemoryOwner(name, known.get(name), size)
+        OwnedBytes(name, size, MEASURED, known.get(name))
         for name, size in found.items()
         if size or known.get(name) or name == UNEXPLAINED
     )
@@ -250,7 +242,7 @@ def _program_of(
 
 
 def _of_process(
-    measured: MeasuredMemory, owners: Sequence[MemoryOwner], planned: _Planned | None
+    measured: MeasuredMemory, owners: Sequence[OwnedBytes], planned: _Planned | None
 ) -> Iterator[Section]:
     """Yield the owners, then the reuse that the program plans, then the phases."""
     yield owners_section(owners)
@@ -284,12 +276,11 @@ def _of_process(
     )
 
 
-def owners_section(owners: Sequence[MemoryOwner]) -> Section:
+def owners_section(owners: Sequence[OwnedBytes]) -> Section:
     """Return a section with one row for each owner, and their sum."""
-    growth = sum(owner.measured for owner in owners)
     content = [
-        (one.name, one.planned, one.measured, one.measured / growth if growth else None)
-        for one in (*owners, MemoryOwner("growth of the process", None, growth))
+        (one.owner, one.planned, one.size, share)
+        for one, share in with_total(owners, "growth of the process")
     ]
     return rows(
         "memory_owners",
@@ -390,10 +381,10 @@ def _instructions(measured: MeasuredMemory, planned: _Planned | None) -> Section
 
 
 def _in_words(
-    measured: MeasuredMemory, owners: Sequence[MemoryOwner], planned: _Planned | None
+    measured: MeasuredMemory, owners: Sequence[OwnedBytes], planned: _Planned | None
 ) -> tuple[str, ...]:
     start, end = _ends(measured)
-    sizes = {owner.name: owner.measured for owner in owners}
+    sizes = {one.owner: one.size or 0 for one in owners}
     growth = sum(sizes.values())
 
     def share(name: str) -> str:

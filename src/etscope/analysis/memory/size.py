@@ -18,21 +18,19 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.weights import (
+from etscope.analysis.memory.file_parts import (
     PADDING,
-    SCALES,
     TABLES,
-    WEIGHTS,
     Claim,
     Claims,
     FilePart,
-    NodesOf,
     ProgramClaims,
     by_module,
     equal_content,
     external_parts,
     shown_module,
 )
+from etscope.analysis.memory.stored import SCALES, WEIGHTS, NodesOf
 from etscope.errors import FormatError, MismatchError, reading
 from etscope.formats.bytes.files import PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer import Span

@@ -19,17 +19,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from etscope.analysis.delegates.xnnpack import QUANTIZATION
-from etscope.analysis.matching.parameters import parameter_at, parameters_of
-from etscope.analysis.matching.run_nodes import Nodes, RunNodes
-from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
+from etscope.analysis.matching.parameters import parameters_of
+from etscope.analysis.memory.owned_bytes import OwnedBytes
+from etscope.analysis.memory.stored import (
+    STATE,
+    WEIGHTS,
+    NodesOf,
+    StoredTensor,
+    parameter_name,
+    stored_tensors,
+)
 from etscope.analysis.program.source_location import (
     common_module,
     lines_of,
     module_path,
     short_lines,
 )
-from etscope.errors import FormatError
 from etscope.formats.bytes.files import scattered_reads
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.bytes.flatbuffer_columns import IntArray
@@ -38,22 +43,16 @@ from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import INSTRUCTIONS, Program, table_extents
 from etscope.formats.program.pte_schema import (
     Delegate,
-    DelegateCall,
-    Method,
-    TensorValue,
 )
-from etscope.formats.program.xnnpack import XnnConstant, is_xnnpack, read_xnnpack
+from etscope.formats.program.xnnpack import is_xnnpack
 from etscope.model.graph import Graph, Node
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind
 
-WEIGHTS = "weights"
-STATE = "initial state"
 DELEGATES = "delegates' data"
 NAMED = "named data"
 TABLES = "tables"
 PADDING = "padding"
-SCALES = "scales"  # the label of those of a quantised weight
 UNREFERENCED = "unreferenced"
 # What a byte is, if several say so: the first of these.
 _KINDS = (WEIGHTS, STATE, DELEGATES, NAMED, TABLES)
@@ -62,9 +61,10 @@ _SHOWN_NAMES = 4
 _LARGEST_PADDING = 1 << 14  # bytes: segments are aligned to pages at most
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """Bytes of a file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart(OwnedBytes):
+    """Bytes of a file. Its owner is what to point at: the parameters, the tensor, the backend, else
+    the kind.
 
     kind: of a program "weights", "initial state", "delegates' data" (without the weights in it),
     "named data" (that nothing says more about), "tables" (the program itself), "padding" (zeros
@@ -105,17 +105,13 @@ class FilePart:
     @property
     def named(self) -> str | None:
         """The names as a text, the first ones of many; None where none is known."""
-        more = len(self.names) - _SHOWN_NAMES
-        shown = ", ".join(self.names[:_SHOWN_NAMES])
-        return (f"{shown} and {more:,} more" if more > 0 else shown) or None
+        return _as_text(self.names)
 
-    @property
-    def owner(self) -> str:
-        """The thing to point at: the parameters, the tensor, the backend, else the kind."""
-        owner = self.named or self.label or self.kind
-        if self.module and not owner.startswith(self.module):
-            owner = f"{self.module}: {owner}"
-        return owner if self.detail is None else f"{owner}: {self.detail}"
+
+def _as_text(names: Sequence[str]) -> str | None:
+    more = len(names) - _SHOWN_NAMES
+    shown = ", ".join(names[:_SHOWN_NAMES])
+    return (f"{shown} and {more:,} more" if more > 0 else shown) or None
 
 
 @dataclass(slots=True)
@@ -133,6 +129,8 @@ class Claim:
     names: list[str] = field(default_factory=list)
     unpacked: int | None = None
     is_unread: bool = False
+    operator: str | None = None
+    calls: int | None = None
     nodes: list[Node] = field(default_factory=list)
     methods: list[str] = field(default_factory=list)
     candidates: dict[str, tuple[tuple[int, ...], list[Node]]] = field(default_factory=dict)
@@ -152,9 +150,14 @@ class Claim:
             nodes = self.candidates[name][1]
         modules = {path or "(root)" for node in nodes if (path := module_path(node)) is not None}
         readers = sorted(modules) if len(modules) > 1 else sorted(set(self.methods))
+        module = common_module(nodes) if is_tensor else None
+        owner = _as_text(names) or self.label or self.kind
+        if module and not owner.startswith(module):
+            owner = f"{module}: {owner}"
         return FilePart(
+            owner=owner if self.detail is None else f"{owner}: {self.detail}",
             kind=self.kind,
-            module=common_module(nodes) if is_tensor else None,
+            module=module,
             dtype=self.dtype,
             label=self.label,
             offset=offset,
@@ -165,6 +168,8 @@ class Claim:
             line=(short_lines(lines_of(nodes)) or None) if is_tensor else None,
             shared_by=tuple(readers) if is_tensor and len(readers) > 1 else (),
             unpacked=self.unpacked,
+            operator=self.operator,
+            calls=self.calls,
             is_unread=self.is_unread,
         )
 
@@ -294,53 +299,6 @@ def is_padding(data: memoryview, start: int, end: int) -> bool:
     return end - start < _LARGEST_PADDING and not any(data[start:end])
 
 
-NodesOf = Callable[[str], RunNodes]
-
-
-@dataclass(frozen=True, slots=True)
-class Quantized:
-    """Integers that stand for the numbers (integer - zero_point) * scale.
-
-    scales: numbers, or the bytes of float32 in the program's file. axis: the dimension whose
-    channels have a scale each; None: one for all.
-    """
-
-    scales: tuple[float, ...] | Span
-    zero_point: int
-    axis: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """A weight, or the initial state of a buffer, that a method reads from a program's file.
-
-    kind: "weights" or "initial state". dtype: of the elements, as torch calls it. label: type and
-    shape ("int8[16, 8]"), or "scales". instruction, operator: what reads it: the index, and the
-    kernel's label ("convolution") or the kind of XNNPACK's operator ("Conv2d"). slot: its position
-    among what that operator has from the file. nodes: of the record's graph, that read it. value:
-    the method's, None for one in a delegate's data. shape: in the order of the file. key: that
-    under which it is in a .ptd file; the span is then of no place. is_unread: nothing names it.
-    inside: the number of XNNPACK's operator in the delegate's data that reads it, None for what
-    else reads. quantized: what integers stand for, None where that is not known.
-    """
-
-    method: str
-    span: Span
-    kind: str
-    dtype: str
-    label: str
-    instruction: int | None
-    operator: str | None
-    slot: int
-    nodes: Nodes = ()
-    value: TensorValue | None = None
-    shape: tuple[int, ...] = ()
-    key: str | None = None
-    is_unread: bool = False
-    inside: int | None = None
-    quantized: Quantized | None = None
-
-
 def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tuple[FilePart, ...]:
     """The parts of a .ptd file, in its order, padding last; their sizes sum to its bytes.
 
@@ -438,17 +396,10 @@ def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
     )
     for kind, size in sizes.items():
         if size:
-            yield FilePart(
-                kind=TABLES,
-                module=None,
-                dtype=None,
-                label=kind.method,
-                offset=None,
-                size=size,
-                detail=kind.content,
-                operator=kind.operator,
-                calls=calls[kind.method, kind.operator] if kind.content == INSTRUCTIONS else None,
-            )
+            claim = Claim(TABLES, label=kind.method, detail=kind.content, operator=kind.operator)
+            if kind.content == INSTRUCTIONS:
+                claim.calls = calls[kind.method, kind.operator]
+            yield claim.part(None, size)
     gaps = below(ends) - below(starts)
     data, padding, unreferenced = program.source.buffer, 0, 0
     for position in np.flatnonzero(gaps):
@@ -482,163 +433,6 @@ def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
             shapes = parameters_of(node, graph)
             claim.read({name: (shape, [node]) for name, shape in shapes.items()})
     return claim
-
-
-def parameter_name(tensor: StoredTensor, graph: Graph | None) -> str | None:
-    """The weight's name in the record: of the parameter that its reader has in that position. A
-    kernel's tensor in a .ptd file has it for its key."""
-    if tensor.key is not None and tensor.value is not None:
-        return tensor.key
-    # Of a delegate that is read as a whole, it is not known which node reads a weight.
-    if graph is None or (tensor.value is None and tensor.inside is None):
-        return None
-    is_scale = tensor.label == SCALES
-    # An operator of XNNPACK has several nodes when it is part of a decomposed one.
-    nodes = tensor.nodes if tensor.value is None else tensor.nodes[:1]
-    read = {
-        parameter_at(node, graph, tensor.slot, None if is_scale else tensor.shape) for node in nodes
-    }
-    names = [name for name in read if name is not None]
-    if len(names) != 1:
-        return None
-    return names[0] + (" scales" if is_scale else "")
-
-
-def stored_tensors(program: Program, nodes_of: NodesOf | None = None) -> tuple[StoredTensor, ...]:
-    """The tensors with data in a program's file, those in XNNPACK's data included, and those in a
-    .ptd file, by method in the order in which instructions read them; one that several read, or
-    none, is there for each value.
-
-    nodes_of: returns the nodes of a method; None where they are not known.
-    """
-    tensors: list[StoredTensor] = []
-    for method in program.methods:
-        nodes = {} if nodes_of is None else nodes_of(method.name).nodes
-        found = [*_in_values(program, method, nodes), *_in_delegates(program, method, nodes)]
-        last = len(method.instructions)
-        tensors += sorted(found, key=lambda t: last if t.instruction is None else t.instruction)
-    return tuple(tensors)
-
-
-def _in_values(
-    program: Program, method: Method, nodes: Mapping[int, Nodes]
-) -> Iterator[StoredTensor]:
-    """Yield the tensors among a method's values, in the order of the arguments of its kernels."""
-    data = {
-        index: value
-        for index, value in enumerate(method.values)
-        if isinstance(value, TensorValue) and (value.has_data or value.external)
-    }
-    # By index of the value: the first instruction that reads it, the position there, all nodes.
-    readers: dict[int, tuple[InstructionRecord | None, int, list[Node]]] = {}
-    for listed in instructions(program, method.name).records:
-        own = [index for index in unfolded(method.values, listed.inputs) if index in data]
-        for slot, index in enumerate(own):
-            reader = readers.setdefault(index, (listed, slot, []))
-            reader[2].extend(nodes.get(listed.instruction_id, ()))
-    unread = set(method.unread())
-    for index in (*readers, *(index for index in data if index not in readers)):
-        value, (first, slot, read_by) = data[index], readers.get(index, (None, 0, []))
-        yield StoredTensor(
-            method=method.name,
-            span=Span(0, 0) if value.external else program.constant_span(value),
-            kind=WEIGHTS if value.is_constant else "initial state",
-            dtype=value.scalar_type.torch_name,
-            label=str(value),
-            instruction=None if first is None else first.instruction_id,
-            operator=None if first is None else first.label,
-            slot=slot,
-            nodes=tuple(read_by),
-            value=value,
-            shape=value.sizes,
-            key=(value.name or "") if value.external else None,
-            is_unread=index in unread,
-        )
-
-
-def _in_delegates(
-    program: Program, method: Method, nodes: Mapping[int, Nodes]
-) -> Iterator[StoredTensor]:
-    """Yield the weights in the data of a method's delegates, and those kept for them by name."""
-    named = {entry.key: entry.blob for entry in program.named_data}
-    calls: dict[int, list[int]] = {}  # by delegate
-    for number, instruction in enumerate(method.instructions):
-        if isinstance(instruction, DelegateCall):
-            calls.setdefault(instruction.delegate, []).append(number)
-    for number, delegate in enumerate(method.delegates):
-        called = [node for call in calls.get(number, ()) for node in nodes.get(call, ())]
-        data = program.blob(delegate.blob)
-        found = [*_xnnpack_constants(data, called)]
-        for slot, part in enumerate(delegate_parts(delegate.backend_id, data)):
-            if part.is_tensor:
-                label = f"{part.dtype}[{', '.join(map(str, part.shape))}]"
-                constant = XnnConstant(part.key, part.offset, part.size, part.dtype or "", label)
-                found.append((None, part.name, slot, constant, part.shape, tuple(called)))
-        for inside, operator, slot, constant, shape, read_by in found:
-            key, place = constant.key, _place(constant, delegate, named)
-            if place is None:
-                continue
-            yield StoredTensor(
-                method=method.name,
-                span=place,
-                kind=WEIGHTS,
-                dtype=constant.dtype,
-                label=constant.label,
-                instruction=calls[number][0] if number in calls else None,
-                operator=operator,
-                slot=slot,
-                nodes=read_by,
-                shape=shape,
-                key=None if key is None or key in named else key,
-                inside=inside,
-                quantized=_quantized(constant, delegate, named),
-            )
-
-
-def _place(constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]) -> Span | None:
-    """Return the bytes of a constant in the program's file: none for one in a .ptd, None for one
-    beyond the delegate's data."""
-    if constant.key is not None:
-        return named.get(constant.key, Span(0, 0))
-    if constant.offset + constant.size > delegate.blob.size:
-        return None
-    return Span(delegate.blob.offset + constant.offset, constant.size)
-
-
-def _quantized(
-    constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]
-) -> Quantized | None:
-    found = constant.quantized
-    if found is None:
-        return None
-    scales = found.scales
-    if isinstance(scales, XnnConstant):
-        place = _place(scales, delegate, named)
-        if place is None or not place.size:
-            return None
-        return Quantized(place, found.zero_point, found.axis)
-    return Quantized(scales, found.zero_point, found.axis)
-
-
-def _xnnpack_constants(
-    data: memoryview, called: Sequence[Node]
-) -> Iterator[tuple[int | None, str | None, int, XnnConstant, tuple[int, ...], Nodes]]:
-    """Yield the constants in the data of an XNNPACK delegate: the operator that reads it, by number
-    and kind, its position there, its shape, and the nodes that read it. Data that cannot be read
-    has none: `info` says what is wrong with it."""
-    try:
-        operators = read_xnnpack(data) if is_xnnpack(data) else ()
-    except FormatError:
-        return
-    for position, operator in enumerate(operators):
-        handle = operator.debug_handle
-        found = tuple(node for node in called if handle is not None and node.debug_handle == handle)
-        # Quantising has the handle of what it is around, and the root for its module.
-        read_by = tuple(one for one in found if not one.op.startswith(QUANTIZATION)) or found
-        for slot, value in enumerate(value for value in operator.inputs if value.constants):
-            for number, constant in enumerate(value.constants):
-                shape = value.sizes if number == 0 else ()  # scales follow what they are of
-                yield position, operator.kind, slot, constant, shape, read_by
 
 
 # -- equal content
