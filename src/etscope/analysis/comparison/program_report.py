@@ -154,7 +154,7 @@ def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
     if ratios:
         least, place = min(ratios)
         yield (
-            f"{_count(len(ratios), 'weight is', 'weights are')} quantised on one side: SQNR "
+            f"{_count(len(ratios), 'weight is', 'weights are')} quantized on one side: SQNR "
             f"{least:.1f} dB at least ({place})."
         )
     unknown = sum(change.is_quantized and change.sqnr is None for change in weights)
@@ -313,7 +313,7 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
                 change.differing,
                 change.largest,
                 change.relative,
-                weight_sentence(change).rpartition("quantised: ")[2]
+                weight_sentence(change).rpartition("quantized: ")[2]
                 if change.is_quantized
                 else None,
             )
@@ -333,7 +333,7 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
             Column("differing", Kind.COUNT, title="elements that differ", priority=2),
             Column("largest", Kind.FLOAT, title="largest difference", priority=1),
             Column("relative", Kind.FLOAT, title="relative error", priority=1),
-            Column("quantised", priority=1),
+            Column("quantized", priority=1),
         ),
         content,
         _same(unchanged),
@@ -438,7 +438,7 @@ def _delegates(diff: ProgramDiff) -> Section:
 
 
 def _ranges(diff: ProgramDiff) -> Section:
-    """Show the ranges of quantised values that differ, by how much the scale changed."""
+    """Show the ranges of quantized values that differ, by how much the scale changed."""
     changes = list(range_changes(*diff.sides))
     content: list[tuple[float, tuple[Any, ...]]] = []
     for change in changes:
@@ -468,7 +468,7 @@ def _ranges(diff: ProgramDiff) -> Section:
     same = sum(change.status == "same" for change in changes)
     return rows(
         "quantization",
-        "Scales and ranges of quantised values",
+        "Scales and ranges of quantized values",
         (
             replace(_METHOD, priority=3),
             _STATUS,

@@ -187,7 +187,7 @@ def weight_sentence(change: WeightChange) -> str:
         labels = [side.tensor.label for side in (change.before, change.after)]
         ratio = "scale not known" if change.sqnr is None else f"SQNR {change.sqnr:.1f} dB"
         ratio = "exact" if change.sqnr == math.inf else ratio
-        return f"weight {place}: {labels[0]} → {labels[1]}, quantised: {ratio}"
+        return f"weight {place}: {labels[0]} → {labels[1]}, quantized: {ratio}"
     if change.differing is None or change.largest is None:
         labels = [side.tensor.label for side in (change.before, change.after)]
         if labels[0] != labels[1]:
@@ -475,7 +475,7 @@ def _difference(
 
 
 def _sqnr(before: Weight, after: Weight) -> float | None:
-    """Return the signal-to-quantisation-noise ratio of a float weight and a quantised one, in dB;
+    """Return the signal-to-quantization-noise ratio of a float weight and a quantized one, in dB;
     None where what the integers stand for is not known, or either is not finite."""
     exact, rounded = (before, after) if before.is_float else (after, before)
     reference, numbers = exact.elements, rounded.dequantized

@@ -1,4 +1,4 @@
-"""Compare the scales, zero points and ranges that two quantised programs have for their values."""
+"""Compare the scales, zero points and ranges that two quantized programs have for their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etscope.model.graph import Graph, SourceLine, stem
 
 @dataclass(frozen=True, slots=True)
 class RangeOfValue:
-    """The range of a value that is quantised with a fixed scale.
+    """The range of a value that is quantized with a fixed scale.
 
     node, op, module, lines: of the operator that computes the value; of an input its name.
     """
@@ -29,7 +29,7 @@ class RangeOfValue:
 
 
 class RangeChange(NamedTuple):
-    """A quantised value on both sides; None where it is not quantised."""
+    """A quantized value on both sides; None where it is not quantized."""
 
     status: Status
     method: str
@@ -38,7 +38,7 @@ class RangeChange(NamedTuple):
 
 
 def quantized_ranges(graph: Graph) -> Iterator[RangeOfValue]:
-    """Yield the values of an edge graph that are quantised with a fixed scale, each once, in order
+    """Yield the values of an edge graph that are quantized with a fixed scale, each once, in order
     of execution."""
     seen = set()
     for path, node in graph.own_operators.items():
@@ -71,8 +71,8 @@ def quantized_ranges(graph: Graph) -> Iterator[RangeOfValue]:
 
 
 def range_changes(before: Side, after: Side) -> Iterator[RangeChange]:
-    """Yield the quantised values of methods that both sides have, if both have records with
-    quantised graphs."""
+    """Yield the quantized values of methods that both sides have, if both have records with
+    quantized graphs."""
     for method in after.methods:
         if method not in before.methods:
             continue

@@ -32,7 +32,7 @@ RTOL, ATOL = 1e-3, 1e-5
 # Of types whose steps are wider: some ten of them.
 TOLERANCES = {"float16": (1e-2, 1e-3), "bfloat16": (5e-2, 1e-2)}
 
-# Of outputs of programs that quantise dynamically, in steps of int8 over the range of an output.
+# Of outputs of programs that quantize dynamically, in steps of int8 over the range of an output.
 DYNAMIC_STEPS = 4
 
 PASSED, FAILED, NOT_COMPARABLE, NOTHING = "passed", "failed", "not comparable", "nothing to compare"
@@ -101,7 +101,7 @@ class CaseCheck(NamedTuple):
 class Verification:
     """The outcome of comparing the outputs of test cases with the expected ones.
 
-    rtol, atol: as they were given. dynamic: the methods that quantise dynamically, whose tolerance
+    rtol, atol: as they were given. dynamic: the methods that quantize dynamically, whose tolerance
     was widened.
     """
 
@@ -262,7 +262,7 @@ def _compare(
     usual = TOLERANCES.get(wanted.dtype, (RTOL, ATOL))
     if dynamic and wanted.array.dtype.kind not in "biu":
         finite = wanted.array[np.isfinite(wanted.array)]
-        # The range has 0 in it, as that of a quantised value.
+        # The range has 0 in it, as that of a quantized value.
         low, high = (
             float(bound(finite, initial=0)) if finite.size else 0.0 for bound in (np.min, np.max)
         )

@@ -92,7 +92,7 @@ class Borders:
 
     @cached_property
     def nodes(self) -> tuple[BorderNode, ...]:
-        """The nodes that lay out, quantise or dequantise a value directly at a border.
+        """The nodes that lay out, quantize or dequantize a value directly at a border.
 
         - The runtime computes a permute (`permute`, `transpose`, `t`), a copy of layout (`clone`,
           `contiguous`, their dim-order kin, a `to` that keeps the type), a quantize or a dequantize

@@ -51,7 +51,7 @@ def find_graph(record: RecordView, wanted: str) -> str:
 
 
 def float_graph(record: RecordView, method: str) -> str | None:
-    """Return the name of the graph of a method before it was quantised; None if the record has
+    """Return the name of the graph of a method before it was quantized; None if the record has
     none."""
     name = f"{FLOAT}/{method}"
     return name if name in record.graph_names else None

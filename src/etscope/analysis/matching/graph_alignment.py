@@ -1,5 +1,5 @@
 """Pair the values of a graph with those of a graph that was made of it: of a program before and
-after it was quantised, decomposed or changed by passes; and with what modules return.
+after it was quantized, decomposed or changed by passes; and with what modules return.
 
 Nodes are paired by what both come from: the later node's `from_node` chain leads to the earlier
 node, or to one that both come from. Where some nodes have no such chain, by module and operator, if
@@ -21,7 +21,7 @@ from etscope.analysis.program.source_location import module_path
 from etscope.model.common_subsequence import matched_in_turn
 from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, TensorSpec, stem
 
-# Operators that quantisation folds into the convolution before.
+# Operators that quantization folds into the convolution before.
 FOLDED = frozenset({"batch_norm", "native_batch_norm", "native_batch_norm_legit_no_training"})
 _NOTHING = frozenset({"dropout", "native_dropout"})  # of an exported model: later graphs lack them
 _SAME_SHAPE = SAME_VALUE | {"expand"}  # the same values, if the shape is the same
@@ -32,15 +32,15 @@ class GraphAlignment:
     """The values that an earlier graph and a later one have in common.
 
     values: value of the earlier graph -> the same value of the later one, as it is read there: of
-    one that is quantised the dequantised. owners: node of the later graph -> the earlier node that
+    one that is quantized the dequantized. owners: node of the later graph -> the earlier node that
     it is a part of. missing: earlier operators without a value in the later graph, with the reason.
     added: later operators that belong to none of the earlier graph.
 
     of: float value of the later graph -> value of the earlier one, of all that stand for it: as
-    computed, quantised and back, and copied. Inputs are values of their placeholders. computed: the
+    computed, quantized and back, and copied. Inputs are values of their placeholders. computed: the
     paths of the nodes that compute such a value, without copies and conversions of it. rounded: the
     paths of the conversions with fixed parameters, whose rounding belongs to the operator that
-    computes the number; where they are computed from the number (dynamic quantisation), it belongs
+    computes the number; where they are computed from the number (dynamic quantization), it belongs
     to the operator that reads it.
     """
 
@@ -67,7 +67,7 @@ def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     """Pair the values of two graphs of a method, of which the later was made of the earlier.
 
     between: a graph that the later one was made of, and whose operators are those of the earlier
-    one (the quantised exported program of a quantised edge program); None if there is none.
+    one (the quantized exported program of a quantized edge program); None if there is none.
     """
     groups = _groups(earlier, later, between)
     found: dict[NodeValue, NodeValue] = {}
@@ -87,7 +87,7 @@ def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     rounded = _add_copies(earlier, later, of)
     known = {path for group in groups if group.later for path in group.earlier}
     return GraphAlignment(
-        # Where the later graph alone quantises a value: the one that is read there.
+        # Where the later graph alone quantizes a value: the one that is read there.
         values={
             one: as_used(later, other) if as_used(earlier, one) == one else other
             for one, other in found.items()
@@ -258,12 +258,12 @@ def _by_module(earlier: Graph, later: Graph, known: set[str], linked: set[str]) 
 
 
 def is_conversion(node: Node) -> bool:
-    """True for an operator that quantises, or goes back to floats."""
+    """True for an operator that quantizes, or goes back to floats."""
     return "quantize_" in stem(node.op)
 
 
 def is_quantization(node: Node) -> bool:
-    """True for an operator that quantises, finds scales to do so, or goes back to floats."""
+    """True for an operator that quantizes, finds scales to do so, or goes back to floats."""
     return is_conversion(node) or "qparams" in stem(node.op)
 
 
@@ -340,8 +340,8 @@ def _fitting(
 
 
 def _leaving(graph: Graph, paths: Sequence[str]) -> list[NodeValue]:
-    """The values of nodes that others read, each once: a value that is quantised and read from
-    several dequantisations is the first of these."""
+    """The values of nodes that others read, each once: a value that is quantized and read from
+    several dequantizations is the first of these."""
     inside = {id(graph.calls[path]) for path in paths}
     found: dict[NodeValue, None] = {}
     for path in paths:
@@ -368,7 +368,7 @@ def _first_dequantized(graph: Graph, value: NodeValue) -> NodeValue:
 
 
 def as_used(graph: Graph, value: NodeValue) -> NodeValue:
-    """The value that later operators read in place of one that is quantised at once, and back."""
+    """The value that later operators read in place of one that is quantized at once, and back."""
     users = graph.users_of(value)
     if len(users) != 1 or not stem(users[0].op).startswith("quantize"):
         return value
@@ -387,7 +387,7 @@ def _is_same(one: TensorSpec | None, other: TensorSpec | None) -> bool:
 def _move_to_folded(
     earlier: Graph, found: dict[NodeValue, NodeValue], owners: dict[str, str]
 ) -> set[str]:
-    """Quantisation folds a batch norm into the convolution before: what the convolution is then is
+    """Quantization folds a batch norm into the convolution before: what the convolution is then is
     the value of the batch norm. Return the paths of such convolutions."""
     folded = set()
     known = {value.path for value in found} | set(owners.values())

@@ -9,7 +9,7 @@ from etscope.analysis.delegates.xnnpack import QUANTIZATION
 from etscope.model.graph import Graph, Node
 
 _BIASES = ("bias", "weight_bias")  # the latter of a convolution with its batch norm folded in
-# torchao's names of quantised weights number them: they say nothing of the model.
+# torchao's names of quantized weights number them: they say nothing of the model.
 _NUMBERED = ("_frozen_param", "_lifted_tensor_constant", "lifted_tensor_")
 
 
@@ -17,7 +17,7 @@ def parameter_at(
     node: Node, graph: Graph, slot: int, sizes: Sequence[int] | None = None
 ) -> str | None:
     """Return the name of the parameter that a node reads in a position among those that it reads,
-    itself or dequantised; None for one that has no name in the model. sizes: of the weight that is
+    itself or dequantized; None for one that has no name in the model. sizes: of the weight that is
     looked for: another number of elements is another weight."""
     around = graph.graph_of(node)
     read = [one for name in node.inputs if (one := _parameter(around, name)) is not None]
@@ -28,7 +28,7 @@ def parameter_at(
         return None
     if not name.startswith(_NUMBERED):
         return name
-    # The bias beside a quantised weight still has the name that the module gave it.
+    # The bias beside a quantized weight still has the name that the module gave it.
     if slot != 0 or len(read) != 2:
         return None
     module, dot, bias = read[1][0].rpartition(".")
@@ -36,7 +36,7 @@ def parameter_at(
 
 
 def _parameter(graph: Graph, value: str) -> tuple[str, tuple[int, ...]] | None:
-    """The name and shape of the parameter that a value is, or that it dequantises."""
+    """The name and shape of the parameter that a value is, or that it dequantizes."""
     node = graph.by_name.get(value)
     if value not in graph.parameters:
         if node is None or not node.op.startswith(QUANTIZATION) or not node.inputs:
@@ -54,7 +54,7 @@ def _shape(graph: Graph, parameter: str) -> tuple[int, ...]:
 
 def parameters_of(node: Node, graph: Graph) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the parameters that a node reads, by qualified name: directly, or
-    through nodes that read nothing else (a weight's transpose, its dequantisation)."""
+    through nodes that read nothing else (a weight's transpose, its dequantization)."""
     around = graph.graph_of(node)
     found: dict[str, tuple[int, ...]] = {}
     waiting = list(node.inputs)

@@ -1,8 +1,8 @@
-"""The integers to which a backend quantises the values of a graph, as the record knows them.
+"""The integers to which a backend quantizes the values of a graph, as the record knows them.
 
-In a quantised graph an operator that quantises reads the value. QNN's passes remove these
+In a quantized graph an operator that quantizes reads the value. QNN's passes remove these
 (`FoldQDQ` of backends/qualcomm/_passes), and the record has the graph from before the passes: a
-node of both has the same origin, and the operator that quantised it there says its codes.
+node of both has the same origin, and the operator that quantized it there says its codes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Link = tuple[str, int]  # the name of a node of an earlier graph, and the graph
 
 @dataclass(frozen=True)
 class GraphCodes:
-    """Codes of the values of a graph; what is not quantised, or by scales that the record does not
+    """Codes of the values of a graph; what is not quantized, or by scales that the record does not
     write out, is left out.
 
     values: of nodes and inputs. arguments: those that a value is brought to for one reader alone,
@@ -40,7 +40,7 @@ class GraphCodes:
 
 def codes_of_graph(graph: Graph, before: Graph | None) -> GraphCodes:
     """Find the codes of a graph's values. before: the graph from before the passes that removed
-    what quantises; None if there were none."""
+    what quantizes; None if there were none."""
     found = _read_by_quantizers(graph)
     if before is None:
         return GraphCodes(found)
@@ -80,7 +80,7 @@ def _named(node: Node) -> list[tuple[str, NodeValue]]:
 
 
 def _read_by_quantizers(graph: Graph) -> dict[NodeValue, Codes]:
-    """The codes of each value that operators read that quantise it, all in the same way."""
+    """The codes of each value that operators read that quantize it, all in the same way."""
     readers: dict[str, set[Codes | None]] = {}
     for node in graph.nodes:
         codes = Codes.of(node) if _quantizes(node) else None
@@ -97,7 +97,7 @@ def _read_by_quantizers(graph: Graph) -> dict[NodeValue, Codes]:
 
 
 def _is_quantizer(node: Node) -> bool:
-    """True for an operator that quantises or dequantises."""
+    """True for an operator that quantizes or dequantizes."""
     return "quantize" in stem(node.op)
 
 
@@ -106,7 +106,7 @@ def _quantizes(node: Node) -> bool:
 
 
 def _last_codes(graph: Graph, name: str) -> Codes | None:
-    """The codes that a value comes from by way of two operators that quantise, one after the other;
+    """The codes that a value comes from by way of two operators that quantize, one after the other;
     None if there are no two."""
     passed = []
     node = graph.by_name.get(name)

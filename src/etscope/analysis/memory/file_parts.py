@@ -1,8 +1,8 @@
-"""The bytes of a program: its weights by module and element type, and what is not weights.
+"""The bytes of a program: its weights by module and element type, and everything else.
 
-A weight belongs to the module of the operators that read it, by the record's graph: to the
-innermost module that holds all of them. Without a record, and where nothing says who reads a
-weight, its module is unknown. Each byte counts once, so the parts sum to the program's size.
+A weight belongs to the innermost module that holds all operators that read it in the record's
+graph. Without a record, or with unknown readers, its module is unknown. Each byte counts once, so
+the parts sum to the program's size.
 """
 
 from __future__ import annotations
@@ -54,31 +54,29 @@ NAMED = "named data"
 TABLES = "tables"
 PADDING = "padding"
 UNREFERENCED = "unreferenced"
-# What a byte is, if several say so: the first of these.
+# If several kinds claim a byte, the first of these wins: it says most.
 _KINDS = (WEIGHTS, STATE, DELEGATES, NAMED, TABLES)
 
 _SHOWN_NAMES = 4
-_LARGEST_PADDING = 1 << 14  # bytes: segments are aligned to pages at most
+_LARGEST_PADDING = 1 << 14  # bytes: exporters align segments to pages of 16 KiB at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart(OwnedBytes):
-    """Bytes of a file. Its owner is what to point at: the parameters, the tensor, the backend, else
-    the kind.
+    """Bytes of a file. The owner is the parameters, else the tensor or backend, else the kind.
 
     kind: of a program "weights", "initial state", "delegates' data" (without the weights in it),
-    "named data" (that nothing says more about), "tables" (the program itself), "padding" (zeros
-    between the others) or "unreferenced" (bytes that nothing points to). module: "" is the root,
-    None unknown. offset: of the first byte, None for several places. size: in bytes, without those
-    that are another part's. label: the tensor, the backend or the key.
+    "named data" (of unknown use), "tables" (the program itself), "padding" (zeros between the
+    others) or "unreferenced" (bytes that nothing points to). module: "" is the root, None unknown.
+    offset: of the first byte, None for several places. size: in bytes, without the bytes of other
+    parts. label: the tensor, the backend or the key.
 
-    names: of the parameters with these bytes, as the model has them. detail: which part of a
-    delegate's data ("cmd_data"; "opaque": its layout is not known). shape: of a weight whose
-    elements are of `dtype`. line: of the operators that read it ("net.py:12"). shared_by: the
-    modules that read it, or the methods, if there are several. unpacked: its size when unpacked, of
-    a member of a zip. operator: that tables are for, or the backend. calls: the number of its
-    instructions, where these are the part. is_unread: no instruction reads the weight, and no
-    method returns it.
+    names: the parameters with these bytes, as in the model. detail: which part of a delegate's data
+    ("cmd_data"; "opaque": its layout is not known). shape: of a weight of `dtype` elements. line:
+    of its readers ("net.py:12"). shared_by: the modules that read it, or the methods, if there are
+    several. unpacked: its size when unpacked, of a member of a zip. operator: the operator or
+    backend that tables describe. calls: its instructions, if the part holds instructions.
+    is_unread: no instruction reads the weight, and no method returns it.
     """
 
     kind: str
@@ -99,12 +97,12 @@ class FilePart(OwnedBytes):
 
     @property
     def name(self) -> str | None:
-        """The first of the names, None where none is known."""
+        """The first name; None if unknown."""
         return self.names[0] if self.names else None
 
     @property
     def named(self) -> str | None:
-        """The names as a text, the first ones of many; None where none is known."""
+        """The first names as text, "a, b, c, d and 3 more"; None if unknown."""
         return _as_text(self.names)
 
 
@@ -116,10 +114,10 @@ def _as_text(names: Sequence[str]) -> str | None:
 
 @dataclass(slots=True)
 class Claim:
-    """A statement about bytes of a file. names: of the parameters that they are, as far as their
-    readers tell. nodes: of the operators that read them. candidates: the
-    parameters that these read, by name, with their shapes and readers. is_unread: nobody reads
-    them."""
+    """A statement about bytes of a file, which gathers their readers. names: the parameters stored
+    there, if the readers name them. nodes: the readers in the graph. candidates: all parameters of
+    these readers, by name, with their shapes and readers. is_unread: the bytes have no reader. The
+    other fields are as in `FilePart`."""
 
     kind: str
     dtype: str | None = None
@@ -136,14 +134,14 @@ class Claim:
     candidates: dict[str, tuple[tuple[int, ...], list[Node]]] = field(default_factory=dict)
 
     def part(self, offset: int | None, size: int) -> FilePart:
-        """The part of the file that the claim is about."""
+        """Return the part of the file for this claim."""
         is_tensor = self.kind in (WEIGHTS, STATE)
         names = list(dict.fromkeys(self.names)) or self._fitting()
         name = names[0] if len(names) == 1 else None
         shape = self.shape
         if (
             len(shape) == 1 and name is not None and name in self.candidates
-        ):  # Core ML's data has no shapes
+        ):  # Core ML's data stores no shapes
             shape = self.candidates[name][0]
         nodes = self.nodes
         if name is not None and name in self.candidates:
@@ -188,7 +186,8 @@ class Claim:
             self.candidates.setdefault(name, (shape, []))[1].extend(nodes)
 
     def _fitting(self) -> list[str]:
-        """The one parameter of the shape, or of its sizes in another order: backends permute."""
+        """Return the only parameter with this shape, or with its sizes in another order: backends
+        permute weights. Empty if several fit."""
         if self.kind != WEIGHTS or not self.shape:
             return []
         for same in (tuple, _without_ones, math.prod):
@@ -204,14 +203,14 @@ def _without_ones(shape: Sequence[int]) -> list[int]:
 
 
 class Claims:
-    """All claims about one file, by span; of two for one span, the kind that says more wins."""
+    """All claims about one file, by span. If two claim one span, the kind that says more wins."""
 
     def __init__(self, kinds: Sequence[str] = _KINDS) -> None:
         self.kinds = kinds
         self.by_span: dict[Span, Claim] = {}
 
     def add(self, span: Span, claim: Claim) -> None:
-        """Claim a span. Readers of one that is claimed already are added to it."""
+        """Claim a span; if it is claimed already, add the readers to that claim."""
         known = self.by_span.get(span)
         if known is None:
             self.by_span[span] = claim
@@ -223,7 +222,8 @@ class Claims:
         first.join(other)
 
     def parts(self, data: memoryview) -> tuple[FilePart, ...]:
-        """The parts of the file, in its order, what nobody claims last; they sum to its bytes."""
+        """The parts of the file in file order, unclaimed bytes last. Their sizes sum to the
+        file's."""
         return self.parts_of(data, self.pieces(len(data)))
 
     def parts_of(self, data: memoryview, pieces: Sequence[Piece]) -> tuple[FilePart, ...]:
@@ -252,7 +252,7 @@ class Claims:
         return (*parts, Claim(PADDING).part(None, padding)) if padding else tuple(parts)
 
     def overlapping(self) -> int:
-        """Count the tensors that have bytes in common with another."""
+        """Count the tensors that overlap another tensor."""
         tensors = sorted(
             (span.offset, span.offset + span.size)
             for span, claim in self.by_span.items()
@@ -267,9 +267,9 @@ class Claims:
         return len(common)
 
     def pieces(self, whole: int) -> list[Piece]:
-        """Cut the file where a span begins or ends: each piece with the span that owns it, None for
-        a gap. Of spans that overlap, a byte is that of the kind that says most, then of the
-        smallest."""
+        """Cut the file where a span begins or ends. Each piece has the span that owns it, None for
+        a gap. Where spans overlap, the kind that says most owns the bytes, then the smallest
+        span."""
         begins = sorted(
             (span.offset, self.kinds.index(claim.kind), span.size, span)
             for span, claim in self.by_span.items()
@@ -295,14 +295,14 @@ Piece = tuple[Span | None, int, int]  # its owner, first byte and end
 
 
 def is_padding(data: memoryview, start: int, end: int) -> bool:
-    """Return True for a gap of zeros that is no longer than an alignment."""
+    """Return True for a gap of zeros, at most as long as an alignment."""
     return end - start < _LARGEST_PADDING and not any(data[start:end])
 
 
 def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tuple[FilePart, ...]:
-    """The parts of a .ptd file, in its order, padding last; their sizes sum to its bytes.
+    """The parts of a .ptd file in file order, padding last. Their sizes sum to the file's.
 
-    programs: those that read it, which tell who reads each key.
+    programs: the programs that read the file. They name the reader of each key.
     """
     claims = Claims()
     claims.add(data.tables, Claim(TABLES))
@@ -320,7 +320,7 @@ def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tup
 
 
 class ProgramClaims:
-    """The claims about a program's bytes, and about data in a .ptd: `external`, by key."""
+    """The claims about a program's bytes; `external`: about data in .ptd files, by key."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class ProgramClaims:
         self.claims.add(Span(0, program.tables_size), Claim(TABLES))
         for entry in program.named_data:
             self.claims.add(entry.blob, Claim(NAMED, label=entry.key))
-        # The nodes are looked up by identity: each method's are made once.
+        # Nodes are compared by identity, so each method's graph is made once.
         runs = {} if nodes_of is None else {one.name: nodes_of(one.name) for one in program.methods}
         if stored is None:
             stored = stored_tensors(program, runs.__getitem__ if runs else None)
@@ -350,8 +350,8 @@ class ProgramClaims:
                 self._add_delegate(program.blob(delegate.blob), delegate)
 
     def parts(self) -> tuple[FilePart, ...]:
-        """The parts of the file, in its order, padding and the tables' parts last; their sizes sum
-        to its bytes."""
+        """The parts of the file in file order, padding and the parts of tables last. Their sizes
+        sum to the file's."""
         data, tables = self.program.source.buffer, Span(0, self.program.tables_size)
         pieces = self.claims.pieces(len(data))
         parts = self.claims.parts_of(data, pieces)
@@ -362,7 +362,7 @@ class ProgramClaims:
         return (*others, *_parts_of_tables(self.program, np.array(own, np.int64).reshape(-1, 2)))
 
     def _add_delegate(self, data: memoryview, delegate: Delegate) -> None:
-        """Claim a delegate's data, and the parts of it that are no `StoredTensor`."""
+        """Claim a delegate's data, and its parts other than a `StoredTensor`."""
         backend, parts = delegate.backend_id, delegate_parts(delegate.backend_id, data)
         detail = None if parts or is_xnnpack(data) else "opaque"
         self.claims.add(delegate.blob, Claim(DELEGATES, label=backend, detail=detail))
@@ -375,13 +375,14 @@ class ProgramClaims:
 
 
 def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
-    """Yield the parts of a program's tables by content, method and operator. own: first byte and
-    end of what is not data of older files, in order."""
+    """Yield the parts of a program's tables by content, method and operator. own: the first byte
+    and end of each piece, in order, without the weights that older files keep inside the tables."""
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(own[:, 1] - own[:, 0])])
 
     def below(positions: IntArray) -> IntArray:
         """Count the own bytes before each position."""
-        number = np.searchsorted(own[:, 0], positions, "right")  # of the pieces that have begun
+        # pieces that begin at or before the position
+        number = np.searchsorted(own[:, 0], positions, "right")
         last = np.maximum(number - 1, 0)
         unfinished = np.where(number > 0, np.maximum(own[last, 1] - positions, 0), 0)
         return before[number] - unfinished
@@ -414,7 +415,7 @@ def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
 
 
 def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
-    """The claim about a tensor's bytes; graph: that of its nodes."""
+    """Return the claim about a tensor's bytes. graph: the graph of its nodes."""
     name = parameter_name(tensor, graph)
     if name is None and tensor.value is not None:
         name = tensor.value.name
@@ -437,16 +438,17 @@ def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
 
 # -- equal content
 
-_SAMPLE = 4096  # bytes, at the start, the middle and the end
-_PLACES = 16  # of large blobs that are alike at these
-_HASHED = 64 << 20  # bytes that are read at most
+_SAMPLE = 4096  # bytes at the start, middle and end: one read of a page separates most weights
+_PLACES = 16  # places compared in blobs beyond the limit below
+# bytes read in full at most: hashing more would take longer than the whole report
+_HASHED = 64 << 20
 
 
 def equal_content(blobs: Sequence[memoryview]) -> tuple[list[list[int]], int]:
-    """Find blobs of the same bytes: groups of indices, and the bytes that are not certain.
+    """Find blobs of the same bytes: groups of indices, and the number of uncertain bytes.
 
-    Blobs of one size whose samples are equal are read as a whole, 64 MiB together at most; others
-    are compared at 16 places of 4 KiB only.
+    Blobs of one size with equal samples are read in full, 64 MiB together at most; others are
+    compared at 16 places of 4 KiB only, and count as uncertain.
     """
     sizes: dict[int, list[int]] = {}
     for index, blob in enumerate(blobs):
@@ -454,7 +456,7 @@ def equal_content(blobs: Sequence[memoryview]) -> tuple[list[list[int]], int]:
             sizes.setdefault(len(blob), []).append(index)
     alike = list(sizes.values())
     with scattered_reads(blobs[0]) if blobs else nullcontext():
-        for place in (0.0, 0.5, 1.0):  # a blob that differs at the start is not looked at again
+        for place in (0.0, 0.5, 1.0):  # the next place reads only blobs that are still alike
             alike = _split(alike, partial(_sample, blobs, place))
         left = _HASHED
         small: list[list[int]] = []
@@ -493,8 +495,8 @@ def _split(groups: Sequence[list[int]], key: Callable[[int], bytes]) -> list[lis
 
 
 def by_module(parts: Sequence[FilePart]) -> Section:
-    """A section with one row for each kind, module and type, the one with most bytes first. A
-    module's row has the weights that no module inside of it has alone."""
+    """A section with one row for each kind, module and type, the largest first. A module's row
+    excludes the weights of the modules inside it."""
     grouped: dict[tuple[str, str | None, str | None], list[int]] = {}
     for part in parts:
         grouped.setdefault((part.kind, part.module, part.dtype), []).append(part.size)
@@ -503,7 +505,7 @@ def by_module(parts: Sequence[FilePart]) -> Section:
     unknown = sum(part.size for part in parts if part.kind == WEIGHTS and part.module is None)
     notes = [f"{total:,} bytes in all."]
     if unknown:
-        notes.append(f"The module of {unknown:,} bytes of weights is not known.")
+        notes.append(f"The module of {unknown:,} bytes of weights is unknown.")
     return rows(
         "weights",
         "Weights by module",
@@ -524,5 +526,5 @@ def by_module(parts: Sequence[FilePart]) -> Section:
 
 
 def shown_module(module: str | None) -> str | None:
-    """The module for a table: "(root)" for the model itself, None where it is unknown."""
+    """The module for a table: "(root)" for the model itself, None if unknown."""
     return "(root)" if module == "" else module

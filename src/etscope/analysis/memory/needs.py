@@ -1,8 +1,8 @@
-"""Memory that methods of a program need, by owner, and how it grows with the context length.
+"""The memory that methods need, by owner, and its growth with the context length.
 
-Owners of a method sum to what it needs when it is loaded alone; of all methods together, what they
-share (weights, mutable buffers planned to be shared) counts once. Planned memory is split at the
-instruction where most of it is alive.
+The owners of a method sum to its need when it is loaded alone. For all methods together, shared
+weights and shared mutable buffers count once. Planned memory is split at its peak: the instruction
+where most bytes are alive.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _OWNERS = (
 )
 ALL_METHODS, TOTAL = "all methods", "total"
 
-_PACKING = "XnnpackBackend"  # which packs its weights, and keeps no state of a model
-_LENGTHS = 8  # powers of two in the table by context length
+_PACKING = "XnnpackBackend"  # packs its weights, and never keeps state of a model
+_LENGTHS = 8  # powers of two in the table by context length: one screen: one screen: one screen
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramMemory:
-    """The memory of a program's methods, those that have any, and of all of them together.
+    """The memory of each method that needs any, and of all methods together.
 
     plans, state: of the same program.
     """
@@ -77,10 +77,10 @@ class ProgramMemory:
 
 
 def program_memory(export: Export, measured: MeasuredMemory | None = None) -> ProgramMemory:
-    """Find who needs the memory of each method, and of all methods together.
+    """Find the owners of the memory of each method, and of all methods together.
 
-    export: its record gives mutable buffers their names, its .ptd files the sizes of what delegates
-    have there. measured: of a run of the program, for the copies that delegates made.
+    export: its record names the mutable buffers, its .ptd files give the sizes of delegates'
+    weights. measured: of a run of the program, for the delegates' copies.
     """
     program, plans = export.needed_program, memory_plans(export)
     state = program_state(export)
@@ -107,9 +107,10 @@ def program_memory(export: Export, measured: MeasuredMemory | None = None) -> Pr
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """Needs of methods: bytes by their place, which tells what is shared; others by owner.
+    """The needs of methods: stored bytes by place, so that shared ones count once; planned bytes by
+    owner.
 
-    places: owner -> place -> bytes, None where the size is not known.
+    places: owner -> place -> bytes, None if the size is unknown.
     """
 
     places: Mapping[str, Mapping[object, int | None]]
@@ -209,7 +210,7 @@ class _Needs:
 
 
 def _stored(one: StoredTensor, data: Sequence[ExternalData]) -> tuple[object, int | None]:
-    """The place of a tensor's bytes, which keys may share, and their number."""
+    """Return the place of a tensor's bytes, which several keys may share, and their number."""
     if one.key is None:
         return one.span, one.span.size
     for number, file in enumerate(data):
@@ -227,8 +228,8 @@ def _state_sizes(state: Iterable[StateTensor]) -> dict[str, int]:
 
 
 def _planned_sizes(method: Method, plan: MemoryPlan) -> dict[str, int]:
-    """Split the planned memory that is not state at the instruction with most bytes alive, so that
-    the parts sum to it; and the inputs and outputs that are not planned."""
+    """Split the planned memory without state at its peak, so that the parts sum to it. Add the
+    inputs and outputs that the caller allocates."""
     at = plan.peak_instructions[0] if plan.peak_instructions else 0
     alive = plan.live_at(at) if plan.peak_bytes else ()
     kept = _bytes_of(value for value in alive if value.role == "state")
@@ -248,7 +249,7 @@ def _planned_sizes(method: Method, plan: MemoryPlan) -> dict[str, int]:
 
 
 def _bytes_of(values: Iterable[PlannedValue]) -> int:
-    """Bytes of values that are alive together; those at one place count once."""
+    """Bytes of values that are alive together; values at one place count once."""
     sizes: dict[object, int] = {}
     for value in values:
         sizes[value.place] = max(sizes.get(value.place, 0), value.nbytes)
@@ -262,8 +263,8 @@ def _bytes_of(values: Iterable[PlannedValue]) -> int:
 class MemoryAtLength:
     """The state of methods in a program for a context of `context` tokens.
 
-    per_token: bytes that the next token adds. full_windows: bytes of the caches that do not grow
-    any more. activations: of the method that needs most, None where that is not known. is_own: the
+    per_token: bytes that the next token adds. full_windows: bytes of the caches that are full and
+    stay as they are. activations: of the method that needs most, None if unknown. is_own: the
     program was exported for this length.
     """
 
@@ -281,19 +282,19 @@ def memory_by_context(
 ) -> tuple[MemoryAtLength, ...]:
     """Compute the state of methods that share it (a group of `ProgramState`) by context length.
 
-    Shapes of activations have the context length as a number like others: what they take is known
-    for the length that the program was exported for only.
+    The program's shapes are fixed numbers, so activations are known only for the context length of
+    the export.
 
-    Raises `MissingDataError` if the context length of the program is not known, or if none of its
-    buffers grows with it.
+    Raises `MissingDataError` if the program's context length is unknown, or if none of its buffers
+    grows with it.
     """
     state = memory.state
     tensors = state.group(methods) if methods else ()
     if state.context is None or not any(one.grows for one in tensors):
         raise MissingDataError(
             "no buffer of this program is known to grow with the context length",
-            hint="a program with a KV cache says its context length in a constant method "
-            "get_max_context_len or get_max_seq_len; --etrecord tells the buffers' names",
+            hint="export the constant method get_max_context_len or get_max_seq_len, or add "
+            "--etrecord for the names of the buffers",
         )
     owners = [one for name in methods for one in memory.methods[name]]
     activations = max((one.size or 0 for one in owners if one.owner == ACTIVATIONS), default=0)
@@ -323,7 +324,7 @@ def memory_by_context(
 
 
 def lengths_up_to(context: int, own: int | None = None) -> tuple[int, ...]:
-    """The last powers of two up to a context length, that length, and the program's own."""
+    """The last powers of two up to a context length, that length, and the program's length."""
     powers = [1 << bit for bit in range(context.bit_length())][-_LENGTHS:]
     return tuple(sorted({*powers, context, *([] if own is None else [own])}))
 
@@ -332,7 +333,7 @@ def lengths_up_to(context: int, own: int | None = None) -> tuple[int, ...]:
 
 
 def owners_section(memory: ProgramMemory) -> Section:
-    """A section with one row for each owner of memory of each method, then of all together."""
+    """A section with one row for each owner of each method, then of all methods together."""
     parts = list(memory.methods.items())
     if len(parts) > 1:
         parts.append((ALL_METHODS, memory.together))
@@ -358,8 +359,8 @@ _OWNER_COLUMNS = (
 
 
 def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
-    """Narrow tables of one method: who needs its memory, and, if a cache grows with the context
-    length, the cache by length, up to 8 times the program's own."""
+    """Narrow tables of one method: its memory by owner, and, if a cache grows with the context, the
+    cache by context length, up to 8 times the program's."""
     owners = memory.methods.get(method, ())
     if not owners:
         return ()
@@ -386,8 +387,8 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
     owners = [one for owned in memory.methods.values() for one in owned]
     if any(one.owner == PACKED and one.known_by == ESTIMATE for one in owners):
         yield (
-            "XNNPACK packs its weights into copies of its own, here as many bytes as the weights "
-            "have; etscope run --memory measures them."
+            "XNNPACK packs its weights into copies. Estimate: the size of the weights; "
+            "etscope run --memory measures it."
         )
     copied = {name: _copied_caches(memory, name) for name in memory.state.methods}
     if any(copied.values()):
@@ -395,22 +396,22 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
             f"{format_bytes(size)} of {name}" for name, size in copied.items() if size
         )
         yield (
-            f"Activations have copies of caches, which grow as the caches do: {sizes}. Operators "
-            "such as index_put write them; ExecutorchBackendConfig(run_reinplace_pass=True) writes "
-            "in place."
+            f"Activations include copies of caches, which grow with the caches: {sizes}. "
+            "Operators such as index_put make them; "
+            "ExecutorchBackendConfig(run_reinplace_pass=True) writes in place."
         )
     unknown = sorted({one.owner for one in owners if one.size is None})
     if unknown:
-        yield f"Not known, and not in the totals: {', '.join(unknown)}."
+        yield f"Unknown, and not in the totals: {', '.join(unknown)}."
     if len(memory.methods) > 1:
         shared = sum(one.size or 0 for one in owners) - sum(
             one.size or 0 for one in memory.together
         )
-        yield f"Methods share {format_bytes(max(shared, 0))}: in all methods it counts once."
+        yield f"Methods share {format_bytes(max(shared, 0))}, which counts once in '{ALL_METHODS}'."
 
 
 def _copied_caches(memory: ProgramMemory, method: str) -> int:
-    """Bytes of the activations at a method's peak that are changed copies of whole caches."""
+    """Bytes of the activations at a method's peak that copy whole caches."""
     plan = memory.plans[method]
     caches = (one for one in memory.state.methods[method] if one.kind == KV_CACHE)
     copies = {value for one in caches for value in one.copies}
@@ -434,8 +435,9 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
         name = " and ".join(group)
         content += [(name, *row) for row in _context_rows(memory, group, context)]
     notes = [
-        f"The program was exported for a context of {own:,} ({memory.state.context_from}). Its "
-        "activations at another length are not known: their shapes have the length as a number."
+        f"The program was exported for a context of {own:,} ({memory.state.context_from}). "
+        "Activations at another length are unknown: the length is a fixed number in their "
+        "shapes."
     ]
     bounds = [
         f"{value.tensor} of {name}"
@@ -448,8 +450,8 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
         notes.append(f"Activations are planned for inputs of any size up to {', '.join(bounds)}.")
     if unsure:
         notes.append(
-            f"{unsure:,} caches are taken to stay as they are: their dimension of "
-            "positions is not known."
+            f"{unsure:,} caches count with their present size: their dimension of positions "
+            "is unknown."
         )
     return rows(
         "memory_by_context",
@@ -494,7 +496,7 @@ def with_owners(report: Report, memory: ProgramMemory, context: int | None = Non
     """Return the `memory_report` of a program with the sections "memory_by_owner",
     "memory_by_context" (up to a `context`, if one is given) and "memory_state" before its own.
 
-    Raises with a context what `memory_by_context` raises.
+    With a context, raises as `memory_by_context` does.
     """
     sections = [owners_section(memory)]
     if context is not None:

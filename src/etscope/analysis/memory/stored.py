@@ -26,10 +26,10 @@ NodesOf = Callable[[str], RunNodes]
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """Integers that stand for the numbers (integer - zero_point) * scale.
+    """The numbers (integer - zero_point) * scale, stored as integers.
 
-    scales: numbers, or the bytes of float32 in the program's file. axis: the dimension whose
-    channels have a scale each; None: one for all.
+    scales: numbers, or the bytes of float32 in the program's file. axis: the dimension with one
+    scale for each channel; None: one scale for all.
     """
 
     scales: tuple[float, ...] | Span
@@ -42,13 +42,13 @@ class StoredTensor:
     """A weight, or the initial state of a buffer, that a method reads from a program's file.
 
     kind: "weights" or "initial state". dtype: of the elements, as torch calls it. label: type and
-    shape ("int8[16, 8]"), or "scales". instruction, operator: what reads it: the index, and the
+    shape ("int8[16, 8]"), or "scales". instruction, operator: the first reader: its index, and the
     kernel's label ("convolution") or the kind of XNNPACK's operator ("Conv2d"). slot: its position
-    among what that operator has from the file. nodes: of the record's graph, that read it. value:
-    the method's, None for one in a delegate's data. shape: in the order of the file. key: that
-    under which it is in a .ptd file; the span is then of no place. is_unread: nothing names it.
-    inside: the number of XNNPACK's operator in the delegate's data that reads it, None for what
-    else reads. quantized: what integers stand for, None where that is not known.
+    among the reader's stored tensors. nodes: of the record's graph, that read it. value: of the
+    method, None inside a delegate's data. shape: in the order of the file. key: its key in a .ptd
+    file; the span is then empty. is_unread: no instruction reads it. inside: the number of
+    XNNPACK's operator that reads it, None for other readers. quantized: the numbers behind
+    integers, None if unknown.
     """
 
     method: str
@@ -69,11 +69,11 @@ class StoredTensor:
 
 
 def parameter_name(tensor: StoredTensor, graph: Graph | None) -> str | None:
-    """The weight's name in the record: of the parameter that its reader has in that position. A
-    kernel's tensor in a .ptd file has it for its key."""
+    """Return the weight's name in the record: the parameter that its reader has in that position.
+    For a kernel's tensor in a .ptd file it is the key."""
     if tensor.key is not None and tensor.value is not None:
         return tensor.key
-    # Of a delegate that is read as a whole, it is not known which node reads a weight.
+    # Data of other delegates does not say which node reads a weight.
     if graph is None or (tensor.value is None and tensor.inside is None):
         return None
     is_scale = tensor.label == SCALES
@@ -89,11 +89,11 @@ def parameter_name(tensor: StoredTensor, graph: Graph | None) -> str | None:
 
 
 def stored_tensors(program: Program, nodes_of: NodesOf | None = None) -> tuple[StoredTensor, ...]:
-    """The tensors with data in a program's file, those in XNNPACK's data included, and those in a
-    .ptd file, by method in the order in which instructions read them; one that several read, or
-    none, is there for each value.
+    """List the tensors with data in a program's file, in delegates' data and in .ptd files: by
+    method, in the order in which instructions read them. A tensor with several values is listed
+    once for each.
 
-    nodes_of: returns the nodes of a method; None where they are not known.
+    nodes_of: returns the nodes of a method; None if unknown.
     """
     tensors: list[StoredTensor] = []
     for method in program.methods:
@@ -143,7 +143,7 @@ def _in_values(
 def _in_delegates(
     program: Program, method: Method, nodes: Mapping[int, Nodes]
 ) -> Iterator[StoredTensor]:
-    """Yield the weights in the data of a method's delegates, and those kept for them by name."""
+    """Yield the weights in the data of a method's delegates, and in their named data."""
     named = {entry.key: entry.blob for entry in program.named_data}
     calls: dict[int, list[int]] = {}  # by delegate
     for number, instruction in enumerate(method.instructions):
@@ -180,8 +180,8 @@ def _in_delegates(
 
 
 def _place(constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]) -> Span | None:
-    """Return the bytes of a constant in the program's file: none for one in a .ptd, None for one
-    beyond the delegate's data."""
+    """Return the span of a constant in the program's file: empty if it is in a .ptd, None if it
+    lies beyond the delegate's data."""
     if constant.key is not None:
         return named.get(constant.key, Span(0, 0))
     if constant.offset + constant.size > delegate.blob.size:
@@ -207,9 +207,9 @@ def _quantized(
 def _xnnpack_constants(
     data: memoryview, called: Sequence[Node]
 ) -> Iterator[tuple[int | None, str | None, int, XnnConstant, tuple[int, ...], Nodes]]:
-    """Yield the constants in the data of an XNNPACK delegate: the operator that reads it, by number
-    and kind, its position there, its shape, and the nodes that read it. Data that cannot be read
-    has none: `info` says what is wrong with it."""
+    """Yield the constants in the data of an XNNPACK delegate: the number and kind of the reading
+    operator, its position there, its shape, and the reading nodes. Unreadable data yields nothing:
+    `info` reports the error."""
     try:
         operators = read_xnnpack(data) if is_xnnpack(data) else ()
     except FormatError:
@@ -217,9 +217,9 @@ def _xnnpack_constants(
     for position, operator in enumerate(operators):
         handle = operator.debug_handle
         found = tuple(node for node in called if handle is not None and node.debug_handle == handle)
-        # Quantising has the handle of what it is around, and the root for its module.
+        # A quantize node shares its neighbor's handle, but belongs to the root module.
         read_by = tuple(one for one in found if not one.op.startswith(QUANTIZATION)) or found
         for slot, value in enumerate(value for value in operator.inputs if value.constants):
             for number, constant in enumerate(value.constants):
-                shape = value.sizes if number == 0 else ()  # scales follow what they are of
+                shape = value.sizes if number == 0 else ()  # scales follow their weight
                 yield position, operator.kind, slot, constant, shape, read_by

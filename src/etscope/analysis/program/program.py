@@ -17,7 +17,7 @@ emitter, which hold for all operators:
 - A delegate call has its inputs, then its outputs. The outputs are emitted together, so their
   indices are consecutive, and nothing has written them: they are not inputs, weights or state. A
   view that costs no instruction is not written, either. When it stands just before the outputs in
-  both orders, it is recognised by memory that was written and not read since; if it was read, it is
+  both orders, it is recognized by memory that was written and not read since; if it was read, it is
   taken for an output. If a record gives the number of outputs, that decides.
 """
 
@@ -349,7 +349,7 @@ def _kind(instruction: Instruction) -> str:
 
 
 def quantizes_dynamically(program: Program, method: str) -> bool:
-    """Return True if scales of quantised values are chosen while the method runs.
+    """Return True if scales of quantized values are chosen while the method runs.
 
     On portable kernels an operator chooses them; inside XNNPACK the types of values say so.
     Delegates of other backends are not looked into.
