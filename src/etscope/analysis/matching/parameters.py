@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from etscope.analysis.delegates.xnnpack import QUANTIZATION
 from etscope.model.graph import Graph, Node
 
-_BIASES = ("bias", "weight_bias")  # the latter of a convolution with its batch norm folded in
-# torchao's names of quantized weights number them: they say nothing of the model.
+_BIASES = ("bias", "weight_bias")  # the second: a convolution with its batch norm folded in
+# torchao numbers quantized weights: such names do not come from the model.
 _NUMBERED = ("_frozen_param", "_lifted_tensor_constant", "lifted_tensor_")
 
 
 def parameter_at(
     node: Node, graph: Graph, slot: int, sizes: Sequence[int] | None = None
 ) -> str | None:
-    """Return the name of the parameter that a node reads in a position among those that it reads,
-    itself or dequantized; None for one that has no name in the model. sizes: of the weight that is
-    looked for: another number of elements is another weight."""
+    """Return the name of the parameter at a position among all parameters that a node reads,
+    directly or dequantized; None if it has no name in the model. sizes: of the expected weight; a
+    weight with another number of elements does not match."""
     around = graph.graph_of(node)
     read = [one for name in node.inputs if (one := _parameter(around, name)) is not None]
     if slot >= len(read):
@@ -28,7 +28,7 @@ def parameter_at(
         return None
     if not name.startswith(_NUMBERED):
         return name
-    # The bias beside a quantized weight still has the name that the module gave it.
+    # The bias of a quantized weight still has the module's name.
     if slot != 0 or len(read) != 2:
         return None
     module, dot, bias = read[1][0].rpartition(".")
@@ -36,7 +36,7 @@ def parameter_at(
 
 
 def _parameter(graph: Graph, value: str) -> tuple[str, tuple[int, ...]] | None:
-    """The name and shape of the parameter that a value is, or that it dequantizes."""
+    """Return the name and shape of the parameter in a value, or of the one it dequantizes."""
     node = graph.by_name.get(value)
     if value not in graph.parameters:
         if node is None or not node.op.startswith(QUANTIZATION) or not node.inputs:

@@ -67,7 +67,7 @@ _TENSOR_LISTS = (ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST)
 _PRIM_NAMESPACES = ("executorch_prim", "et_prim")
 _PRIM_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "aten::_local_scalar_dense"})
 
-# Those of them that read a tensor's shape or place, and not its elements.
+# Runtime operators that read a tensor's shape or place, but not its elements.
 _SHAPE_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "executorch_prim::et_view"})
 
 
@@ -78,10 +78,10 @@ class InstructionRecord:
     kind: "kernel", "delegate", "move", "jump" or "free". event: the most specific event that the
     runtime logs for it: "native_call_add.out", "DELEGATE_CALL". label: a short name: "add",
     "XnnpackBackend". inputs, outputs: indices of the method's values. read, written: the tensors
-    among them, those of lists one by one.
+    among them, lists unfolded.
 
-    bytes_read, bytes_written: sizes of these tensors, each counted once: what the instruction may
-    touch, not what was measured. Bounds for dynamic shapes, None without a bound.
+    bytes_read, bytes_written: sizes of these tensors, each counted once: upper bounds of the
+    traffic, not measurements. Bounds for dynamic shapes, None without a bound.
     """
 
     instruction_id: int
@@ -147,8 +147,8 @@ def instructions(
 ) -> MethodInstructions:
     """List the instructions of a method.
 
-    delegate_outputs: by instruction, how many of the last arguments of a delegate call are outputs,
-    where known; an ETRecord's `instruction_id_to_num_outs` is such a map.
+    delegate_outputs: by instruction, the number of outputs at the end of a delegate call's
+    arguments, if known; an ETRecord has it as `instruction_id_to_num_outs`.
     """
     found = program.method(method)
     known = delegate_outputs or {}
@@ -190,7 +190,7 @@ def unfolded(values: Sequence[Value], indices: Iterable[int]) -> tuple[int, ...]
 
 
 class _Flow:
-    """Follows the values that hold data along the instructions, to tell inputs from outputs."""
+    """Follows the values that hold data along the instructions, to separate inputs from outputs."""
 
     def __init__(self, method: Method) -> None:
         self._values = method.values
@@ -351,8 +351,8 @@ def _kind(instruction: Instruction) -> str:
 def quantizes_dynamically(program: Program, method: str) -> bool:
     """Return True if scales of quantized values are chosen while the method runs.
 
-    On portable kernels an operator chooses them; inside XNNPACK the types of values say so.
-    Delegates of other backends are not looked into.
+    On portable kernels an operator chooses them; inside XNNPACK the types of values show it.
+    Delegates of other backends are not checked.
     """
     from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
 
@@ -363,7 +363,7 @@ def quantizes_dynamically(program: Program, method: str) -> bool:
         data = program.delegate_blob(method, delegate)
         if not is_xnnpack(data):
             continue
-        with suppress(FormatError):  # the backend refuses it too
+        with suppress(FormatError):  # XNNPACK rejects such data, too
             if any(value.is_dynamic for node in read_xnnpack(data) for value in node.outputs):
                 return True
     return False

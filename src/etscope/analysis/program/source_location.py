@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from etscope.model.graph import ModuleFrame, Node, SourceLine, source_lines
 
-# -- Names of modules, as users write them and as graphs have them.
+# -- Names of modules, as users write them and as graphs store them.
 
 # How torch names the root in keys: "L__self__fc1", "L__self___fc1", "L['self'].fc1".
 _ROOT = re.compile(r"^(L__self___?|L\['self'\]\.?)")
@@ -34,12 +34,13 @@ def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
     )
 
 
-# A model that is built of the framework's modules alone (`nn.Sequential`) has no line of its own:
-# which of torch's exporters called it would say nothing. Of the checks that it adds for sizes that
-# vary, torch notes a line of its own as "torch/fx/passes/runtime_assert.py", without a folder.
-# ExecuTorch's examples are models: `export_llm` exports its Llama from there.
+# A model built only from the framework's modules (`nn.Sequential`) has no user line, and the line
+# of the exporter that called it would not help. For its checks of dynamic sizes, torch stores
+# "torch/fx/passes/runtime_assert.py", without a folder. ExecuTorch's examples are models:
+# `export_llm` exports its Llama from there.
 _FRAMEWORK = re.compile(r"(^|/(site|dist)-packages/)(torch|torchao|executorch(?!/examples))/")
-# What `etscope export` puts around a language model is shown only where nothing else is known.
+# The wrapper that `etscope export` puts around a language model is shown only if no other line is
+# known.
 _AROUND = re.compile(r"(^|/)etscope/bridge/language_models/")
 
 
