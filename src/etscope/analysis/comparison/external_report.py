@@ -33,8 +33,7 @@ def external_diff_report(
     sentences = [size_sentence(names[1], *sizes, changes), *weight_sentences(weights)]
     if all(change.status == "unchanged" for change in weights):
         sentences.append(
-            "All keys have the same data: the files differ in how it is stored, or in what no key "
-            "has."
+            "All keys have the same data: the files differ in layout, or in bytes without a key."
         )
     note = f"The rows sum to the files' bytes: {sizes[0]:,} → {sizes[1]:,}."
     sections = (

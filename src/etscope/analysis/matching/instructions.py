@@ -151,8 +151,8 @@ class Flow:
         return changed
 
     def _keep(self, choice: Choice, kept: list[Candidate]) -> bool:
-        """Narrow a choice down. The last candidate stays, also one by handles and names: if the
-        flow contradicts all candidates, passes changed it."""
+        """Narrow a choice down. A choice decided by handles and names stays, and so does the last
+        candidate: if the flow contradicts all candidates, passes changed the graph."""
         if choice.was_sure or not kept or len(kept) == len(choice.candidates):
             return False
         choice.candidates = kept

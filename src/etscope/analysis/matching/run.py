@@ -10,7 +10,7 @@ from etscope.analysis.program.program import InstructionRecord
 from etscope.delegates.inner import Form
 from etscope.model.graph import NodeValue, TensorSpec
 
-# A recorder widens a type that an ETDump cannot hold.
+# A recorder may widen a type that an ETDump cannot hold.
 _WIDENED = {"float16": "float32", "bfloat16": "float32"}
 
 

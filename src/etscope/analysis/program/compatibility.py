@@ -23,7 +23,7 @@ _CALL_EVENTS = {"delegate": "DELEGATE_CALL", "move": "MOVE_CALL", "jump_false": 
 _KERNEL_CALL = "OPERATOR_CALL"
 
 # The share of kernels that may be unknown to a record. Measured: 0 on dumps with their record,
-# except for kernels that a backend's passes rename; above a half on most foreign dumps, else 0.
+# except for kernels that a backend's passes rename; 0 or above a half on foreign dumps.
 _TOLERATED = 0.25
 
 
