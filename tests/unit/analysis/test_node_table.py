@@ -165,7 +165,7 @@ def test_a_node_in_a_sub_graph_needs_the_sub_graph_when_there_are_several() -> N
     assert section.table.values["graph"] == ["submodule_0", "submodule_1"]
     assert find_node(found, "gt").node.op == "aten.gt.Scalar"
     assert find_node(found, "submodule_1/inner").node.op == "aten.cos.default"
-    with pytest.raises(UsageError, match="several nodes are called 'inner'") as caught:
+    with pytest.raises(UsageError, match="several nodes have the name 'inner'") as caught:
         find_node(found, "inner")
     assert "submodule_0/inner, submodule_1/inner" in str(caught.value.hint)
     # The graph itself comes before its sub-graphs.

@@ -201,7 +201,7 @@ def test_overlapping_constants_count_once(tmp_path: Path) -> None:
     found = checked(pte_file(made, segments=[bytes(32)], more={5: OVERLAPPING}), tmp_path)
     sizes = {part.label: part.size for part in found.parts if part.kind == WEIGHTS}
     assert sizes == {"float32[2, 3]": 16, "float32[4]": 16}
-    assert found.notes == ("2 constants overlap: a byte is counted for the smallest of them.",)
+    assert found.notes == ("2 constants overlap: each byte counts for the smallest of them.",)
     assert sized(artifacts("cnn_portable").pte).notes == ()
 
 

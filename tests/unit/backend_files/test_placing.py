@@ -74,7 +74,7 @@ def test_a_trace_on_the_same_clock_lies_where_it_happened(tmp_path: Path) -> Non
     assert found.on_runtime_clock
     counts = {row.row.name: row.row.events for row in found.rows}
     assert counts == dict.fromkeys(("gemm", "inner", "sync", "memory used"), 3)
-    assert found.notes == ("3 of the file's 12 spans lie in no delegate call: not shown.",)
+    assert found.notes == ("3 of the file's 12 spans are outside delegate calls and not shown.",)
     (spans,) = file_spans([found], TimeScale.NS)
     assert spans.note is None
     assert sorted(set(spans.run.tolist())) == [0, 1, 2]
@@ -137,7 +137,7 @@ def test_names_tell_which_call(tmp_path: Path) -> None:
     second, first = optrace(("conv_7", "relu_8")), qhas(("conv_1", "relu_2"))
     found = placed(trace, tmp_path, (None, second), (None, first))
     assert instructions(found) == [[1], [0]]
-    assert found[0].reason == "2 of its 2 names of nodes are of this call"
+    assert found[0].reason == "2 of its 2 node names are in this call"
     # Where names do not tell, the order does.
     unnamed = trace_of(run_of([(), ()]))
     found = placed(unnamed, tmp_path, (None, optrace(("a",))), (None, optrace(("b",))))
@@ -163,7 +163,9 @@ def test_a_call_has_several_names(tmp_path: Path) -> None:
         with pytest.raises(MismatchError, match=r"is of QnnBackend, but .* are: EthosUBackend"):
             placed(trace, tmp_path, (call, optrace()))
     for name in ("5", "QnnBackend", ""):
-        with pytest.raises(UsageError, match=r"no delegate call is called .*\n.*0 \(delegate #0\)"):
+        with pytest.raises(
+            UsageError, match=r"the dump has no delegate call .*\n.*0 \(delegate #0\)"
+        ):
             placed(trace_of(run_of()), tmp_path, (name, optrace()))
 
 
@@ -171,10 +173,10 @@ def test_counters_are_of_all_calls_together(tmp_path: Path) -> None:
     trace = trace_of(run_of([(), ()]))
     (found,) = placed(trace, tmp_path, (None, pmu_log()))
     assert instructions([found]) == [[0, 1]]
-    assert found.reason == "its numbers are of all calls of the delegate"
+    assert found.reason == "its numbers cover all calls of the delegate"
     assert found.notes == (
-        "Delegate calls in an inference: 1 by this log, 2 by the dump. It may be of another "
-        "program.",
+        "An inference has 1 delegate calls in this log, but 2 in the dump: the log may be from "
+        "another program.",
     )
     assert file_table(found).values["instruction"][0] is None
     (found,) = placed(trace_of(run_of()), tmp_path, (None, pmu_log()))
@@ -215,8 +217,8 @@ def test_arm_s_map_leads_from_vela_to_lines_and_modules(tmp_path: Path) -> None:
     assert second.handles == [10]
     assert "aten.convolution.default" in [node.op for node in second.nodes]
     assert rows["#113"].nodes == ()
-    assert layers.notes == ("5 of its 6 names are known in this call.",)
-    assert debug.notes == ("10 of its 10 names are known in this call.",)
+    assert layers.notes == ("5 of its 6 names are in this call.",)
+    assert debug.notes == ("10 of its 10 names are in this call.",)
 
 
 def test_a_map_of_another_source_or_none_joins_nothing(tmp_path: Path) -> None:
@@ -257,7 +259,7 @@ def test_a_delegate_s_own_map_leads_from_qnn_s_names_to_nodes(tmp_path: Path) ->
     for text in (optrace(("conv_2", "conv_1", "Input")), qhas(("conv_2", "conv_1", "Input"))):
         (found,) = placed(trace, tmp_path, (None, text))
         assert found.reason == "the only call of QnnBackend"
-        assert found.notes == ("2 of its 3 names are known in this call.",)
+        assert found.notes == ("2 of its 3 names are in this call.",)
         rows = {row.row.name: row for row in found.rows}
         assert (rows["conv_1"].module, rows["conv_1"].handles) == ("first", [8])
         assert (rows["conv_2"].module, rows["conv_2"].handles) == ("second", [10])

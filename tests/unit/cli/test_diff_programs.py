@@ -38,7 +38,7 @@ def test_sentences_come_first_and_those_that_break_an_app_before_the_others(
     given = files["cnn_portable"], files["cnn_portable_inserted"]
     code, out, _ = run(*given)
     assert code == 1
-    assert out.startswith("1 kernel is new, which an app has to register: aten::sigmoid.out.\n")
+    assert out.startswith("The app must register 1 new kernel: aten::sigmoid.out.\n")
     assert out.index("cnn_portable_inserted.pte is 128 B larger") < out.index("Size by owner")
     # Order is that of the files: a program with a record stays behind one without.
     code, out, _ = run(*given, files["cnn_portable_inserted record"])
@@ -116,7 +116,7 @@ def test_markdown_folds_the_tables(files: dict[str, Path], tmp_path: Path, run: 
     assert (code, out) == (1, "")
     text = comment.read_text()
     sentences, *tables = text.split("<details>")
-    assert sentences.startswith("- XnnpackBackend must be linked into the app")
+    assert sentences.startswith("- The app must link XnnpackBackend")
     assert all(line.startswith("- ") for line in sentences.splitlines() if line)
     assert len(tables) == text.count("</details>") > 5
     for table in tables:
@@ -193,7 +193,7 @@ def test_ptd_files_that_do_not_belong(files: dict[str, Path], tmp_path: Path, ru
     write_ptd({"first.weight": read_ptd(weights).tensor("first.weight")}, part)
     portable, xnnpack, dump = (files[one] for one in ("cnn_portable", "cnn_xnnpack", "dump"))
     for given, data, wanted, said in (
-        ((before, before), [opaque.extra("weights.ptd")], 3, "none of its 5 keys is asked for"),
+        ((before, before), [opaque.extra("weights.ptd")], 3, "which uses none of its 5 keys"),
         ((before, portable), [weights] * 2, 2, "which .ptd goes with"),
         ((portable, xnnpack), [weights], 3, "is not the .ptd of"),
         ((before, before), [part], 3, "it has no data for 'first.bias'"),

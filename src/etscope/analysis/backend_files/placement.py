@@ -290,7 +290,7 @@ def _by_call(
             for call, part in zip(calls, parts, strict=True)
         ]
     raise UsageError(
-        rf"{file.kind} {file.path} matches {len(calls)} calls: \ "
+        f"{file.kind} {file.path} matches {len(calls)} calls: "
         + ", ".join(call.title for call in calls),
         hint=_HINT.format(" or ".join(call.names[0] for call in calls)),
     )

@@ -50,7 +50,7 @@ def file_table(placed: PlacedFile, limit: int | None = None) -> Table:
         *placed.notes,
     ]
     if file.spans is not None and not placed.on_runtime_clock:
-        drawn = r"Its clock is not the dump's: its times start with \ "
+        drawn = "Its clock is not the dump's: its times start with "
         drawn += "the call in its first run"
         if file.spans.unit == "cycles":
             drawn += ", a cycle as long as a tick of the dump"

@@ -12,15 +12,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from etscope.analysis.comparison.program_weights import WeightChange, weight_sentence
-from etscope.analysis.comparison.programs import ProgramDiff, SizeChange
+from etscope.analysis.comparison.program_weights import (
+    WeightChange,
+    compare_by_name,
+    external_weights,
+    weight_sentence,
+)
+from etscope.analysis.comparison.programs import ProgramDiff, SizeChange, is_equal, size_changes
 from etscope.analysis.comparison.quantized_ranges import range_changes
+from etscope.analysis.memory.file_parts import external_parts
 from etscope.analysis.program.source_location import short_lines
+from etscope.formats.program.ptd import ExternalData
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes, format_float
 
 SCHEMA = "etscope.program_diff/1"
+EXTERNAL_SCHEMA = "etscope.external_diff/1"
 
 _NAMES_SHOWN = 3  # names in a sentence; new kernels are listed in full
 # Columns of most sections.
@@ -54,24 +62,49 @@ def program_diff_report(diff: ProgramDiff) -> Report:
         ),
     )
     sections = tuple(section for section in found if len(section.table))
-    return Report(about, sections, tuple(_summary(diff)))
-
-
-# -- sentences, breaking changes first
-
-
-def _summary(diff: ProgramDiff) -> Iterator[str]:
-    yield from _requirements(diff)
     has_external = any(side.data for side in diff.sides)
     name = f"{diff.after.name} with .ptd files" if has_external else diff.after.name
-    yield size_sentence(name, diff.before.size, diff.after.size, diff.sizes)
-    yield from weight_sentences(diff.weights)
-    yield from _work(diff)
+    sentences = [
+        *_requirements(diff),
+        size_sentence(name, diff.before.size, diff.after.size, diff.sizes),
+        *weight_sentences(diff.weights),
+        *_work(diff),
+    ]
     if not diff.differs:
-        yield (
+        sentences.append(
             "Kernels, instructions, weights, delegates and memory are the same: the files "
             "differ in layout, or in content that is not compared."
         )
+    return Report(about, sections, tuple(sentences))
+
+
+def external_diff_report(
+    names: tuple[str, str], before: ExternalData, after: ExternalData
+) -> Report:
+    """Build the report of a comparison. `about` has "before", "after" and "result", which is
+    "identical" or "different"."""
+    about = dict(zip(("before", "after"), names, strict=True))
+    sizes = before.source.size, after.source.size
+    if is_equal(before.source, after.source):
+        text = f"{names[1]} is identical to {names[0]}: {sizes[1]:,} bytes."
+        return Report({**about, "result": "identical"}, (), (text,))
+    weights = compare_by_name(external_weights(before), external_weights(after))
+    changes = size_changes([external_parts(data, ()) for data in (before, after)], lambda _: None)
+    sentences = [size_sentence(names[1], *sizes, changes), *weight_sentences(weights)]
+    if all(change.status == "unchanged" for change in weights):
+        sentences.append(
+            "All keys have the same data: the files differ in layout, or in bytes without a key."
+        )
+    note = f"The rows sum to the files' bytes: {sizes[0]:,} → {sizes[1]:,}."
+    sections = (
+        size_section(SizeChange("file", None, *sizes, ((), ())), changes, (note,)),
+        weights_section(weights),
+    )
+    shown = tuple(section for section in sections if len(section.table))
+    return Report({**about, "result": "different"}, shown, tuple(sentences))
+
+
+# -- sentences, breaking changes first
 
 
 def _requirements(diff: ProgramDiff) -> Iterator[str]:
@@ -80,7 +113,7 @@ def _requirements(diff: ProgramDiff) -> Iterator[str]:
     new = sorted(after.kernels - before.kernels)
     if new:
         yield (
-            f"{_count(len(new), 'kernel is', 'kernels are')} new; the app must register them: "
+            f"The app must register {_count(len(new), 'new kernel', 'new kernels')}: "
             f"{', '.join(new)}."
         )
     backends = sorted(after.backends - before.backends)

@@ -131,7 +131,7 @@ def partition(capture: Capture, method: str) -> Partition:
     if name not in record.graph_names:
         raise MissingDataError(
             f"the record has no edge program of {method!r}: its partition is unknown",
-            hint=rf"methods with an edge program: \ {', '.join(record.edge_methods) or 'none'}",
+            hint=f"methods with an edge program: {', '.join(record.edge_methods) or 'none'}",
         )
     linked = linked_graph(capture, name)
     mutated = mutated_buffers(record, name)

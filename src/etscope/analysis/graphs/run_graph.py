@@ -154,7 +154,10 @@ class RunGraph(MadeOnce):
                 if not node.outputs or stem(node.op) in _NEVER_CONSTANT:
                     continue
                 specs = [one.tensor for one in node.outputs]
-                is_filled = stem(node.op) in _OF_SIZES and all(map(_is_fixed, specs))
+                is_filled = stem(node.op) in _OF_SIZES and all(
+                    spec is not None and all(isinstance(size, int) for size in spec.shape)
+                    for spec in specs
+                )
                 read = [graph.by_name[name] for name in node.inputs if name in graph.by_name]
                 if is_filled or all(id(one) in found or self.is_weight(one) for one in read):
                     found.add(id(node))
@@ -246,10 +249,6 @@ _NEVER_CONSTANT = frozenset(
 _OF_SIZES = frozenset(
     {"empty_like", "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"}
 )
-
-
-def _is_fixed(spec: TensorSpec | None) -> bool:
-    return spec is not None and all(isinstance(size, int) for size in spec.shape)
 
 
 def module_of(node: Node) -> str:

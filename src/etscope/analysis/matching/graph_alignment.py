@@ -26,6 +26,9 @@ FOLDED = frozenset({"batch_norm", "native_batch_norm", "native_batch_norm_legit_
 # checks of an exported model: later graphs lack them
 _NOTHING = frozenset({"dropout", "native_dropout"})
 _SAME_SHAPE = SAME_VALUE | {"expand"}  # the same values, if the shape stays
+# Why an earlier operator has no value in the later graph.
+_AMBIGUOUS = "it became several operators, and it is unknown which of their values is its value"
+_WITHOUT_PARTS = "none of the later operators is known to come from it"
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,13 @@ def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     between: a graph between the two with the earlier one's operators (the quantized exported
     program of a quantized edge program); None if there is none.
     """
-    groups = _groups(earlier, later, between)
+    linked = _links(earlier, later)
+    if linked:
+        groups = _joined(earlier, later, linked)
+        paths = {path for group in groups for path in group.earlier}
+        groups += _by_module(earlier, later, paths, set(linked))
+    else:
+        groups = _joined(earlier, later, _aligned(earlier, later, between))
     found: dict[NodeValue, NodeValue] = {}
     owners: dict[str, str] = {}
     for group in groups:
@@ -85,6 +94,7 @@ def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     computed = frozenset(value.path for value in of)
     rounded = _add_copies(earlier, later, of)
     known = {path for group in groups if group.later for path in group.earlier}
+    paired = {value.path for value in found} | folded
     return GraphAlignment(
         # If only the later graph quantizes a value: the value that is read there.
         values={
@@ -92,7 +102,11 @@ def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> 
             for one, other in found.items()
         },
         owners=owners,
-        missing=_missing(earlier, {value.path for value in found} | folded, known),
+        missing={
+            path: _AMBIGUOUS if path in known else _WITHOUT_PARTS
+            for path, node in earlier.own_operators.items()
+            if path not in paired and _has_tensor(node) and stem(node.op) not in _NOTHING
+        },
         added=_added(later, of, owners),
         of={
             value: one
@@ -102,18 +116,6 @@ def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> 
         computed=computed,
         rounded=rounded,
     )
-
-
-def _missing(earlier: Graph, paired: set[str], known: set[str]) -> dict[str, str]:
-    """Return the operators without a value in the later graph, with the reason. known: the
-    operators with parts in the later graph."""
-    return {
-        path: "it became several operators, and it is unknown which of their values is its value"
-        if path in known
-        else "none of the later operators is known to come from it"
-        for path, node in earlier.own_operators.items()
-        if path not in paired and _has_tensor(node) and stem(node.op) not in _NOTHING
-    }
 
 
 def _added(
@@ -145,15 +147,6 @@ class _Group(NamedTuple):
 
     earlier: tuple[str, ...]
     later: tuple[str, ...]
-
-
-def _groups(earlier: Graph, later: Graph, between: Graph | None) -> list[_Group]:
-    linked = _links(earlier, later)
-    if not linked:
-        return _joined(earlier, later, _aligned(earlier, later, between))
-    groups = _joined(earlier, later, linked)
-    known = {path for group in groups for path in group.earlier}
-    return groups + _by_module(earlier, later, known, set(linked))
 
 
 def _joined(earlier: Graph, later: Graph, linked: Mapping[str, Sequence[str]]) -> list[_Group]:

@@ -19,7 +19,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from etscope.analysis.matching.parameters import parameters_of
 from etscope.analysis.memory.owned_bytes import OwnedBytes
 from etscope.analysis.memory.stored import (
     STATE,
@@ -27,6 +26,7 @@ from etscope.analysis.memory.stored import (
     NodesOf,
     StoredTensor,
     parameter_name,
+    parameters_of,
     stored_tensors,
 )
 from etscope.analysis.program.source_location import (

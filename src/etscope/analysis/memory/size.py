@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +37,7 @@ from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.bytes.flatbuffer_columns import own_sizes
 from etscope.formats.etdump.reader import ETDump, bytes_by_kind, logged_values, read_etdump
 from etscope.formats.etrecord import reader as etrecord
-from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
+from etscope.formats.etrecord.reader import RecordView, read_etrecord
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.bpte import BundledFile, read_bundled
 from etscope.formats.program.ptd import ExternalData, check_external, read_ptd
@@ -247,6 +247,12 @@ def _sized_record(path: str) -> SizedFile:
     record = read_etrecord(path)
     archive, data = record.archive, record.archive.buffer
     claims = Claims(_RECORD_KINDS)
+    kinds = {
+        **dict.fromkeys(record.graph_members.values(), _GRAPHS),
+        **dict.fromkeys(_VALUES, "values"),
+        **dict.fromkeys(_MAPS, "maps"),
+        etrecord.PROGRAM_BUFFER: _PROGRAM,
+    }
     nested: Span | None = None
     for member in archive.members.values():
         with reading("ETRecord", path, member=member.name):
@@ -254,14 +260,18 @@ def _sized_record(path: str) -> SizedFile:
         end = span.offset + span.size
         claims.add(Span(member.offset, span.offset - member.offset), Claim(_HEADERS))
         claims.add(Span(end, member.limit - end), Claim(_HEADERS, detail="descriptors"))
-        kind = _member_kind(member.name, record)
+        of_end = (kind for end, kind in _MEMBERS.items() if member.name.endswith(end))
+        kind = kinds.get(member.name) or next(of_end, _OTHER)
         if kind == _PROGRAM and not member.deflated:
             nested = span
         unpacked = member.size if member.deflated else None
         claims.add(span, Claim(kind, label=member.name, unpacked=unpacked))
     directory = max((member.limit for member in archive.members.values()), default=0)
     claims.add(Span(directory, len(data) - directory), Claim(_DIRECTORY))
-    parts = _together(claims.parts(data), (_HEADERS,))
+    found = claims.parts(data)
+    parts = [part for part in found if part.kind != _HEADERS]
+    headers = sum(part.size for part in found if part.kind == _HEADERS)
+    parts += [Claim(_HEADERS).part(None, headers)] if headers else []
     if nested is not None:
         inside = Source(data[nested.offset : nested.offset + nested.size], path)
         program = read_program(inside, member=etrecord.PROGRAM_BUFFER)
@@ -269,29 +279,6 @@ def _sized_record(path: str) -> SizedFile:
         parts = [part for part in parts if part.kind != _PROGRAM]
         parts += [_shifted(part, nested.offset) for part in inner]
     return SizedFile(path, ETRECORD, tuple(parts), data)
-
-
-def _member_kind(name: str, record: RecordFile) -> str:
-    if name == etrecord.PROGRAM_BUFFER:
-        return _PROGRAM
-    if name in _MAPS:
-        return "maps"
-    if name in _VALUES:
-        return "values"
-    if name in record.graph_members.values():
-        return _GRAPHS
-    return next((kind for end, kind in _MEMBERS.items() if name.endswith(end)), _OTHER)
-
-
-def _together(parts: Iterable[FilePart], kinds: Sequence[str]) -> list[FilePart]:
-    """Join all parts of each of these kinds into one."""
-    found, sizes = [], dict.fromkeys(kinds, 0)
-    for part in parts:
-        if part.kind in sizes:
-            sizes[part.kind] += part.size
-        else:
-            found.append(part)
-    return found + [Claim(kind).part(None, size) for kind, size in sizes.items() if size]
 
 
 # -- debug buffers

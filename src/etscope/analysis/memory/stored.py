@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from etscope.analysis.delegates.xnnpack import QUANTIZATION
-from etscope.analysis.matching.parameters import parameter_at
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import FormatError
@@ -20,6 +20,10 @@ from etscope.model.graph import Graph, Node
 WEIGHTS = "weights"
 STATE = "initial state"
 SCALES = "scales"  # the label of the scales of a quantized weight
+
+_BIASES = ("bias", "weight_bias")  # the second: a convolution with its batch norm folded in
+# torchao numbers quantized weights: such names do not come from the model.
+_NUMBERED = ("_frozen_param", "_lifted_tensor_constant", "lifted_tensor_")
 
 NodesOf = Callable[[str], RunNodes]
 
@@ -223,3 +227,62 @@ def _xnnpack_constants(
             for number, constant in enumerate(value.constants):
                 shape = value.sizes if number == 0 else ()  # scales follow their weight
                 yield position, operator.kind, slot, constant, shape, read_by
+
+
+# -- the parameters that nodes read
+
+
+def parameter_at(
+    node: Node, graph: Graph, slot: int, sizes: Sequence[int] | None = None
+) -> str | None:
+    """Return the name of the parameter at a position among all parameters that a node reads,
+    directly or dequantized; None if it has no name in the model. sizes: of the expected weight; a
+    weight with another number of elements does not match."""
+    around = graph.graph_of(node)
+    read = []
+    for value in node.inputs:
+        source = around.by_name.get(value)
+        if value not in around.parameters and source is not None and source.inputs:
+            value = source.inputs[0] if source.op.startswith(QUANTIZATION) else value
+        if value in around.parameters:
+            read.append((around.parameters[value], _shape(around, value)))
+    if slot >= len(read):
+        return None
+    name, shape = read[slot]
+    if sizes is not None and math.prod(shape) != math.prod(sizes):
+        return None
+    if not name.startswith(_NUMBERED):
+        return name
+    # The bias of a quantized weight still has the module's name.
+    if slot != 0 or len(read) != 2:
+        return None
+    module, dot, bias = read[1][0].rpartition(".")
+    return f"{module}{dot}weight" if bias in _BIASES else None
+
+
+def _shape(graph: Graph, parameter: str) -> tuple[int, ...]:
+    source = graph.by_name[parameter]
+    tensor = source.outputs[0].tensor if source.outputs else None
+    return () if tensor is None else tuple(s for s in tensor.shape if isinstance(s, int))
+
+
+def parameters_of(node: Node, graph: Graph) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the parameters that a node reads, by qualified name: directly, or
+    through nodes that read nothing else (a weight's transpose, its dequantization)."""
+    around = graph.graph_of(node)
+    found: dict[str, tuple[int, ...]] = {}
+    waiting = list(node.inputs)
+    seen = set(waiting)
+    while waiting:
+        name = waiting.pop()
+        source = around.by_name.get(name)
+        if source is None:
+            continue
+        if name in around.parameters:
+            found[around.parameters[name]] = _shape(around, name)
+        elif source.kind == "call_function" and all(
+            one in around.parameters for one in source.inputs
+        ):
+            waiting += (one for one in source.inputs if one not in seen)
+            seen.update(source.inputs)
+    return found

@@ -54,6 +54,13 @@ _Place = tuple[Allocation, int | None]  # where a tensor is, and its bytes
 
 # The names of the events that the runtime logs for an instruction.
 _NATIVE_CALL = "native_call_"
+_KINDS: Mapping[type[Instruction], str] = {
+    KernelCall: "kernel",
+    DelegateCall: "delegate",
+    MoveCall: "move",
+    JumpFalseCall: "jump",
+    FreeCall: "free",
+}
 _CALLS = {
     "kernel": "OPERATOR_CALL",
     "delegate": "DELEGATE_CALL",
@@ -285,7 +292,7 @@ def _record(
     read = tuple(_tensors(method.values, inputs))
     written = tuple(_tensors(method.values, outputs))
     delegate = instruction.delegate if isinstance(instruction, DelegateCall) else None
-    kind, operator, touches = _kind(instruction), None, delegate is not None
+    kind, operator, touches = _KINDS[type(instruction)], None, delegate is not None
     label, event = kind, _CALLS[kind]
     match instruction:
         case KernelCall(number):
@@ -332,20 +339,6 @@ def _total(tensors: Iterable[TensorValue]) -> int | None:
             return None
         total += tensor.nbytes
     return total
-
-
-def _kind(instruction: Instruction) -> str:
-    match instruction:
-        case KernelCall():
-            return "kernel"
-        case DelegateCall():
-            return "delegate"
-        case MoveCall():
-            return "move"
-        case JumpFalseCall():
-            return "jump"
-        case FreeCall():
-            return "free"
 
 
 def quantizes_dynamically(program: Program, method: str) -> bool:
