@@ -343,6 +343,6 @@ def test_a_reference_inside_delegates_is_said_with_the_way_to_see_it() -> None:
         return Coverage(pairs=1, outputs=(), nodes=tuple(nodes), paired_nodes=1)
 
     hidden = coverage(299, 0).hidden
-    assert "299 of 300 reference nodes lie inside delegates" in hidden
+    assert "299 of 300 reference nodes are inside delegates" in hidden
     assert "etscope export -X taps" in hidden
     assert coverage(3, 9).hidden is None

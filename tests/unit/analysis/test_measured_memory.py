@@ -141,12 +141,12 @@ def test_what_malloc_does_not_tell_is_unexplained_not_zero() -> None:
     owners = {one.owner: one.size for one in memory_owners(memory)}
     assert "delegates' own copies" not in owners and "freed, kept by malloc" not in owners
     assert owners[UNEXPLAINED] == (100 - 20 - 5 - 3) * MB
-    assert "What malloc gave is not known" in said(memory)
+    assert "Memory handed out by malloc is unknown" in said(memory)
 
 
 def test_a_system_that_tells_nothing_is_an_error() -> None:
     phases = tuple(replace(one, rss=None) for one in MEMORY.phases)
-    with pytest.raises(MissingDataError, match="does not tell what a process holds"):
+    with pytest.raises(MissingDataError, match="the memory of this run's process is unknown"):
         memory_owners(replace(MEMORY, phases=phases))
     with pytest.raises(MissingDataError):
         memory_owners(replace(MEMORY, phases=()))
@@ -160,14 +160,14 @@ def test_the_peak_has_the_delegate_or_the_instruction_that_makes_it() -> None:
     again = replace(END, phase="later executions", peak_rss=140 * MB)
     assert "in phase 'later executions'" in said(replace(MEMORY, phases=(*MEMORY.phases, again)))
     unknown = [replace(one, peak_rss=None) for one in MEMORY.phases]
-    assert "The peak of the phases is not known" in said(replace(MEMORY, phases=tuple(unknown)))
+    assert "The peak of each phase is unknown" in said(replace(MEMORY, phases=tuple(unknown)))
 
 
 def test_words_name_what_is_large() -> None:
     text = said(MEMORY)
     assert "Planned buffers are 4.77 MiB (5.0%) of it." in text
     assert "Delegates (XnnpackBackend) made their own copies: 50.5 MiB (53.0%)." in text
-    assert "malloc keeps 6.68 MiB (7.0%) that was freed" in text
+    assert "malloc keeps 6.68 MiB (7.0%) of freed memory" in text
     assert "Unexplained: 977 KiB (1.0%)." in text
 
 

@@ -108,7 +108,10 @@ def test_times_are_averages_with_the_number_of_their_nodes() -> None:
     assert table.values["share"] == [0.2, 0.5, None]
     assert table.values["nodes"] == [1, 2, None]
     assert table.values["instructions"] == [[0], [1], [1]]
-    assert "of 100 ns of Method::execute, 70 ns are" in table.notes[0]
+    assert (
+        "of 100 ns of Method::execute, instructions of this graph's nodes take 70 ns"
+        in table.notes[0]
+    )
     assert "is shown at the first of them" in table.notes[1]
     assert "nodes" in default_columns(table)
 

@@ -273,7 +273,7 @@ def test_the_correction_is_told_where_it_alone_keeps_from_a_verdict() -> None:
         in other.reason
     )
     for table in (diff_table(among, MS), waterfall_table(among, MS, "op")):
-        assert any("together, corrected by Holm's method" in note for note in table.notes)
+        assert any("by Holm's method" in note for note in table.notes)
 
 
 def test_dumps_of_one_program_are_noise_for_sums_too() -> None:

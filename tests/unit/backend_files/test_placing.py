@@ -109,7 +109,7 @@ def test_events_of_several_calls_are_told_by_time(tmp_path: Path) -> None:
 def test_a_trace_of_the_time_between_calls_is_refused(tmp_path: Path) -> None:
     trace = trace_of(run_of())
     text = json.dumps(chrome_trace(begin_us=10_300.0))
-    with pytest.raises(MismatchError, match="no event of it lies in a delegate call"):
+    with pytest.raises(MismatchError, match="none of its events is inside a delegate call"):
         placed(trace, tmp_path, (None, text))
     (found,) = placed(trace, tmp_path, ("0", text))  # the clocks overlap by chance
     assert not found.on_runtime_clock
@@ -126,7 +126,7 @@ def test_a_trace_on_another_clock_begins_with_the_call(tmp_path: Path) -> None:
     assert set(spans.run.tolist()) == {0}
     assert spans.start.min() == found.calls[0].start[0]
     notes = file_table(found).notes
-    assert any("no clock in common" in note for note in notes)
+    assert any("clock is not the dump's" in note for note in notes)
 
 
 # -- by backend, name and order
@@ -147,7 +147,7 @@ def test_names_tell_which_call(tmp_path: Path) -> None:
 
 def test_what_cannot_be_told_has_to_be_said(tmp_path: Path) -> None:
     trace = trace_of(run_of([(), ()]))
-    with pytest.raises(UsageError, match="may be of 2 calls") as caught:
+    with pytest.raises(UsageError, match="matches 2 calls") as caught:
         placed(trace, tmp_path, (None, optrace()))
     assert "--with CALL=FILE, where CALL is 0 or 1" in str(caught.value)
     (found,) = placed(trace, tmp_path, ("1", optrace()))
@@ -160,7 +160,7 @@ def test_a_call_has_several_names(tmp_path: Path) -> None:
     for name in ("forward:1", "1", "#1", "EthosUBackend"):
         assert instructions(placed(trace, tmp_path, (name, LAYERS))) == [[1]]
     for call in (None, "1"):
-        with pytest.raises(MismatchError, match=r"is of QnnBackend, but .* are: EthosUBackend"):
+        with pytest.raises(MismatchError, match=r"is from QnnBackend, but .* of: EthosUBackend"):
             placed(trace, tmp_path, (call, optrace()))
     for name in ("5", "QnnBackend", ""):
         with pytest.raises(
@@ -175,8 +175,8 @@ def test_counters_are_of_all_calls_together(tmp_path: Path) -> None:
     assert instructions([found]) == [[0, 1]]
     assert found.reason == "its numbers cover all calls of the delegate"
     assert found.notes == (
-        "An inference has 1 delegate calls in this log, but 2 in the dump: the log may be from "
-        "another program.",
+        "Delegate calls per inference: 1 in this log, 2 in the dump. The log may be from another "
+        "program.",
     )
     assert file_table(found).values["instruction"][0] is None
     (found,) = placed(trace_of(run_of()), tmp_path, (None, pmu_log()))
@@ -192,7 +192,7 @@ def test_tables_of_webgpu_go_to_the_calls_in_turn(tmp_path: Path) -> None:
     assert instructions(found) == [[0], [1]]
     names = [[row.row.name for row in one.rows] for one in found]
     assert names == [["k1 #0", "k3 #0"], ["k2 #0", "k4 #0"]]
-    with pytest.raises(UsageError, match="may be of 2 calls"):
+    with pytest.raises(UsageError, match="matches 2 calls"):
         placed(trace, tmp_path, (None, webgpu_output(each[:3])))
 
 
@@ -225,7 +225,7 @@ def test_a_map_of_another_source_or_none_joins_nothing(tmp_path: Path) -> None:
     (layers,) = placed(ethos_u(), tmp_path, (None, LAYERS))
     assert all(not row.nodes and row.module is None for row in layers.rows)
     (note,) = layers.notes
-    assert note.startswith("None of its 6 names is known in this call")
+    assert note.startswith("None of its 6 names is in this call")
     assert "debug.json" in note
 
     document = json.loads(DEBUG.read_text())
@@ -266,7 +266,7 @@ def test_a_delegate_s_own_map_leads_from_qnn_s_names_to_nodes(tmp_path: Path) ->
         assert [line.text for line in rows["conv_2"].lines] == ["x = torch.relu(self.second(x))"]
         assert rows["Input"].nodes == ()
         assert rows["q::ConvLayer_s1.opt"].nodes == ()
-    with pytest.raises(MismatchError, match="is of EthosUBackend or ArmBackend"):
+    with pytest.raises(MismatchError, match="is from EthosUBackend or ArmBackend"):
         placed(trace, tmp_path, (None, LAYERS))
 
 

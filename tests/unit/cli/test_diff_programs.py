@@ -66,7 +66,7 @@ def test_bytes_that_say_nothing_are_a_difference_all_the_same(
     copy.write_bytes(copy.read_bytes() + bytes(16))
     code, out, _ = run(files["cnn_portable"], copy)
     assert code == 1
-    assert "No difference was found in kernels" in out and "padding +16 B" in out
+    assert "weights, delegates and memory are the same" in out and "padding +16 B" in out
 
 
 def test_records_among_the_files_or_by_option_give_names(files: dict[str, Path], run: Run) -> None:
@@ -193,7 +193,7 @@ def test_ptd_files_that_do_not_belong(files: dict[str, Path], tmp_path: Path, ru
     write_ptd({"first.weight": read_ptd(weights).tensor("first.weight")}, part)
     portable, xnnpack, dump = (files[one] for one in ("cnn_portable", "cnn_xnnpack", "dump"))
     for given, data, wanted, said in (
-        ((before, before), [opaque.extra("weights.ptd")], 3, "which uses none of its 5 keys"),
+        ((before, before), [opaque.extra("weights.ptd")], 3, "none of its 5 keys is asked for"),
         ((before, portable), [weights] * 2, 2, "which .ptd goes with"),
         ((portable, xnnpack), [weights], 3, "is not the .ptd of"),
         ((before, before), [part], 3, "it has no data for 'first.bias'"),

@@ -167,7 +167,20 @@ def place_files(
                 placed += on_clock
                 continue
         placed += _by_call(file, candidates, known, name is not None, order)
-    return _named(placed, known)
+    # Arm's map of a call translates the names in Vela's files.
+    maps: dict[int, dict[str, PlacedRow]] = {}
+    for one in placed:
+        if one.file.kind == ARM_DEBUG:
+            rows = _joined(one, known[id(one.calls[0])], {}).rows
+            maps.setdefault(id(one.calls[0]), {}).update((row.row.name, row) for row in rows)
+    return [
+        _joined(
+            one,
+            known[id(one.calls[0])],
+            {} if one.file.kind == ARM_DEBUG else maps.get(id(one.calls[0]), {}),
+        )
+        for one in placed
+    ]
 
 
 def _chosen(
@@ -265,8 +278,8 @@ def _by_call(
         notes: tuple[str, ...] = ()
         if logged is not None and logged != len(calls):
             notes = (
-                f"An inference has {logged:g} delegate calls in this log, but {len(calls)} in "
-                "the dump: the log may be from another program.",
+                f"Delegate calls per inference: {logged:g} in this log, {len(calls)} in the "
+                "dump. The log may be from another program.",
             )
         return [PlacedFile(file, tuple(calls), reason, rows, notes=notes)]
     if len(calls) == 1:
@@ -339,24 +352,8 @@ class _CallNames:
         return self._nodes[name]
 
 
-def _named(placed: Sequence[PlacedFile], known: Mapping[int, _CallNames]) -> list[PlacedFile]:
-    """Join the rows to nodes of the record by name; rows of Vela through Arm's map."""
-    maps: dict[int, dict[str, PlacedRow]] = {}
-    for one in placed:
-        if one.file.kind == ARM_DEBUG:
-            rows = _joined(one, known[id(one.calls[0])], {}).rows
-            maps.setdefault(id(one.calls[0]), {}).update((row.row.name, row) for row in rows)
-    return [
-        _joined(
-            one,
-            known[id(one.calls[0])],
-            {} if one.file.kind == ARM_DEBUG else maps.get(id(one.calls[0]), {}),
-        )
-        for one in placed
-    ]
-
-
 def _joined(placed: PlacedFile, known: _CallNames, debug: Mapping[str, PlacedRow]) -> PlacedFile:
+    """Join the rows to nodes of the record by name. debug: the rows of Arm's map by name."""
     rows, wanted, matched, contradicted = [], 0, 0, 0
     for one in placed.rows:
         names = one.row.nodes

@@ -28,7 +28,7 @@ from etscope.analysis.memory.stored import WEIGHTS, StoredTensor, parameter_name
 from etscope.analysis.program.source_location import common_module
 from etscope.errors import UsageError
 from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.program.ptd import ExternalData, ExternalEntry
+from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.model.common_subsequence import matched_in_turn
@@ -228,33 +228,25 @@ def weights_of(export: Export, stored: Sequence[StoredTensor]) -> tuple[Weight, 
 
 def external_weights(data: ExternalData) -> tuple[Weight, ...]:
     """The data of a .ptd file as weights, named by their keys."""
-    return tuple(
-        Weight(
-            held_in=data,
-            tensor=StoredTensor(
-                method="",
-                span=entry.blob,
-                kind=WEIGHTS,
-                dtype=OPAQUE if entry.scalar_type is None else entry.scalar_type.torch_name,
-                label=_label(entry),
-                instruction=None,
-                operator=None,
-                slot=0,
-                shape=entry.sizes,
-                key=key,
-            ),
-            name=key,
-            module=None,
+    found = []
+    for key, entry in data.entries.items():
+        label = str(entry) or OPAQUE
+        if entry.dim_order != tuple(range(len(entry.sizes))):
+            label = f"{entry} in order {', '.join(map(str, entry.dim_order))}"
+        tensor = StoredTensor(
+            method="",
+            span=entry.blob,
+            kind=WEIGHTS,
+            dtype=OPAQUE if entry.scalar_type is None else entry.scalar_type.torch_name,
+            label=label,
+            instruction=None,
+            operator=None,
+            slot=0,
+            shape=entry.sizes,
+            key=key,
         )
-        for key, entry in data.entries.items()
-    )
-
-
-def _label(entry: ExternalEntry) -> str:
-    """Type and shape, and an unusual order of dimensions."""
-    if entry.dim_order == tuple(range(len(entry.sizes))):
-        return str(entry) or OPAQUE
-    return f"{entry} in order {', '.join(map(str, entry.dim_order))}"
+        found.append(Weight(held_in=data, tensor=tensor, name=key, module=None))
+    return tuple(found)
 
 
 def compare_by_name(before: Sequence[Weight], after: Sequence[Weight]) -> list[WeightChange]:

@@ -3,9 +3,8 @@
 XNNPACK logs private names, numbered from 1 in each run: "Convolution (NHWC, F32) IGEMM #2". The
 record does not map them. But the delegate's data in the .pte lists the operators handed to XNNPACK,
 each with a debug handle, and XNNPACK runs them in that order, with one event for each. It may drop
-some of them (a transpose becomes the order in which a product reads its input, a pad a
-convolution's own padding), run a clamp apart from the operator that it belongs to, and pack a
-matrix for a product.
+some of them (a product reads its input in transposed order, a convolution does the padding), run a
+clamp apart from the operator that it belongs to, and pack a matrix for a product.
 
 So events and operators are aligned as two sequences by kind. An event has an operator only if every
 alignment gives it the same one.

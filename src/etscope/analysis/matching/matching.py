@@ -197,20 +197,8 @@ def match(
         )
         for slot, value in sorted(found.pairs.items(), key=lambda item: item[0].order)
     ]
-    unpaired = _unpaired_slots(found, runtime)
-    paired_nodes = {pair.node for pair in pairs}
-    missing = [
-        Unpaired(*found.reason_of_node(path), node=path, op=node.op)
-        for path, node in graph.operators.items()
-        if path not in paired_nodes
-    ]
-    return Matching(tuple(pairs), tuple(unpaired), tuple(missing), dict(found.covered))
-
-
-def _unpaired_slots(found: PartialMatching, runtime: Runtime) -> list[Unpaired]:
-    """Return the logged values without a partner, with the reason of each."""
     labels = {record.instruction_id: record.label for record in runtime.records}
-    return [
+    unpaired = [
         Unpaired(
             *found.reason_of(slot),
             instruction=slot.instruction,
@@ -222,6 +210,13 @@ def _unpaired_slots(found: PartialMatching, runtime: Runtime) -> list[Unpaired]:
         for slot in runtime.slots
         if slot not in found.pairs
     ]
+    paired_nodes = {pair.node for pair in pairs}
+    missing = [
+        Unpaired(*found.reason_of_node(path), node=path, op=node.op)
+        for path, node in graph.operators.items()
+        if path not in paired_nodes
+    ]
+    return Matching(tuple(pairs), tuple(unpaired), tuple(missing), dict(found.covered))
 
 
 # -- A program without a run.

@@ -190,16 +190,16 @@ class Claim:
         permute weights. Empty if several fit."""
         if self.kind != WEIGHTS or not self.shape:
             return []
-        for same in (tuple, _without_ones, math.prod):
+
+        def without_ones(sizes: Sequence[int]) -> list[int]:
+            return sorted(size for size in sizes if size != 1)
+
+        for same in (tuple, without_ones, math.prod):
             wanted = same(self.shape)
             fitting = [n for n, (shape, _) in self.candidates.items() if same(shape) == wanted]
             if fitting:
                 return fitting if len(fitting) == 1 else []
         return []
-
-
-def _without_ones(shape: Sequence[int]) -> list[int]:
-    return sorted(size for size in shape if size != 1)
 
 
 class Claims:

@@ -75,6 +75,14 @@ class ProgramMemory:
     plans: Mapping[str, MemoryPlan]
     state: ProgramState
 
+    def copied_caches(self, method: str) -> int:
+        """Bytes of the activations at a method's peak that copy whole caches."""
+        plan = self.plans[method]
+        caches = (one for one in self.state.methods[method] if one.kind == KV_CACHE)
+        copies = {value for one in caches for value in one.copies}
+        at = plan.peak_instructions[0] if plan.peak_instructions else 0
+        return _bytes_of(value for value in plan.live_at(at) if value.value in copies)
+
 
 def program_memory(export: Export, measured: MeasuredMemory | None = None) -> ProgramMemory:
     """Find the owners of the memory of each method, and of all methods together.
@@ -390,7 +398,7 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
             "XNNPACK packs its weights into copies. Estimate: the size of the weights; "
             "etscope run --memory measures it."
         )
-    copied = {name: _copied_caches(memory, name) for name in memory.state.methods}
+    copied = {name: memory.copied_caches(name) for name in memory.state.methods}
     if any(copied.values()):
         sizes = " and ".join(
             f"{format_bytes(size)} of {name}" for name, size in copied.items() if size
@@ -408,15 +416,6 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
             one.size or 0 for one in memory.together
         )
         yield f"Methods share {format_bytes(max(shared, 0))}, which counts once in '{ALL_METHODS}'."
-
-
-def _copied_caches(memory: ProgramMemory, method: str) -> int:
-    """Bytes of the activations at a method's peak that copy whole caches."""
-    plan = memory.plans[method]
-    caches = (one for one in memory.state.methods[method] if one.kind == KV_CACHE)
-    copies = {value for one in caches for value in one.copies}
-    at = plan.peak_instructions[0] if plan.peak_instructions else 0
-    return _bytes_of(value for value in plan.live_at(at) if value.value in copies)
 
 
 def context_section(memory: ProgramMemory, context: int) -> Section:
