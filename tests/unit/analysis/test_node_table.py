@@ -112,7 +112,7 @@ def test_times_are_averages_with_the_number_of_their_nodes() -> None:
         "of 100 ns of Method::execute, instructions of this graph's nodes take 70 ns"
         in table.notes[0]
     )
-    assert "is shown at the first of them" in table.notes[1]
+    assert "the first of them shows its time" in table.notes[1]
     assert "nodes" in default_columns(table)
 
 

@@ -234,7 +234,7 @@ def test_a_map_of_another_source_or_none_joins_nothing(tmp_path: Path) -> None:
         event["torch_info"]["stack_trace"] = [line.replace("make.py", "other.py") for line in stack]
     (found,) = placed(ethos_u(), tmp_path, (None, json.dumps(document)))
     assert all(not row.nodes for row in found.rows)
-    assert "it is of another program" in found.notes[0]
+    assert "it is from another program" in found.notes[0]
 
 
 def test_without_a_record_lines_are_those_of_the_map(tmp_path: Path) -> None:
