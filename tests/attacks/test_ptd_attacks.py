@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from etscope.analysis.info.program_info import external_sections, program_sections
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory_owners import owners_section, program_memory
-from etscope.analysis.weights import ProgramClaims, external_parts
+from etscope.analysis.memory.file_parts import ProgramClaims, external_parts
+from etscope.analysis.memory.needs import owners_section, program_memory
 from etscope.errors import EtscopeError
 from etscope.formats.program.ptd import ExternalData, match_external, read_ptd
 from etscope.formats.program.pte import Program, read_pte

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import debug_buffer_bytes, memory_plan
-from etscope.analysis.memory_owners import context_section, owners_section, program_memory
+from etscope.analysis.memory.file_parts import ProgramClaims
+from etscope.analysis.memory.needs import context_section, owners_section, program_memory
+from etscope.analysis.memory.plan import debug_buffer_bytes, memory_plan
+from etscope.analysis.memory.state import state_section
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
-from etscope.analysis.state import state_section
-from etscope.analysis.weights import ProgramClaims
 from etscope.errors import EtscopeError, FormatError
 from etscope.formats.identify import identify
 from etscope.formats.program.bpte import read_bundled

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.size import size_files, size_reports
+from etscope.analysis.memory.size import size_files, size_reports
 from etscope.errors import MismatchError
 from tests.attacks.mutations import attack, cut_out, mutated, truncate
 from tests.support.artifacts import artifacts

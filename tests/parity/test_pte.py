@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from etscope.analysis.memory.size import savings, size_files
 from etscope.analysis.program.program import instructions
-from etscope.analysis.size import savings, size_files
 from etscope.errors import MissingDataError
 from etscope.formats.program import pte_schema as ours
 from etscope.formats.program.pte import Program, read_pte

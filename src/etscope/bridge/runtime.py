@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from etscope.analysis.memory import methods_sharing_state
+from etscope.analysis.memory.plan import methods_sharing_state
 from etscope.bridge.generation import Execute, generate
 from etscope.bridge.tensors import numpy_value, torch_values
 from etscope.errors import MissingDependencyError, UsageError

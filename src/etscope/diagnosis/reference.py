@@ -14,7 +14,7 @@ import numpy as np
 from etscope.analysis.graphs.linked_graph import method_of_graph
 from etscope.analysis.graphs.partition import mutated_buffers
 from etscope.analysis.matching.matching import parts_of
-from etscope.analysis.memory import methods_sharing_state
+from etscope.analysis.memory.plan import methods_sharing_state
 from etscope.analysis.numerics.gap import Reference
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import debug_buffer_bytes
+from etscope.analysis.memory.plan import debug_buffer_bytes
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
 from etscope.analysis.numerics.multi_run_tests import AddedRuns

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from etscope.analysis.generation.agreement import Agreement
 from etscope.analysis.generation.layout import Layout, layout_of
 from etscope.analysis.graphs.graph_names import float_graph
-from etscope.analysis.memory import debug_buffer_bytes
+from etscope.analysis.memory.plan import debug_buffer_bytes
 from etscope.errors import (
     EtscopeError,
     MismatchError,

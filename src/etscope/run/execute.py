@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import etscope.run.python as python
-from etscope.analysis.memory import debug_buffer_bytes, recorded_by_a_run
+from etscope.analysis.memory.plan import debug_buffer_bytes, recorded_by_a_run
 from etscope.errors import (
     EtscopeWarning,
     MissingDependencyError,

@@ -14,7 +14,7 @@ from etscope.analysis.comparison.changes import MethodDiff
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.comparison.waterfall import waterfall_table
-from etscope.analysis.memory import memory_plan
+from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import profile_table

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from etscope.analysis import measured_memory, weights
+from etscope.analysis.memory import file_parts, measured
 from etscope.formats.program import delegate_data, pte
 from tests.contract.source_tree import ROOT
 
@@ -25,7 +25,7 @@ def cells(head: str) -> list[str]:
 
 
 def test_kinds_and_contents_are_those_of_programs() -> None:
-    kinds = {*weights._KINDS, weights.PADDING, weights.UNREFERENCED}
+    kinds = {*file_parts._KINDS, file_parts.PADDING, file_parts.UNREFERENCED}
     assert set(cells("kind | what it is")) == kinds
     contents = {
         *(pte.HEADER, pte.SEGMENTS, pte.NAMED_KEYS, pte.LAYOUTS, pte.SIGNATURE, pte.OPERATORS),
@@ -46,8 +46,8 @@ def test_measured_memory_has_the_owners_of_the_example() -> None:
     whole = sizes.pop("growth of the process")
     assert len(sizes) > 10
     assert sum(sizes.values()) == pytest.approx(whole, abs=1.0)
-    text = (ROOT / "src" / "etscope" / "analysis" / "measured_memory.py").read_text()
-    assert measured_memory.UNEXPLAINED in sizes
+    text = (ROOT / "src" / "etscope" / "analysis" / "memory" / "measured.py").read_text()
+    assert measured.UNEXPLAINED in sizes
     assert [name for name in sizes if f'"{name}"' not in text] == []
 
 

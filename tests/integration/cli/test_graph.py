@@ -201,7 +201,7 @@ def test_a_program_lists_its_instructions(run: Run) -> None:
         ("@cnn_portable.pte --tree", 2, "has instructions and no graphs"),
         ("@cnn_portable.pte nope", 4, "method 'nope'"),
         ("@cnn_portable.etdp", 3, "not an ETRecord: this is an ETDump"),
-        ("@two_methods --tree", 2, "several graphs could be meant by 'edge'"),
+        ("@two_methods --tree", 2, "'edge' matches several graphs"),
         ("@cnn_portable edgy", 4, "did you mean 'edge'?"),
         ("@cnn_portable --node aten_adm_default", 4, "did you mean"),
         ("@cnn_portable -s op:nothing", 4, "nothing matches 'op:nothing'"),
@@ -265,7 +265,7 @@ def test_nodes_have_their_work(run: Run, rows: Rows) -> None:
     assert topk["flops"] is None and topk["bytes"] > 0
     record = artifacts("int_outputs").etrecord
     _, out, _ = run("graph", record, "edge", "--columns", "node,flops")
-    assert "The work of 1 of 7 nodes is not known: aten.topk." in out
+    assert "The work of 1 of 7 nodes is unknown: aten.topk." in out
     code, out, _ = run("graph", artifacts("dynamic_shape").etrecord, "edge")
     assert code == 0 and "work" not in out
 

@@ -131,7 +131,7 @@ def test_what_is_not_needed_is_not_imported() -> None:
     assert "etscope.formats.program.pte" in loaded
     assert not loaded & {
         "etscope.analysis.matching.matching",
-        "etscope.analysis.weights",
+        "etscope.analysis.memory.file_parts",
         "etscope.formats.etdump",
         "etscope.formats.etrecord",
         "etscope.formats.program.bpte",

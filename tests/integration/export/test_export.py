@@ -287,7 +287,7 @@ def test_a_backend_that_takes_no_operator_is_told() -> None:
 
     with pytest.warns(EtscopeWarning, match="xnnpack took no operator of forward: all 2 run") as w:
         exported = export(model, (x,), backend="xnnpack")
-    why = "XNNPACK takes float32, float16 and quantised int8, and the tensors are bfloat16 (5)"
+    why = "XNNPACK takes float32, float16 and quantized int8, and the tensors are bfloat16 (5)"
     assert why in str(w[-1].message)
     ran = run_program(exported.program_bytes(), iterations=1)
     facts = Facts(ran.trace, ran.trace.profiles()[0], MS)
@@ -312,7 +312,7 @@ class HalfDelegated(torch.nn.Module):
 def test_types_that_a_backend_left_are_told() -> None:
     with pytest.warns(EtscopeWarning, match="xnnpack left 6 operators of forward to portable") as w:
         exported = export(HalfDelegated(), (torch.ones(64, 256),), backend="xnnpack")
-    why = r"XNNPACK takes float32, float16 and quantised int8, and most of their tensors are "
+    why = r"XNNPACK takes float32, float16 and quantized int8, and most of their tensors are "
     assert f"{why}bfloat16 (10)" in str(w[-1].message)
     ran = run_program(exported.program_bytes(), iterations=1)
     facts = Facts(ran.trace, ran.trace.profiles()[0], MS)

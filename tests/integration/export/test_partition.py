@@ -473,7 +473,7 @@ def test_command_as_text_and_csv(both: Lowered, out: Any, monkeypatch: pytest.Mo
     flat = out("graph", both.record, "forward", "--partition", "--format", "csv")
     assert "edge/forward,refused,0,why," in flat
     text = out("graph", both.plain, "forward", "--partition")
-    assert "does not tell who refused" in text
+    assert "does not store who refused" in text
     assert "XnnpackBackend #" in text
 
 

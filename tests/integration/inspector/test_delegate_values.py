@@ -147,7 +147,7 @@ def test_the_gap_is_that_of_upstreams_comparator() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("renamed", "the delegate's map does not have it"),
+        ("renamed", "the delegate's map lacks it"),
         ("of_another_type", "logged as uint8"),
         ("cut", "in the reference"),
     ],

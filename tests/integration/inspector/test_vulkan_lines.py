@@ -67,6 +67,6 @@ def test_without_the_program_no_node_is_guessed() -> None:
 def test_data_that_is_broken_is_told(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pte"
     broken.write_bytes(artifacts(FUSED).pte.read_bytes().replace(b"VH00", b"VH99", 1))
-    with pytest.warns(EtscopeWarning, match="what Vulkan runs for instruction 0 cannot be read"):
+    with pytest.warns(EtscopeWarning, match="cannot read Vulkan's data for instruction 0"):
         symbols = symbols_of(FUSED, broken)
     assert not symbols.delegates[0].handles

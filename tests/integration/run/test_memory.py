@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.measured_memory import (
+from etscope.analysis.memory.measured import (
     UNEXPLAINED,
-    MemoryOwner,
     measured_report,
     memory_owners,
 )
-from etscope.analysis.memory import memory_plan
+from etscope.analysis.memory.owned_bytes import MEASURED, OwnedBytes
+from etscope.analysis.memory.plan import memory_plan
 from etscope.cli import main
 from etscope.errors import MismatchError, UsageError
 from etscope.formats.etrecord.reader import read_etrecord
@@ -53,22 +53,25 @@ def report_on(folder: Path, name: str) -> Report:
     return measured_report(saved, {"file": name}, [read_pte(files.pte)], record)
 
 
-def owners(report: Report) -> dict[str, MemoryOwner]:
+def owners(report: Report) -> dict[str, OwnedBytes]:
     section = report.section("memory_owners")
     assert section is not None
-    return {name: MemoryOwner(name, *sizes) for name, *sizes, _ in section.table.rows()}
+    return {
+        name: OwnedBytes(name, size, MEASURED, planned)
+        for name, planned, size, _ in section.table.rows()
+    }
 
 
-def check_sums(found: dict[str, MemoryOwner], memory: MeasuredMemory) -> None:
+def check_sums(found: dict[str, OwnedBytes], memory: MeasuredMemory) -> None:
     """The owners sum to the growth, and next to nothing is unexplained."""
     start, end = memory.phases[0].rss, memory.phases[-1].rss
     assert start and end and end > start
-    growth = found.pop("growth of the process").measured
+    growth = found.pop("growth of the process").size
     assert growth == end - start
-    assert sum(one.measured for one in found.values()) == growth
-    assert abs(found[UNEXPLAINED].measured) < 0.05 * growth
+    assert sum(one.size or 0 for one in found.values()) == growth
+    assert abs(found[UNEXPLAINED].size) < 0.05 * growth
     # What malloc gave to nobody who is named is no explanation either.
-    assert abs(found["other objects of runtime and runner"].measured) < 0.05 * growth
+    assert abs(found["other objects of runtime and runner"].size) < 0.05 * growth
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -77,19 +80,19 @@ def test_the_owners_sum_to_the_growth_of_the_process(folder: Path, name: str) ->
     plan = memory_plan(read_pte(artifacts(name).pte), "forward")
     check_sums(found, measured(folder / name))
     for owner in ("planned buffers", "the program's tables"):
-        assert found[owner].planned == found[owner].measured > 0
-    assert found["planned buffers"].measured == plan.planned_bytes
-    assert found["method allocator"].measured > 0
+        assert found[owner].planned == found[owner].size > 0
+    assert found["planned buffers"].size == plan.planned_bytes
+    assert found["method allocator"].size > 0
 
 
 def test_constants_are_copied_by_kernels_and_packed_by_delegates(folder: Path) -> None:
     portable = owners(report_on(folder, "cnn_portable"))
     constants = portable["constants of kernels, copied"]
-    assert constants.planned and constants.measured >= constants.planned
+    assert constants.planned and constants.size >= constants.planned
     assert "delegates' own copies" not in portable
     report = report_on(folder, "transformer")
     delegated = owners(report)["delegates' own copies"]
-    assert delegated.planned and delegated.measured >= delegated.planned
+    assert delegated.planned and delegated.size >= delegated.planned
     # Each delegate has what it took beside its weights.
     section = report.section("memory_delegates")
     assert section is not None
@@ -97,7 +100,7 @@ def test_constants_are_copied_by_kernels_and_packed_by_delegates(folder: Path) -
     assert sorted(table.values["delegate"]) == list(range(len(method.delegates)))
     assert set(table.values["backend"]) == {one.backend_id for one in method.delegates}
     assert all(size > 0 for size in table.values["growth"])
-    assert sum(table.values["growth"]) == delegated.measured
+    assert sum(table.values["growth"]) == delegated.size
     assert sum(table.values["planned"]) == delegated.planned
     assert any(module for module in table.values["module"])
 
@@ -146,10 +149,10 @@ def test_a_transformer_is_explained(tmp_path: Path, name: str, packed: float) ->
         done.save(tmp_path / name)
     report = report_on(tmp_path, name)
     found = owners(report)
-    growth = found["growth of the process"].measured
+    growth = found["growth of the process"].size
     check_sums(found, measured(tmp_path / name))
-    assert found["planned buffers"].measured < 0.1 * growth
-    assert found["delegates' own copies"].measured > packed * growth
+    assert found["planned buffers"].size < 0.1 * growth
+    assert found["delegates' own copies"].size > packed * growth
     assert any("XnnpackBackend" in sentence for sentence in report.summary)
 
 
@@ -222,6 +225,6 @@ def test_a_call_of_each_method_is_measured() -> None:
         assert len(done.call_outputs) == 3
         loads = [phase.method for phase in done.measured.phases if phase.phase == "load"]
         assert loads == names
-        total = {one.name: one.measured for one in memory_owners(done.measured)}
+        total = {one.owner: one.size for one in memory_owners(done.measured)}
     plans = [memory_plan(program, name).planned_bytes for name in names]
     assert total["planned buffers"] == sum(plans)

@@ -23,17 +23,18 @@ from etscope.analysis.insights.steadiness import steadiness
 from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE
 from etscope.analysis.matching.matching import Coverage, Unpaired
-from etscope.analysis.memory import memory_plan
+from etscope.analysis.memory.file_parts import by_module
+from etscope.analysis.memory.plan import memory_plan
+from etscope.analysis.memory.size import sized_program
+from etscope.analysis.memory.stored import WEIGHTS
 from etscope.analysis.profile.counted import DRIFT_CONFIDENCE
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import common_module
-from etscope.analysis.size import sized_program
 from etscope.analysis.statistics.compare_samples import Policy, compare_samples
 from etscope.analysis.tables.profile_table import grouped_table, profile_table
-from etscope.analysis.weights import WEIGHTS, by_module
 from etscope.cli.output.tables import row_filter
 from etscope.errors import FormatError
 from etscope.formats.etdump.reader import read_etdump
@@ -342,6 +343,6 @@ def test_a_reference_inside_delegates_is_said_with_the_way_to_see_it() -> None:
         return Coverage(pairs=1, outputs=(), nodes=tuple(nodes), paired_nodes=1)
 
     hidden = coverage(299, 0).hidden
-    assert "299 of 300 reference nodes lie inside delegates" in hidden
+    assert "299 of 300 reference nodes are inside delegates" in hidden
     assert "etscope export -X taps" in hidden
     assert coverage(3, 9).hidden is None

@@ -156,7 +156,7 @@ def test_graphs_without_a_dump_and_of_a_program_alone() -> None:
 
 
 def test_what_is_not_there_is_an_error() -> None:
-    with pytest.raises(UsageError, match="neither was given"):
+    with pytest.raises(UsageError, match="both are missing"):
         graph_views(Export())
     made = artifacts("two_methods")
     with pytest.raises(UsageError, match="no graph 'edge/nothing'"):

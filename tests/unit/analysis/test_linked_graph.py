@@ -177,7 +177,7 @@ def test_a_graph_has_several_names() -> None:
         assert {find_graph(record, one) for one in (*wanted, short_name(name))} == {name}
     methods = {name: method_of_graph(record, name) for name in record.graph_names}
     assert methods == {EXPORTED: "forward", extra: "extra", forward: "forward"}
-    with pytest.raises(UsageError, match="several graphs could be meant by 'edge'") as caught:
+    with pytest.raises(UsageError, match="'edge' matches several graphs") as caught:
         find_graph(record, "edge")
     assert {"edge/extra", "edge/forward"} <= set(caught.value.hint.replace(",", "").split())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.measured_memory import UNEXPLAINED, measured_report, memory_owners
+from etscope.analysis.memory.measured import UNEXPLAINED, measured_report, memory_owners
 from etscope.errors import FormatError, MismatchError, MissingDataError
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.json_values import JsonValue
@@ -106,7 +106,7 @@ def said(memory: MeasuredMemory) -> str:
 
 def test_every_owner_has_its_bytes() -> None:
     owners = memory_owners(MEMORY)
-    assert {one.name: one.measured for one in owners} == {
+    assert {one.owner: one.size for one in owners} == {
         "constants of kernels, copied": 20 * MB,
         "planned buffers": 5 * MB,
         "delegates' own copies": 53 * MB,
@@ -117,7 +117,7 @@ def test_every_owner_has_its_bytes() -> None:
         "pages of libraries": 3 * MB,
         UNEXPLAINED: 1 * MB,
     }
-    assert sum(one.measured for one in owners) == 100 * MB
+    assert sum(one.size or 0 for one in owners) == 100 * MB
 
 
 def test_what_is_resident_at_the_end() -> None:
@@ -125,7 +125,7 @@ def test_what_is_resident_at_the_end() -> None:
     phases = measured_report(late, {"file": "run"}).section("memory_phases").table
     assert phases.values["peak_rss"][-1] == 113 * MB
     untouched = replace(END, rss=100 * MB, rss_anonymous=89 * MB)
-    owners = {one.name: one.measured for one in memory_owners(with_end(untouched))}
+    owners = {one.owner: one.size for one in memory_owners(with_end(untouched))}
     assert owners["never touched"] == -10 * MB
     assert owners[UNEXPLAINED] == 1 * MB and sum(owners.values()) == 90 * MB
 
@@ -138,15 +138,15 @@ def test_what_malloc_does_not_tell_is_unexplained_not_zero() -> None:
     phases = [replace(one, malloc_used=None, malloc_held=None) for one in MEMORY.phases]
     growths = [replace(one, growth=None) for one in DELEGATES]
     memory = MeasuredMemory(tuple(phases), tuple(growths), ())
-    owners = {one.name: one.measured for one in memory_owners(memory)}
+    owners = {one.owner: one.size for one in memory_owners(memory)}
     assert "delegates' own copies" not in owners and "freed, kept by malloc" not in owners
     assert owners[UNEXPLAINED] == (100 - 20 - 5 - 3) * MB
-    assert "What malloc gave is not known" in said(memory)
+    assert "Memory handed out by malloc is unknown" in said(memory)
 
 
 def test_a_system_that_tells_nothing_is_an_error() -> None:
     phases = tuple(replace(one, rss=None) for one in MEMORY.phases)
-    with pytest.raises(MissingDataError, match="does not tell what a process holds"):
+    with pytest.raises(MissingDataError, match="the memory of this run's process is unknown"):
         memory_owners(replace(MEMORY, phases=phases))
     with pytest.raises(MissingDataError):
         memory_owners(replace(MEMORY, phases=()))
@@ -160,14 +160,14 @@ def test_the_peak_has_the_delegate_or_the_instruction_that_makes_it() -> None:
     again = replace(END, phase="later executions", peak_rss=140 * MB)
     assert "in phase 'later executions'" in said(replace(MEMORY, phases=(*MEMORY.phases, again)))
     unknown = [replace(one, peak_rss=None) for one in MEMORY.phases]
-    assert "The peak of the phases is not known" in said(replace(MEMORY, phases=tuple(unknown)))
+    assert "The peak of each phase is unknown" in said(replace(MEMORY, phases=tuple(unknown)))
 
 
 def test_words_name_what_is_large() -> None:
     text = said(MEMORY)
     assert "Planned buffers are 4.77 MiB (5.0%) of it." in text
     assert "Delegates (XnnpackBackend) made their own copies: 50.5 MiB (53.0%)." in text
-    assert "malloc keeps 6.68 MiB (7.0%) that was freed" in text
+    assert "malloc keeps 6.68 MiB (7.0%) of freed memory" in text
     assert "Unexplained: 977 KiB (1.0%)." in text
 
 

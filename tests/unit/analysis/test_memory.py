@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import (
+from etscope.analysis.memory.plan import (
     MemoryPlan,
     PlannedValue,
     debug_buffer_bytes,

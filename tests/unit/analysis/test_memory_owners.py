@@ -11,26 +11,25 @@ from typing import Any
 import pytest
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import memory_plans
-from etscope.analysis.memory_owners import (
+from etscope.analysis.memory.needs import (
     ACTIVATIONS,
     CALLERS,
     FRAGMENTS,
     INPUTS,
-    MEASURED,
     PACKED,
     STATE_IN_DELEGATES,
     WEIGHTS_IN_PROGRAM,
     WEIGHTS_IN_PTD,
-    OwnedMemory,
     context_section,
     lengths_up_to,
     memory_by_context,
     owner_tables,
     program_memory,
 )
-from etscope.analysis.size import size_files
-from etscope.analysis.state import KV_CACHE, OTHER_STATE, constant_methods, program_state
+from etscope.analysis.memory.owned_bytes import MEASURED, OwnedBytes
+from etscope.analysis.memory.plan import memory_plans
+from etscope.analysis.memory.size import size_files
+from etscope.analysis.memory.state import KV_CACHE, OTHER_STATE, constant_methods, program_state
 from etscope.cli import main
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.ptd import read_ptd
@@ -47,7 +46,7 @@ FLOAT, BYTE = 4, 1
 A_LAYER = 2 * HEADS * HEAD_SIZE * FLOAT  # keys and values of one position
 
 
-def sizes(owners: Sequence[OwnedMemory]) -> dict[str, int | None]:
+def sizes(owners: Sequence[OwnedBytes]) -> dict[str, int | None]:
     return {one.owner: one.size for one in owners}
 
 

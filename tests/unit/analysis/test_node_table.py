@@ -108,8 +108,11 @@ def test_times_are_averages_with_the_number_of_their_nodes() -> None:
     assert table.values["share"] == [0.2, 0.5, None]
     assert table.values["nodes"] == [1, 2, None]
     assert table.values["instructions"] == [[0], [1], [1]]
-    assert "of 100 ns of Method::execute, 70 ns are" in table.notes[0]
-    assert "is shown at the first of them" in table.notes[1]
+    assert (
+        "of 100 ns of Method::execute, instructions of this graph's nodes take 70 ns"
+        in table.notes[0]
+    )
+    assert "the first of them shows its time" in table.notes[1]
     assert "nodes" in default_columns(table)
 
 
@@ -165,7 +168,7 @@ def test_a_node_in_a_sub_graph_needs_the_sub_graph_when_there_are_several() -> N
     assert section.table.values["graph"] == ["submodule_0", "submodule_1"]
     assert find_node(found, "gt").node.op == "aten.gt.Scalar"
     assert find_node(found, "submodule_1/inner").node.op == "aten.cos.default"
-    with pytest.raises(UsageError, match="several nodes are called 'inner'") as caught:
+    with pytest.raises(UsageError, match="several nodes have the name 'inner'") as caught:
         find_node(found, "inner")
     assert "submodule_0/inner, submodule_1/inner" in str(caught.value.hint)
     # The graph itself comes before its sub-graphs.

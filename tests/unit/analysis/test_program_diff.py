@@ -19,7 +19,7 @@ from etscope.analysis.comparison.program_weights import (
     weight_sentence,
 )
 from etscope.analysis.comparison.programs import ProgramDiff, Side, diff_programs, value_text
-from etscope.analysis.weights import WEIGHTS, Quantized
+from etscope.analysis.memory.stored import WEIGHTS, Quantized
 from etscope.errors import MismatchError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.etrecord.reader import read_etrecord
@@ -140,7 +140,7 @@ def test_one_number_of_one_weight(model: str) -> None:
     assert {one.status for one in found.instructions} == {"same"}
     text = summary(found)
     assert "Weights: " in text and " 1 changed." in text
-    assert "head.fc.weight: 1 of 640 differ, by 0.25000 at most" in text
+    assert "head.fc.weight changed most: 1 of 640 values differ, by at most 0.25000" in text
 
 
 def test_an_inserted_layer_moves_the_weights_behind_it() -> None:
@@ -158,9 +158,7 @@ def test_an_inserted_layer_moves_the_weights_behind_it() -> None:
     assert all((one or "").replace("stages.2", "stages.3") == other for one, other in moved)
     assert len(moved) == len(changed(found)) == 6
     # The sentence that breaks an app comes first.
-    assert summary(found).startswith(
-        "1 kernel is new, which an app has to register: aten::sigmoid.out."
-    )
+    assert summary(found).startswith("The app must register 1 new kernel: aten::sigmoid.out.")
     assert found.after.kernels - found.before.kernels == {"aten::sigmoid.out"}
     # Without records the order of the weights tells that nothing changed.
     assert not changed(diff(*names))
@@ -189,7 +187,7 @@ def test_weights_that_went_to_a_delegate() -> None:
     statuses = {change.shown.place: change.status for change in found.weights}
     assert statuses["head.fc.weight"] == statuses["head.fc.bias"] == "unchanged"
     assert found.after.backends == {"XnnpackBackend"}
-    assert "XnnpackBackend must be linked into the app" in summary(found)
+    assert "The app must link XnnpackBackend" in summary(found)
     assert "1 delegate instead of 0." in summary(found)
 
 
@@ -434,9 +432,9 @@ def test_quantised_weights_are_compared_with_the_floats(with_records: bool, back
         error = np.linalg.norm(numbers - np.round(numbers / scale) * scale)
         expected = 20 * np.log10(np.linalg.norm(numbers) / error)
         assert change.sqnr == pytest.approx(expected, abs=0.1)
-    (said,) = (text for text in program_diff_report(found).summary if "quantised" in text)
+    (said,) = (text for text in program_diff_report(found).summary if "quantized" in text)
     least = min(one.sqnr for one in quantised if one.sqnr is not None)
-    assert said.startswith(f"14 weights are quantised on one side: SQNR {least:.1f} dB at least (")
+    assert said.startswith(f"14 weights are quantized on one side: SQNR at least {least:.1f} dB (")
 
 
 def test_integers_whose_scale_is_not_known_are_said_to_be_so() -> None:
@@ -444,7 +442,7 @@ def test_integers_whose_scale_is_not_known_are_said_to_be_so() -> None:
     unknown = [replace(one, tensor=replace(one.tensor, quantized=None)) for one in integers.weights]
     changes = [one for one in compare_weights(floats.weights, unknown) if one.is_quantized]
     assert [one.sqnr for one in changes] == [None] * 14
-    assert all(weight_sentence(one).endswith("quantised: scale not known") for one in changes)
+    assert all(weight_sentence(one).endswith("quantized: scale not known") for one in changes)
 
 
 @pytest.mark.parametrize("axis", [0, 3])

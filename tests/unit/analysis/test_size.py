@@ -16,23 +16,15 @@ import numpy as np
 import pytest
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.size import (
+from etscope.analysis.memory.file_parts import Claim, Claims, FilePart, ProgramClaims, equal_content
+from etscope.analysis.memory.size import (
     SizedFile,
     part_by_part,
     savings,
     size_files,
     size_reports,
 )
-from etscope.analysis.weights import (
-    STATE,
-    WEIGHTS,
-    Claim,
-    Claims,
-    FilePart,
-    ProgramClaims,
-    equal_content,
-    stored_tensors,
-)
+from etscope.analysis.memory.stored import STATE, WEIGHTS, stored_tensors
 from etscope.cli import main
 from etscope.errors import EtscopeError, MismatchError
 from etscope.formats.bytes.flatbuffer import Span
@@ -209,7 +201,7 @@ def test_overlapping_constants_count_once(tmp_path: Path) -> None:
     found = checked(pte_file(made, segments=[bytes(32)], more={5: OVERLAPPING}), tmp_path)
     sizes = {part.label: part.size for part in found.parts if part.kind == WEIGHTS}
     assert sizes == {"float32[2, 3]": 16, "float32[4]": 16}
-    assert found.notes == ("2 constants overlap: a byte is counted for the smallest of them.",)
+    assert found.notes == ("2 constants overlap: each byte counts for the smallest of them.",)
     assert sized(artifacts("cnn_portable").pte).notes == ()
 
 
@@ -605,8 +597,8 @@ def test_estimates_of_smaller_weights(tmp_path: Path) -> None:
     assert any("2 weights of 512 bytes are equal: a, b" in note for note in table.notes)
     assert "Estimates" in table.notes[0]
     # The scales of quantised weights, which have no shape, do not become float16.
-    weight = FilePart(WEIGHTS, None, "float32", "float32[10]", 0, 40, shape=(10,))
-    scales = FilePart(WEIGHTS, None, "float32", "scales", 40, 40)
+    weight = Claim(WEIGHTS, "float32", "float32[10]", shape=(10,)).part(0, 40)
+    scales = Claim(WEIGHTS, "float32", "scales").part(40, 40)
     few = savings(replace(found, parts=(weight, scales))).table
     row = few.values["change"].index("float32 to float16")
     assert (few.values["weights"][row], few.values["now"][row]) == (1, 40)
@@ -619,7 +611,7 @@ def test_equal_content_is_looked_for_within_bounds(monkeypatch: pytest.MonkeyPat
     third = bytes(30_000) + b"y" + bytes(69_999)  # equal at the samples
     blobs = [memoryview(one) for one in (first, second, bytes(first), third, b"short", b"")]
     assert equal_content(blobs) == ([[0, 2]], 0)
-    monkeypatch.setattr("etscope.analysis.weights._HASHED", 250_000)
+    monkeypatch.setattr("etscope.analysis.memory.file_parts._HASHED", 250_000)
     assert equal_content(blobs) == ([[0, 2, 3]], 300_000)  # that much is not certain
     changed = bytes(100_000 // 15) + b"y" + bytes(93_333)  # at a place that is looked at
     assert equal_content([blobs[0], blobs[2], memoryview(changed)]) == ([[0, 1]], 200_000)

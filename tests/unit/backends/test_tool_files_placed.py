@@ -74,7 +74,7 @@ def test_a_trace_on_the_same_clock_lies_where_it_happened(tmp_path: Path) -> Non
     assert found.on_runtime_clock
     counts = {row.row.name: row.row.events for row in found.rows}
     assert counts == dict.fromkeys(("gemm", "inner", "sync", "memory used"), 3)
-    assert found.notes == ("3 of the file's 12 spans lie in no delegate call: not shown.",)
+    assert found.notes == ("3 of the file's 12 spans are outside delegate calls and not shown.",)
     (spans,) = file_spans([found], TimeScale.NS)
     assert spans.note is None
     assert sorted(set(spans.run.tolist())) == [0, 1, 2]
@@ -109,7 +109,7 @@ def test_events_of_several_calls_are_told_by_time(tmp_path: Path) -> None:
 def test_a_trace_of_the_time_between_calls_is_refused(tmp_path: Path) -> None:
     trace = trace_of(run_of())
     text = json.dumps(chrome_trace(begin_us=10_300.0))
-    with pytest.raises(MismatchError, match="no event of it lies in a delegate call"):
+    with pytest.raises(MismatchError, match="none of its events is inside a delegate call"):
         placed(trace, tmp_path, (None, text))
     (found,) = placed(trace, tmp_path, ("0", text))  # the clocks overlap by chance
     assert not found.on_runtime_clock
@@ -126,7 +126,7 @@ def test_a_trace_on_another_clock_begins_with_the_call(tmp_path: Path) -> None:
     assert set(spans.run.tolist()) == {0}
     assert spans.start.min() == found.calls[0].start[0]
     notes = file_table(found).notes
-    assert any("no clock in common" in note for note in notes)
+    assert any("clock is not the dump's" in note for note in notes)
 
 
 # -- by backend, name and order
@@ -137,7 +137,7 @@ def test_names_tell_which_call(tmp_path: Path) -> None:
     second, first = optrace(("conv_7", "relu_8")), qhas(("conv_1", "relu_2"))
     found = placed(trace, tmp_path, (None, second), (None, first))
     assert instructions(found) == [[1], [0]]
-    assert found[0].reason == "2 of its 2 names of nodes are of this call"
+    assert found[0].reason == "2 of its 2 node names are in this call"
     # Where names do not tell, the order does.
     unnamed = trace_of(run_of([(), ()]))
     found = placed(unnamed, tmp_path, (None, optrace(("a",))), (None, optrace(("b",))))
@@ -147,7 +147,7 @@ def test_names_tell_which_call(tmp_path: Path) -> None:
 
 def test_what_cannot_be_told_has_to_be_said(tmp_path: Path) -> None:
     trace = trace_of(run_of([(), ()]))
-    with pytest.raises(UsageError, match="may be of 2 calls") as caught:
+    with pytest.raises(UsageError, match="matches 2 calls") as caught:
         placed(trace, tmp_path, (None, optrace()))
     assert "--with CALL=FILE, where CALL is 0 or 1" in str(caught.value)
     (found,) = placed(trace, tmp_path, ("1", optrace()))
@@ -160,10 +160,12 @@ def test_a_call_has_several_names(tmp_path: Path) -> None:
     for name in ("forward:1", "1", "#1", "EthosUBackend"):
         assert instructions(placed(trace, tmp_path, (name, LAYERS))) == [[1]]
     for call in (None, "1"):
-        with pytest.raises(MismatchError, match=r"is of QnnBackend, but .* are: EthosUBackend"):
+        with pytest.raises(MismatchError, match=r"is from QnnBackend, but .* of: EthosUBackend"):
             placed(trace, tmp_path, (call, optrace()))
     for name in ("5", "QnnBackend", ""):
-        with pytest.raises(UsageError, match=r"no delegate call is called .*\n.*0 \(delegate #0\)"):
+        with pytest.raises(
+            UsageError, match=r"the dump has no delegate call .*\n.*0 \(delegate #0\)"
+        ):
             placed(trace_of(run_of()), tmp_path, (name, optrace()))
 
 
@@ -171,9 +173,9 @@ def test_counters_are_of_all_calls_together(tmp_path: Path) -> None:
     trace = trace_of(run_of([(), ()]))
     (found,) = placed(trace, tmp_path, (None, pmu_log()))
     assert instructions([found]) == [[0, 1]]
-    assert found.reason == "its numbers are of all calls of the delegate"
+    assert found.reason == "its numbers cover all calls of the delegate"
     assert found.notes == (
-        "Delegate calls in an inference: 1 by this log, 2 by the dump. It may be of another "
+        "Delegate calls per inference: 1 in this log, 2 in the dump. The log may be from another "
         "program.",
     )
     assert file_table(found).values["instruction"][0] is None
@@ -190,7 +192,7 @@ def test_tables_of_webgpu_go_to_the_calls_in_turn(tmp_path: Path) -> None:
     assert instructions(found) == [[0], [1]]
     names = [[row.row.name for row in one.rows] for one in found]
     assert names == [["k1 #0", "k3 #0"], ["k2 #0", "k4 #0"]]
-    with pytest.raises(UsageError, match="may be of 2 calls"):
+    with pytest.raises(UsageError, match="matches 2 calls"):
         placed(trace, tmp_path, (None, webgpu_output(each[:3])))
 
 
@@ -215,15 +217,15 @@ def test_arm_s_map_leads_from_vela_to_lines_and_modules(tmp_path: Path) -> None:
     assert second.handles == [10]
     assert "aten.convolution.default" in [node.op for node in second.nodes]
     assert rows["#113"].nodes == ()
-    assert layers.notes == ("5 of its 6 names are known in this call.",)
-    assert debug.notes == ("10 of its 10 names are known in this call.",)
+    assert layers.notes == ("5 of its 6 names are in this call.",)
+    assert debug.notes == ("10 of its 10 names are in this call.",)
 
 
 def test_a_map_of_another_source_or_none_joins_nothing(tmp_path: Path) -> None:
     (layers,) = placed(ethos_u(), tmp_path, (None, LAYERS))
     assert all(not row.nodes and row.module is None for row in layers.rows)
     (note,) = layers.notes
-    assert note.startswith("None of its 6 names is known in this call")
+    assert note.startswith("None of its 6 names is in this call")
     assert "debug.json" in note
 
     document = json.loads(DEBUG.read_text())
@@ -232,7 +234,7 @@ def test_a_map_of_another_source_or_none_joins_nothing(tmp_path: Path) -> None:
         event["torch_info"]["stack_trace"] = [line.replace("make.py", "other.py") for line in stack]
     (found,) = placed(ethos_u(), tmp_path, (None, json.dumps(document)))
     assert all(not row.nodes for row in found.rows)
-    assert "it is of another program" in found.notes[0]
+    assert "it is from another program" in found.notes[0]
 
 
 def test_without_a_record_lines_are_those_of_the_map(tmp_path: Path) -> None:
@@ -257,14 +259,14 @@ def test_a_delegate_s_own_map_leads_from_qnn_s_names_to_nodes(tmp_path: Path) ->
     for text in (optrace(("conv_2", "conv_1", "Input")), qhas(("conv_2", "conv_1", "Input"))):
         (found,) = placed(trace, tmp_path, (None, text))
         assert found.reason == "the only call of QnnBackend"
-        assert found.notes == ("2 of its 3 names are known in this call.",)
+        assert found.notes == ("2 of its 3 names are in this call.",)
         rows = {row.row.name: row for row in found.rows}
         assert (rows["conv_1"].module, rows["conv_1"].handles) == ("first", [8])
         assert (rows["conv_2"].module, rows["conv_2"].handles) == ("second", [10])
         assert [line.text for line in rows["conv_2"].lines] == ["x = torch.relu(self.second(x))"]
         assert rows["Input"].nodes == ()
         assert rows["q::ConvLayer_s1.opt"].nodes == ()
-    with pytest.raises(MismatchError, match="is of EthosUBackend or ArmBackend"):
+    with pytest.raises(MismatchError, match="is from EthosUBackend or ArmBackend"):
         placed(trace, tmp_path, (None, LAYERS))
 
 

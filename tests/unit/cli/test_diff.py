@@ -100,7 +100,7 @@ def test_mistakes(run: Run, dumps: dict[str, Path]) -> None:
         (
             (before, dumps["same"], other.etdump_timing, "-r", cnn().etrecord, *records),
             3,
-            f"{other.etdump_timing.name}: the dumps are of different models",
+            f"{other.etdump_timing.name}: the dumps are from different models",
         ),
         ((before, before, "-s", "op:nothing"), 4, "nothing was selected"),
         ((before, before, "-m", "nothing"), 4, ""),
@@ -235,7 +235,7 @@ def test_folders_of_saved_runs_are_compared_with_their_files(
 def test_logged_values_are_warned_of(run: Run) -> None:
     code, out, err = run(cnn().etdump, cnn().etdump_timing, "-f", "csv")
     assert code == 0 and out.startswith("method,event,")
-    assert "logged in the first dump only" in err
+    assert "only the first dump logged intermediate values" in err
 
 
 def test_noise_and_limits_for_people(

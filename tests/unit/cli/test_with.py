@@ -93,12 +93,12 @@ def test_columns_are_shown_where_they_are(run: Run) -> None:
     [
         (("--with", LAYERS, "-n", "2"), 0, "4 more rows are not shown (--limit)."),
         (("--with", f"forward:1={LAYERS}"), 0, "as --with says"),
-        (("--with", f"9={LAYERS}"), 2, "no delegate call is called '9'"),
+        (("--with", f"9={LAYERS}"), 2, "the dump has no delegate call '9'"),
         (("--with", "a=b.csv"), 0, "a=b.csv · Vela"),  # a file with a sign in its name
         (("--with", LAYERS, "--columns", "nothing"), 2, "unknown column 'nothing'"),
         (("--with", "nowhere.json"), 2, "not found"),
         (("--with", "run.etdp"), 3, "not a vendor tool's file"),
-        (("--with", "optrace_0.json"), 3, "is of QnnBackend, but the delegates of this run are: E"),
+        (("--with", "optrace_0.json"), 3, "is from QnnBackend, but this run has delegates of: E"),
     ],
 )
 def test_what_is_said(run: Run, given: tuple[object, ...], code: int, words: str) -> None:
@@ -137,7 +137,7 @@ def test_other_traces_have_them_too(run: Run) -> None:
     """And names of the dump's own events are known."""
     code, out, _ = run("inspect", "qnn.etdp", "--with", "optrace_0.json")
     assert code == 0
-    assert "2 of its 2 names are known in this call." in out
+    assert "2 of its 2 names are in this call." in out
     assert "├ q::*InputSlice" in out
     for name in ("out.pftrace", "out.speedscope.json"):
         code, _, err = run("convert", "qnn.etdp", "--with", "optrace_0.json", "-o", name)

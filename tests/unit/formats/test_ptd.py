@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.info import file_info
-from etscope.analysis.size import size_files
+from etscope.analysis.memory.size import size_files
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError, VersionError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.ptd import check_external, external_keys, read_ptd, write_ptd

@@ -1,8 +1,8 @@
-"""Put the files of backends' tools to the delegate calls that they are of.
+"""Match vendor profiler files to delegate calls.
 
-A file goes to the calls of its backend. Of several it goes to the one whose names of nodes it has,
-or by order if there is a file for each; else the user has to say. Times of the host's clock are
-put where they happened, if that is the runtime's clock; all others begin with the call.
+A file belongs to calls of its backend. Among several, the node names in the file decide, then the
+order if there is one file for each call; else the user has to choose. Times on the runtime's clock
+stay where they happened; all others start with the call.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from etscope.model.event_table import Block, EventKey, Ints
 from etscope.model.graph import Node, SourceLine
 from etscope.units import TimeScale, scale_factor
 
-# A file, with what the user said of its call.
+# The call that the user names, None if none, and the file.
 Given = tuple[str | None, BackendFile]
-_HINT = "say which one it is of: --with CALL=FILE, where CALL is {}"
+_HINT = "choose one: --with CALL=FILE, where CALL is {}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class DelegateCall:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names by which the user may choose it, the most specific first."""
+        """The names that a user may choose it by, the most specific first."""
         number = str(self.instruction)
         found = [f"{self.method}:{number}"] if self.method else []
         return (*found, number, *([self.backend] if self.backend else []))
@@ -61,7 +61,7 @@ class DelegateCall:
 
 @dataclass(frozen=True)
 class PlacedRow:
-    """A row of a file, with the nodes of the record that are behind it."""
+    """A row of a file, with its nodes in the record."""
 
     row: ImportedRow
     nodes: tuple[Node, ...] = ()
@@ -82,9 +82,10 @@ class PlacedRow:
 
 @dataclass(frozen=True)
 class PlacedFile:
-    """A file with the calls that it is of: one, or all of an inference together.
+    """A file with its calls: one call, or all calls of an inference together.
 
-    reason: how that is known, for readers. on_runtime_clock: its times are the runtime's own.
+    reason: how the match is known, for readers. on_runtime_clock: its times are on the runtime's
+    clock.
     """
 
     file: BackendFile
@@ -136,17 +137,18 @@ def delegate_calls(trace: Trace) -> list[DelegateCall]:
 def place_files(
     trace: Trace, given: Sequence[Given], source: TimeScale = TimeScale.NS
 ) -> list[PlacedFile]:
-    """Put each file to the calls of the trace that it is of; `source` is the unit of the dump's
-    clock.
+    """Match each file to its calls in the trace.
+
+    source: the unit of the dump's clock.
 
     Raises `MissingDataError` for a dump without delegate calls, `MismatchError` for a file of
-    another backend or another time, and `UsageError` if its call cannot be told.
+    another backend or another time, and `UsageError` if several calls are possible.
     """
     calls = delegate_calls(trace)
     if given and not calls:
         raise MissingDataError(
-            "the dump has no delegate call, to which --with could put a file",
-            hint="take the dump of a run with a delegate, at a profiling level that logs events",
+            "the dump has no delegate call for --with",
+            hint="pass the dump of a run with a delegate, at a profiling level that logs events",
         )
     known = {id(call): _CallNames(trace, call) for call in calls}
     chosen = [_chosen(name, file, calls) for name, file in given]
@@ -165,19 +167,33 @@ def place_files(
                 placed += on_clock
                 continue
         placed += _by_call(file, candidates, known, name is not None, order)
-    return _named(placed, known)
+    # Arm's map of a call translates the names in Vela's files.
+    maps: dict[int, dict[str, PlacedRow]] = {}
+    for one in placed:
+        if one.file.kind == ARM_DEBUG:
+            rows = _joined(one, known[id(one.calls[0])], {}).rows
+            maps.setdefault(id(one.calls[0]), {}).update((row.row.name, row) for row in rows)
+    return [
+        _joined(
+            one,
+            known[id(one.calls[0])],
+            {} if one.file.kind == ARM_DEBUG else maps.get(id(one.calls[0]), {}),
+        )
+        for one in placed
+    ]
 
 
 def _chosen(
     name: str | None, file: BackendFile, calls: Sequence[DelegateCall]
 ) -> Sequence[DelegateCall]:
-    """Return the calls that a file may be of: those that the user names, or of its backend."""
+    """Return the possible calls of a file: the calls that the user names, else the calls of its
+    backend."""
     label = f"{file.kind} {file.path}"
     if name is not None:
         named = [call for call in calls if name.removeprefix("#") in call.names]
         if not named:
             raise UsageError(
-                f"no delegate call is called {name!r}",
+                f"the dump has no delegate call {name!r}",
                 hint="the calls are: " + ", ".join(f"{c.names[0]} ({c.title})" for c in calls),
             )
         calls = named
@@ -187,8 +203,8 @@ def _chosen(
     if not possible:
         ran = ", ".join(dict.fromkeys(str(call.backend) for call in calls))
         raise MismatchError(
-            f"{label} is of {' or '.join(file.backends)}, but the delegates of this run are: {ran}",
-            hint="take the dump and the record of the program that the file was made of",
+            (f"{label} is from {' or '.join(file.backends)}, but this run has delegates of: {ran}"),
+            hint="pass the dump and the record of the file's program",
         )
     return possible
 
@@ -200,10 +216,10 @@ def _by_time(
     source: TimeScale,
     is_said: bool,
 ) -> list[PlacedFile]:
-    """Put a trace to the calls that its events lie in; return nothing if it is on another clock.
+    """Match a trace to the calls that contain its events; return nothing if it is on another clock.
 
-    Two clocks that began at 0 may overlap by chance: is_said: the user says which call it is of,
-    and a trace without an event in it is on another clock.
+    is_said: the user names the call. Two clocks that start at 0 may overlap by chance: a trace
+    without events in the named call is on another clock.
     """
     spans, between = file.spans, file.between
     if spans is None or between is None or not len(spans) or source is TimeScale.CYCLES:
@@ -226,18 +242,20 @@ def _by_time(
         intervals = list(zip(begins.tolist(), (begins + call.ticks / factor).tolist(), strict=True))
         part = between(intervals)
         if part.rows:
-            reason = "its events lie inside this call, on the runtime's clock"
+            reason = "its events are inside this call, on the runtime's clock"
             rows = tuple(map(PlacedRow, part.rows))
             found.append(PlacedFile(part, (call,), reason, rows, on_runtime_clock=True))
     if not found and not is_said:
         raise MismatchError(
-            f"{file.kind} {file.path} is of the time of this dump, but no event of it lies in a "
-            "delegate call: events that only hold a call, or lie between them, are not of it",
-            hint="if it is on another clock, say its call: --with CALL=FILE",
+            f"{file.kind} {file.path} covers the time of this dump, but none of its events is "
+            "inside a delegate call. Events around a call, or between calls, do not count.",
+            hint="if it uses another clock, name its call: --with CALL=FILE",
         )
     inside = sum(len(one.file.spans or ()) for one in found)
     if found and (left := len(spans) - inside):
-        note = f"{left:,} of the file's {len(spans):,} spans lie in no delegate call: not shown."
+        note = (
+            f"{left:,} of the file's {len(spans):,} spans are outside delegate calls and not shown."
+        )
         found[0] = replace(found[0], notes=(note,))
     return found
 
@@ -249,50 +267,50 @@ def _by_call(
     is_said: bool,
     order: int | None,
 ) -> list[PlacedFile]:
-    """Put a file that has no time in common with the dump to one call, or to all together."""
+    """Match a file without a common clock to one call, or to all calls together."""
 
     def at(call: DelegateCall, reason: str, part: BackendFile = file) -> PlacedFile:
         return PlacedFile(part, (call,), reason, tuple(map(PlacedRow, part.rows)))
 
     if file.of_inference and not is_said and len({call.method for call in calls}) == 1:
-        reason = f"its numbers are of all calls of {calls[0].backend or 'the delegate'}"
+        reason = f"its numbers cover all calls of {calls[0].backend or 'the delegate'}"
         rows, logged = tuple(map(PlacedRow, file.rows)), file.calls_per_inference
         notes: tuple[str, ...] = ()
         if logged is not None and logged != len(calls):
             notes = (
-                f"Delegate calls in an inference: {logged:g} by this log, {len(calls)} by the "
-                "dump. It may be of another program.",
+                f"Delegate calls per inference: {logged:g} in this log, {len(calls)} in the "
+                "dump. The log may be from another program.",
             )
         return [PlacedFile(file, tuple(calls), reason, rows, notes=notes)]
     if len(calls) == 1:
         backend = calls[0].backend if file.backends else None
         only = "the only delegate call" if backend is None else f"the only call of {backend}"
         if file.backends and backend is None:
-            only += ", whose backend nothing tells without an ETRecord or program"
+            only += "; its backend is unknown without an ETRecord or program"
         return [at(calls[0], "as --with says" if is_said else only)]
     names = [name for row in file.rows for name in row.nodes]
     scores = [sum(bool(known[id(call)].find((name,))) for name in names) for call in calls]
     best = max(scores)
     if best and scores.count(best) == 1:
-        reason = f"{best} of its {len(names)} names of nodes are of this call"
+        reason = f"{best} of its {len(names)} node names are in this call"
         return [at(calls[scores.index(best)], reason)]
     if order is not None:
         return [at(calls[order], f"number {order + 1} of {len(calls)} files of its kind")]
     parts = None if file.split is None else file.split(len(calls))
     if parts is not None:
         return [
-            at(call, f"by order: its tables go to the {len(calls)} calls in turn", part)
+            at(call, f"by order: one table for each of the {len(calls)} calls", part)
             for call, part in zip(calls, parts, strict=True)
         ]
     raise UsageError(
-        f"{file.kind} {file.path} may be of {len(calls)} calls: "
+        f"{file.kind} {file.path} matches {len(calls)} calls: "
         + ", ".join(call.title for call in calls),
         hint=_HINT.format(" or ".join(call.names[0] for call in calls)),
     )
 
 
 class _CallNames:
-    """Names that the dump and the record have for what runs in a call."""
+    """The names in the dump and the record for the nodes and events of a call."""
 
     def __init__(self, trace: Trace, call: DelegateCall) -> None:
         self._trace, self._call = trace, call
@@ -303,8 +321,8 @@ class _CallNames:
 
     @cached_property
     def _nodes(self) -> Mapping[str, tuple[Node, ...]]:
-        """The nodes of each name: of the record's delegate map, of nodes, of nodes that these were
-        made of, and of events in the dump, for which there may be none."""
+        """The nodes of each name. Names come from the record's delegate map, from nodes and their
+        origins, and from events of the dump, which may have no nodes."""
         trace, call = self._trace, self._call
         found: dict[str, tuple[Node, ...]] = {}
         if call.method is not None and trace.record is not None:
@@ -327,31 +345,15 @@ class _CallNames:
         return found
 
     def find(self, names: Collection[str]) -> str | None:
-        """Return the first of the names that is known."""
+        """Return the first known name."""
         return next((name for name in names if name in self._nodes), None)
 
     def nodes_of(self, name: str) -> tuple[Node, ...]:
         return self._nodes[name]
 
 
-def _named(placed: Sequence[PlacedFile], known: Mapping[int, _CallNames]) -> list[PlacedFile]:
-    """Join the rows to nodes of the record, by their names; those of Vela through Arm's map."""
-    maps: dict[int, dict[str, PlacedRow]] = {}
-    for one in placed:
-        if one.file.kind == ARM_DEBUG:
-            rows = _joined(one, known[id(one.calls[0])], {}).rows
-            maps.setdefault(id(one.calls[0]), {}).update((row.row.name, row) for row in rows)
-    return [
-        _joined(
-            one,
-            known[id(one.calls[0])],
-            {} if one.file.kind == ARM_DEBUG else maps.get(id(one.calls[0]), {}),
-        )
-        for one in placed
-    ]
-
-
 def _joined(placed: PlacedFile, known: _CallNames, debug: Mapping[str, PlacedRow]) -> PlacedFile:
+    """Join the rows to nodes of the record by name. debug: the rows of Arm's map by name."""
     rows, wanted, matched, contradicted = [], 0, 0, 0
     for one in placed.rows:
         names = one.row.nodes
@@ -382,14 +384,14 @@ def _joined(placed: PlacedFile, known: _CallNames, debug: Mapping[str, PlacedRow
 def _names_note(matched: int, wanted: int, contradicted: int, has_nodes: bool) -> str:
     if contradicted and not matched:
         return (
-            "Its lines of Python are not those of the record's nodes: it is of another program, or "
-            "of another version of its source. None of its names was joined to a node."
+            "Its lines of Python differ from the lines of the record's nodes: it is from "
+            "another program, or another version of the source. No name was joined to a node."
         )
     if matched:
-        return f"{matched:,} of its {wanted:,} names are known in this call."
+        return f"{matched:,} of its {wanted:,} names are in this call."
     if not has_nodes:
-        return f"None of its {wanted:,} names is known: there is no ETRecord that leads to nodes."
+        return f"Its {wanted:,} names are unknown: add the ETRecord to see their nodes."
     return (
-        f"None of its {wanted:,} names is known in this call: it is of another program, or names "
-        "what a compiler made (for Vela's files give Arm's debug.json, too)."
+        f"None of its {wanted:,} names is in this call: it is from another program, or has "
+        "names that a compiler made (with Vela's files, pass Arm's debug.json, too)."
     )

@@ -1,4 +1,4 @@
-"""Files of backends' tools as tables, beside the profile of the calls that they are of."""
+"""Tables of vendor profiler files, shown with the profile of their calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etscope.analysis.program.source_location import short_lines
 from etscope.backends.registry.tool_files import Basis
 from etscope.model.table import Column, Kind, Table
 
-# Columns of a file's rows that a profile does not have, in the tables for programs.
+# Columns of a file's rows that a profile lacks, in the tables for programs.
 _OF_FILES = (
     Column("file", Kind.PATH, priority=9),
     Column("file_kind", title="kind of file", priority=9),
@@ -25,7 +25,7 @@ _OF_FILES = (
 
 
 def file_table(placed: PlacedFile, limit: int | None = None) -> Table:
-    """Return the rows of a file, at most `limit` of them, with the nodes behind them."""
+    """Return the rows of a file with their nodes, at most `limit` rows."""
     file = placed.file
     rows = placed.rows if limit is None else placed.rows[:limit]
     columns = (
@@ -50,7 +50,7 @@ def file_table(placed: PlacedFile, limit: int | None = None) -> Table:
         *placed.notes,
     ]
     if file.spans is not None and not placed.on_runtime_clock:
-        drawn = "Its times have no clock in common with the dump: they are drawn from the start of "
+        drawn = "Its clock is not the dump's: its times start with "
         drawn += "the call in its first run"
         if file.spans.unit == "cycles":
             drawn += ", a cycle as long as a tick of the dump"
@@ -98,9 +98,8 @@ _LOCATED = ("module", "source")
 
 
 def for_readers(table: Table) -> Table:
-    """Return `file_table` with the columns in which some row has a value. A unit that all rows have
-    stands in the head; the basis is shown only where rows differ in it, since units and notes tell
-    of estimates."""
+    """Return `file_table` without empty columns. A unit that all rows share moves to the head. The
+    basis is shown only if rows differ in it: units and notes already mark estimates."""
     of_files = {column.name for column in _OF_FILES}
     skipped = {"method", "instruction", "op_types", "sources", "backend", "debug_handles"}
     own = [name for name in table.names if name not in {*skipped, *of_files, *_SHOWN, *_LOCATED}]
@@ -122,16 +121,16 @@ def for_readers(table: Table) -> Table:
 
 
 def joined_tables(profiles: Sequence[Table], files: Sequence[Table]) -> Table:
-    """Concatenate tables for programs: the columns of the profiles, then those of files only.
+    """Concatenate tables for programs: the columns of profiles, then the columns of files only.
 
-    `file` and all columns behind it are empty in the rows of a profile.
+    `file` and all columns after it are empty in the rows of a profile.
     """
     columns: dict[str, Column] = {}
     for column in (*(c for table in profiles for c in table.columns), *_OF_FILES):
         columns.setdefault(column.name, column)
     for column in (c for table in files for c in table.columns):
         columns.setdefault(column.name, column)
-    for name in ("value", "group"):  # their titles are of one file
+    for name in ("value", "group"):  # their titles name one file
         columns[name] = replace(columns[name], title=None)
     tables = (*profiles, *files)
     depths = [list(table.depth or [0] * len(table)) for table in tables]

@@ -19,7 +19,7 @@ from etscope.units import TimeScale, scale_factor
 @dataclass(frozen=True)
 class FileSpans:
     """The spans of a file on the dump's clock. `start`, `end`: in ticks; `run`: index in the dump;
-    `lane`, `name`, `args`: indices in those of `imported`."""
+    `lane`, `name`, `args`: indices into the lists of `imported`."""
 
     title: str
     note: str | None
@@ -29,7 +29,7 @@ class FileSpans:
     end: Ints
 
     def of_run(self, run: int, limit: int) -> FileSpans:
-        """Return those of a run, the longest `limit` of them."""
+        """Return the spans of a run, the longest `limit` of them."""
         kept = np.flatnonzero(self.run == run)
         if len(kept) > limit:
             length = (self.end - self.start)[kept]
@@ -44,13 +44,13 @@ class FileSpans:
 
 
 def file_spans(placed: Sequence[PlacedFile], source: TimeScale) -> Iterator[FileSpans]:
-    """Yield the spans of each file that has some, and a clock that can be drawn on the dump's."""
+    """Yield the spans of each file that has spans on a clock that converts to the dump's."""
     for one in placed:
         spans = one.file.spans
         if spans is None or not len(spans):
             continue
         if spans.unit == "us" and source is TimeScale.CYCLES:
-            continue  # no file records how long a cycle is
+            continue  # files do not record the length of a cycle
         factor = 1.0 if spans.unit == "cycles" else scale_factor(source, TimeScale.US)
         first = 0.0 if one.on_runtime_clock else spans.start.min()
         begin = np.rint((spans.start - first) * factor).astype(np.int64)
@@ -71,7 +71,7 @@ def file_spans(placed: Sequence[PlacedFile], source: TimeScale) -> Iterator[File
 
 
 def with_files(timeline: Timeline, placed: Sequence[PlacedFile], source: TimeScale) -> Timeline:
-    """Add a track for each file, below the runtime's, and below it one for each of its lanes."""
+    """Add a track for each file below the runtime's track, and one below it for each lane."""
     for spans in file_spans(placed, source):
         timeline = _with_spans(timeline, spans)
     return timeline

@@ -1,4 +1,4 @@
-"""Align the operators of two profiles, also when the program was exported again.
+"""Align the operators of two profiles, also after another export.
 
 One of three methods, the first that the files allow:
 
@@ -6,7 +6,7 @@ One of three methods, the first that the files allow:
   the operators are aligned as sequences, so one that was added moves none of the others. An
   operator without a partner is *moved* when the other side has it elsewhere in the module, or in a
   module of the same name elsewhere in the model.
-- ``"instruction"``: both ran the same list of instructions, so each is itself.
+- ``"instruction"``: both ran the same list of instructions, so equal numbers match.
 - ``"name"``: the names of the events in run order are aligned as sequences.
 
 Events inside a delegate are aligned below its call: by module and by the kernel's name without its
@@ -39,7 +39,7 @@ class Pair:
 
     @property
     def shown(self) -> Row:
-        """The later side, or the earlier one when it was removed."""
+        """The later side, or the earlier one if it was removed."""
         row = self.after or self.before
         if row is None:
             raise ValueError("a pair of nothing")
@@ -104,7 +104,7 @@ def _by_module(before: Sequence[Row], after: Sequence[Row]) -> _Found:
     found: _Found = []
     for module in mine.keys() & theirs.keys():
         found += _sequence(before, after, mine[module], theirs[module], _operator)
-    # The nearest first: in its own module, in one of that name, then anywhere for a delegate.
+    # The nearest first: in the same module, in a module of that name, then anywhere for a delegate.
     for token in (
         lambda row: (_operator(row), _module(row)),
         lambda row: (_operator(row), (_module(row) or "").rpartition(".")[2]),
@@ -126,7 +126,7 @@ def _inside(before: Sequence[Row], after: Sequence[Row]) -> _Found:
     for name in mine.keys() & theirs.keys():
         found += _sequence(before, after, mine[name], theirs[name], _named)
     changed: Status = "changed"
-    # With another dtype the kernels have other names; the operators behind them are the same.
+    # Another dtype has kernels of other names, but the same operators.
     found = _with_moved(
         before,
         after,
@@ -173,7 +173,7 @@ def _with_moved(
     token: Callable[[Row], Hashable],
     status: Status = "moved",
 ) -> _Found:
-    """Add the rows without a partner on either side that have the same token: they have moved."""
+    """Pair the rows that are left on both sides with the same token: they have moved."""
     taken = {i for i, _, _ in found}, {j for _, j, _ in found}
     left = [i for i in range(len(before)) if i not in taken[0]]
     waiting = _indices([before[i] for i in left], token)

@@ -1,4 +1,4 @@
-"""The result of a comparison of two dumps: changes, their sides, and how they are put in words."""
+"""The result of a comparison of two dumps: changes, their sides, and their wording."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ UNKNOWN = "unknown"
 class Change:
     """The change of an operator, an event inside a delegate's call (`depth` 1), or a closing row.
 
-    before, after: average ticks over the runs that count, None where it did not run. comparison:
-    None where there is nothing to compare, or where it was not selected. adds: its change is a part
-    of the total's.
+    before, after: average ticks over the counted runs, None if it did not run. comparison: None
+    with nothing to compare, or if it was not selected. adds: its change is a part of the total's.
     """
 
     name: str
@@ -49,12 +48,12 @@ class Change:
 
     @property
     def change(self) -> float:
-        """Ticks that a run takes longer, over the runs that count."""
+        """Ticks that a run takes longer, over the counted runs."""
         return (self.after or 0.0) - (self.before or 0.0)
 
     @property
     def leaf(self) -> bool:
-        """True if a leaf of either side is in it: these are what is added up."""
+        """True if either side is a leaf: leaves add up to the total."""
         if self.pair is None:
             return True
         return any(row is not None and row.leaf for row in (self.pair.before, self.pair.after))
@@ -81,8 +80,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Two profiles of the runs that count, aligned, and the profiles of further dumps of `before`,
-    which are its noise."""
+    """Two aligned profiles of the counted runs, and the profiles of further dumps of `before` for
+    its noise."""
 
     before: MethodProfile
     after: MethodProfile
@@ -90,7 +89,7 @@ class Sides:
     alignment: Alignment
 
     def noise_of(self, mine: Ticks, repeats: Sequence[Ticks | None]) -> Noise | None:
-        """Return the noise of one row between dumps: NaN when a dump does not have it."""
+        """Return the noise of one row between dumps: NaN if a dump lacks it."""
         if not repeats:
             return None
         if any(one is None for one in repeats):
@@ -103,10 +102,9 @@ def clock_steps(profile: MethodProfile) -> dict[int, float]:
     """Return the step of the clock in ticks by the `id` of each row.
 
     All times of one clock are multiples of it: XNNPACK counts microseconds inside a call that the
-    runtime measures in nanoseconds. The rest of a call is a difference of as many roundings as the
-    call has events.
+    runtime measures in nanoseconds. The rest of a call adds up one rounding for each of its events.
     """
-    clocks: dict[str | None, list[Row]] = {}  # by backend; the runtime's own is None
+    clocks: dict[str | None, list[Row]] = {}  # by backend; None for the runtime
     for call in profile.instructions:
         clocks.setdefault(None, []).append(call.head)
         inner = [row for row in call.below if row.kind != "unaccounted"]
@@ -127,10 +125,10 @@ def clock_steps(profile: MethodProfile) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class MethodDiff:
-    """All changes of one method: rows in run order, events inside a call below it.
+    """All changes of one method: rows in run order, events inside a call below it. The changes of
+    `unaccounted` and of the rows with `adds` sum to the change of `total`.
 
-    The changes of the rows with `adds`, and that of `unaccounted`, sum to that of `total`. beside:
-    sentences on what else changed: memory, size, numerics.
+    beside: sentences on changes of memory, size and numerics.
     """
 
     method: str | None
@@ -203,7 +201,7 @@ def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
 
 
 def interval(comparison: Comparison) -> str:
-    """Return the confidence interval: "+4.2% to +6.0%", "unknown" for one that says nothing, or ""
+    """Return the confidence interval: "+4.2% to +6.0%", "unknown" for an unbounded one, or ""
     without one."""
     if comparison.low is None or comparison.high is None:
         return ""
@@ -218,11 +216,10 @@ def percent(change: float) -> str:
 
 
 def comparison_cells(comparison: Comparison | None) -> dict[str, Any]:
-    """Return the cells of a table that show a comparison; those of sizes are None without one, and
-    `relative` where the interval says nothing.
+    """Return the cells of a table for a comparison; sizes are None without one, `relative` also
+    with an unbounded interval.
 
-    relative, ratio, low, high: of the trimmed means, which are compared, and the ends of its
-    interval.
+    relative, ratio, low, high: of the compared trimmed means, and the ends of the interval.
     """
     cells: dict[str, Any] = dict.fromkeys(("relative", "interval", "ratio", "low", "high"))
     if comparison is not None and comparison.relative is not None:
@@ -240,19 +237,19 @@ def comparison_cells(comparison: Comparison | None) -> dict[str, Any]:
 
 
 def interval_note(comparisons: Iterable[Comparison | None]) -> tuple[str, ...]:
-    """Return the note of a table with intervals that say nothing."""
+    """Return the note of a table with unbounded intervals."""
     if any(one is not None and one.is_unbounded for one in comparisons):
         return (f'Interval "{UNKNOWN}": {UNBOUNDED}; its ends are more than tenfold apart.',)
     return ()
 
 
 def correction_note(policy: Policy, count: int, noun: str) -> str:
-    """Return the note on the verdicts of a table: of `count` rows, which are called `noun`s."""
+    """Return the note on the verdicts of `count` rows of a table. noun: the name of a row."""
     nouns = noun if count == 1 else f"{noun}s"
     return (
-        f"Regressed or improved: {policy.in_words()}; of {count:,} {nouns} "
-        "together, corrected by Holm's method. Times are averages over the runs, so they add "
-        "up; relative changes and intervals are of trimmed means."
+        f"Regressed or improved: {policy.in_words()}; corrected for {count:,} {nouns} by "
+        "Holm's method. Times are averages over the runs, so they add up; relative changes "
+        "and intervals use trimmed means."
     )
 
 

@@ -1,12 +1,12 @@
 """Compare the times of two dumps, operator by operator, so that the changes add up.
 
-Each operator has a change and a verdict. The *change* is its part in the change of the method: the
-difference of its average times over the runs of each dump that count, as in every table
-(`etscope.analysis.profile.counted`), so that the changes of the rows, with `unaccounted`, sum to
-the total's. The *verdict* comes from the trimmed means of the same runs, see
-`etscope.analysis.statistics.compare_samples`. A run is excluded by the median of its own dump, so
-two dumps of one program lose runs alike. A change that only slow runs show is not reported either
-way: the fastest fifth must have changed, too.
+Each operator has a change and a verdict. The *change* is its part of the method's change: the
+difference of its average times over the counted runs of each dump
+(`etscope.analysis.profile.counted`). The changes of the rows, with `unaccounted`, sum to the
+total's. The *verdict* comes from the trimmed means of the same runs, see
+`etscope.analysis.statistics.compare_samples`. The median of each dump decides which of its runs are
+excluded, so two dumps of one program lose runs alike. A change in slow runs alone is not reported:
+the fastest fifth must have changed, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from etscope.model.event_table import EXECUTE
 
 __all__ = ["diff_traces"]
 
-_FORCE = "--force (forced=True) compares them regardless"
+_FORCE = "compare them anyway with --force (forced=True)"
 
 _Pairs = list[tuple[MethodProfile, MethodProfile]]
 
@@ -51,8 +51,8 @@ def paired_profiles(
 ) -> tuple[_Pairs, tuple[str, ...]]:
     """Pair the profiles of each method that both ran; with sentences on omissions and assumptions.
 
-    Raises `MissingDataError` for a method that did not run, or when nothing did; `MismatchError`
-    when they ran no method in common and it is not `forced`.
+    Raises `MissingDataError` for a method that did not run, or if nothing ran; `MismatchError` if
+    they ran different methods and it is not `forced`.
     """
     for which, profiles in (("first", before), ("second", after)):
         if not profiles:
@@ -62,34 +62,34 @@ def paired_profiles(
             )
         if method is not None and method not in _names(profiles):
             raise MissingDataError(
-                f"no run of a method {method!r} in the {which} dump",
+                f"the {which} dump has no run of method {method!r}",
                 hint=f"methods that ran: {', '.join(_names(profiles))}"
                 if _names(profiles)
-                else "which method ran is known with --etrecord or --program",
+                else "add --etrecord or --program to name the methods",
             )
     mine = {_kind(profile): profile for profile in before if method in (None, profile.method)}
     theirs = {_kind(profile): profile for profile in after if method in (None, profile.method)}
     common = [name for name in mine if name in theirs]
     if common:
         alone = [name or "unknown" for name in {**mine, **theirs} if name not in common]
-        notes = (f"Not in both dumps, and left out: {', '.join(alone)}.",) if alone else ()
+        notes = (f"Excluded, as only one dump has them: {', '.join(alone)}.",) if alone else ()
         return [(mine[name], theirs[name]) for name in common], notes
     unknown = None in mine or None in theirs
     if len(mine) == len(theirs) == 1 and (unknown or forced):
         pair = next(iter(mine.values())), next(iter(theirs.values()))
         known = " and ".join(repr(name) for name in (*mine, *theirs) if name is not None)
-        return [pair], (f"Taken for runs of one method: {known} and one without a name.",)
+        return [pair], (f"Compared as one method: {known}, and runs of an unknown method.",)
     raise MismatchError(
-        f"the dumps ran no method in common: {_names_text(before)} and {_names_text(after)}",
-        hint=_FORCE if len(mine) == len(theirs) == 1 else "give --etrecord or --program of both",
+        f"the dumps ran different methods: {_names_text(before)} and {_names_text(after)}",
+        hint=_FORCE if len(mine) == len(theirs) == 1 else "add --etrecord or --program for both",
     )
 
 
 def check_comparable(before: MethodProfile, after: MethodProfile, alignment: Alignment) -> None:
     """Raise `MismatchError` for profiles of different models.
 
-    Another backend or dtype is no other model: with a record of each, the modules are the same or
-    most of the operators. Without records, a delegate hides what it ran, and nothing is known.
+    Another backend or dtype is the same model: with a record of each, modules or most operators
+    agree. Without records, a delegate hides its operators, and the check passes.
     """
     if not (before.rows and after.rows):
         return
@@ -107,10 +107,10 @@ def check_comparable(before: MethodProfile, after: MethodProfile, alignment: Ali
         alike = any(None not in (pair.before, pair.after) for pair in alignment.pairs)
     if not alike:
         raise MismatchError(
-            "the dumps have no operator in common: they are of different models"
+            "the dumps are from different models: they have no operator in common"
             if not all(modules)
-            else f"the dumps are of different models: no module of {_some(modules[0])} is among "
-            f"{_some(modules[1])}, and few operators are",
+            else f"the dumps are from different models: none of the modules {_some(modules[0])} is "
+            f"among {_some(modules[1])}, and few operators agree",
             hint=_FORCE,
         )
 
@@ -121,7 +121,7 @@ def _some(modules: set[str]) -> str:
 
 
 def _kind(profile: MethodProfile) -> str | None:
-    """Return what profiles of two dumps have in common that are compared."""
+    """Return the key that compared profiles of two dumps share."""
     return None if profile.method is None else profile.title()
 
 
@@ -148,13 +148,13 @@ def diff_traces(
 ) -> Diff:
     """Compare two dumps.
 
-    noise: further dumps of the program of `before`, on the same device; differences among these are
-    not a change. method: this one only. keep: selects the rows to judge. forced: compare dumps
+    noise: further dumps of the program of `before`, on the same device; differences among them are
+    noise. method: compare only this one. keep: selects the rows to judge. forced: compare dumps
     that are not comparable.
 
     Raises `MismatchError` for dumps of different methods or models, unless `forced`;
-    `MissingDataError` when a dump has no times, or nothing is kept. Warns when intermediate values
-    were logged in one of them only.
+    `MissingDataError` if a dump has no times, or nothing is kept. Warns if only one dump logged
+    intermediate values.
     """
     policy = policy or Policy()
     pairs, notes = paired_profiles(before.profiles(), after.profiles(), method, forced)
@@ -180,12 +180,12 @@ def diff_traces(
     was, now = (totals_of(one.export, saved=one.saved_run) for one in (before, after))
     methods = [replace(one, beside=tuple(total_changes(was, now, one.method))) for one in methods]
     if keep is not None and not any(row.selected for one in methods for row in one.changes):
-        raise MissingDataError("nothing was selected", hint="without --select all is compared")
+        raise MissingDataError("nothing was selected", hint="leave out --select to compare all")
     for one in sides:
         if one.before.traced != one.after.traced:
             warnings.warn(
-                f"intermediate values were logged in the {_logged_in(one)} dump only: "
-                "its times hold the cost of that",
+                f"only the {_logged_in(one)} dump logged intermediate values: its times "
+                "include that cost",
                 EtscopeWarning,
                 stacklevel=2,
             )
@@ -196,7 +196,7 @@ def diff_traces(
 def diff_profiles(
     before: MethodProfile, after: MethodProfile, policy: Policy | None = None
 ) -> MethodDiff:
-    """Compare two profiles that are known to be comparable."""
+    """Compare two comparable profiles."""
     policy = policy or Policy()
     sides = Sides(before, after, (), align(before, after))
     return _method_diff(sides, _totals([sides], policy)[0], policy, None)
@@ -205,19 +205,19 @@ def diff_profiles(
 def paired_noise(
     trace: Trace, pairs: Sequence[tuple[MethodProfile, MethodProfile]]
 ) -> Iterator[MethodProfile]:
-    """Yield the profiles of a noise dump whose methods are compared."""
+    """Yield the profiles of a noise dump for the compared methods."""
     profiles = {_kind(profile): profile for profile in trace.profiles()}
     found = [profiles[_kind(a)] for a, _ in pairs if _kind(a) in profiles]
     if not found:
         raise MissingDataError(
-            f"{trace.dump.path or 'a dump of noise'} ran none of the methods that are compared",
-            hint="--baseline-noise takes further dumps of what the first one ran",
+            f"{trace.dump.path or 'a noise dump'} ran none of the compared methods",
+            hint="pass --baseline-noise further dumps of the first dump's program",
         )
     yield from found
 
 
 def _totals(sides: Sequence[Sides], policy: Policy) -> list[Comparison]:
-    """Compare the methods' times, corrected for their number."""
+    """Compare the methods' times, corrected for the number of methods."""
     return compare_all(
         [one.before.total for one in sides],
         [one.after.total for one in sides],
@@ -233,7 +233,7 @@ def _method_diff(sides: Sides, total: Comparison, policy: Policy, keep: Keep | N
     for pair in sides.alignment.pairs:
         whole = keep is None or _picked(pair, keep)
         changes.append(_change(pair, 0, whole))
-        # As in `InstructionRows.kept`: all of a call, if only the call itself is picked.
+        # As in `InstructionRows.kept`: the whole call, if only the call is selected.
         picked = [keep is not None and _picked(inner, keep) for inner in pair.inner]
         for inner, is_picked in zip(pair.inner, picked, strict=True):
             changes.append(_change(inner, 1, is_picked or (whole and not any(picked))))
@@ -284,7 +284,7 @@ def _change(pair: Pair, depth: int, selected: bool) -> Change:
 
 
 def _judged(sides: Sides, changes: Sequence[Change], policy: Policy) -> list[Change]:
-    """Return the changes with verdicts on those that are selected and on both sides."""
+    """Return the changes, with verdicts on the selected rows of both sides."""
     both = [
         (index, change.pair.before, change.pair.after)
         for index, change in enumerate(changes)
@@ -332,32 +332,35 @@ def _notes(sides: Sides) -> Iterator[str]:
     if sides.alignment.method == "name":
         yield (
             "The dumps ran different instructions: operators are aligned by name and order. "
-            "With an ETRecord of each they are aligned by module."
+            "Add an ETRecord of each to align by module."
         )
     elif sides.alignment.method == "instruction":
-        yield "Both dumps ran the same list of instructions: each is compared with itself."
+        yield (
+            "Both dumps ran the same list of instructions: each instruction is compared with "
+            "itself."
+        )
     else:
         yield "Operators are aligned by module path and operator."
     if sides.before.traced != sides.after.traced:
         yield (
-            f"Intermediate values were logged in the {_logged_in(sides)} dump only: its times hold "
-            "the cost of that, and the difference does too."
+            f"Only the {_logged_in(sides)} dump logged intermediate values: its times and the "
+            "difference include that cost."
         )
     elif sides.before.traced:
-        yield "Intermediate values were logged in both dumps: their times hold the cost of that."
+        yield "Both dumps logged intermediate values: their times include that cost."
     if bool(sides.before.rows) != bool(sides.after.rows):
-        yield "One of the dumps has no times of operators: only the totals are compared."
+        yield "Only the totals are compared: one dump has no times of operators."
     rows = [row for side in (sides.before, sides.after) for row in side.rows]
     if any(row.own_clock and row.is_time for row in rows):
-        yield "Events of delegates on a clock of their own are compared, but not added up."
+        yield "Events on a delegate's clock are compared, but not added up."
     if not all(row.is_time for row in rows):
-        yield "Numbers of delegates that are no times, as bytes and cycles, are left out."
+        yield "Delegates' bytes and cycles are excluded: they are not times."
     if sides.noise:
-        yield (f"How much {len(sides.noise) + 1} dumps of one program differ is taken for noise.")
+        yield (f"Differences between {len(sides.noise) + 1} dumps of one program count as noise.")
     else:
         yield (
-            "One dump a side: what differs from process to process cannot be seen in it. Further "
-            "dumps of the same program (--baseline-noise) tell how much that is."
+            "One dump a side cannot show how much processes differ. Add further dumps of the "
+            "same program with --baseline-noise."
         )
 
 

@@ -25,7 +25,7 @@ __all__ = ["diff_table", "shown_columns"]
 
 SORTS = ("change", "time", "run")
 
-# Columns that are shown by default.
+# The columns shown by default.
 DEFAULT_COLUMNS = (
     "event", "before", "after", "change", "relative", "interval", "verdict", "status", "module",
     "source",
@@ -35,7 +35,7 @@ DEFAULT_COLUMNS = (
 def shown_columns(
     tables: Sequence[Table], names: Sequence[str] = DEFAULT_COLUMNS
 ) -> tuple[str, ...]:
-    """Return the columns `names` without those that are empty in all tables."""
+    """Return the columns `names`, without columns that are empty in all tables."""
     empty = (None, "same", "")
     return tuple(
         name
@@ -85,8 +85,8 @@ def diff_table(
     """Return one row for each operator, a delegate's events below its call, then the closing rows.
 
     sort: "change" (largest first, in either direction), "time" (the later one's) or "run". limit:
-    the most leaves to show (see `InstructionRows.leaves`); the others are summed below their call
-    or among the closing rows. per_op: always count the operators that regressed in the title.
+    the most leaves to show (see `InstructionRows.leaves`); sums below their call or among the
+    closing rows cover the others. per_op: always count the operators that regressed in the title.
     with_words: put the headline in the notes.
     """
     rows, hidden = shown_changes(diff, sort, limit)
@@ -112,11 +112,11 @@ def diff_table(
 def shown_changes(
     diff: MethodDiff, sort: str, limit: int | None = None
 ) -> tuple[list[Change], list[Change]]:
-    """Return the rows to show, and the operators of which no leaf is shown."""
+    """Return the rows to show, and the operators without any shown leaf."""
     order = known_order(sort)
 
     def measure(change: Change) -> float:
-        """Return what changes are sorted by, largest first."""
+        """Return the sort key of changes, largest first."""
         return abs(change.change) if order == "change" else change.after or 0.0
 
     groups = grouped(diff.changes, lambda change: change.depth == 0)
@@ -127,7 +127,7 @@ def shown_changes(
         if leaf.selected or (leaf is group[0] and any(change.selected for change in group))
     ]
     if order != "run":
-        # The rest of a delegate call stays below what it is the rest of.
+        # The rest of a delegate call stays below the call.
         groups = [
             [head, *sorted(inner, key=lambda one: (one.kind == "unaccounted", -measure(one)))]
             for head, *inner in sorted(groups, key=lambda group: -measure(group[0]))
@@ -162,7 +162,7 @@ def known_order(sort: str) -> str:
 
 
 def _leaves(group: Sequence[Change]) -> Sequence[Change]:
-    """Return the leaves below a delegate call that either side divides; else the call."""
+    """Return the leaves of a delegate call if either side has events inside; else the call."""
     return [change for change in group[1:] if change.leaf] or group[:1]
 
 

@@ -1,11 +1,10 @@
-"""Pair the nodes of two programs' graphs, so that the graphs can be shown side by side.
+"""Pair the nodes of two programs' graphs, to show the graphs side by side.
 
 Graphs of one key are paired: executed programs, and with records the edge and exported programs.
-Instructions of executed programs are paired as `etscope diff` pairs them. Other nodes are aligned
-as sequences by operator, module and results, first those of the graph itself, then those inside of
-the calls that are pairs; what is left may have moved into or out of a delegate. A pair in another
-module has moved, too. It has *changed* if its results or arguments differ, it reads another node,
-or a weight that it reads has changed.
+Instructions of executed programs are paired as in `etscope diff`. Other nodes are aligned as
+sequences by operator, module and results: first outside calls, then inside paired calls; the rest
+may have moved into or out of a delegate. A pair in another module has moved, too. It has *changed*
+if its results or arguments differ, it reads another node, or a weight that it reads has changed.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ _Pair = tuple[int | None, int | None]  # a node of each side, None where it is m
 
 @dataclass(frozen=True, slots=True)
 class NodePair:
-    """A node on both sides, as its number among the nodes of the view; None where it is missing.
-    what: has changed, in words."""
+    """A node on both sides, by its number in the view; None if missing. what: the changes, in
+    words."""
 
     status: Status
     before: int | None
@@ -47,8 +46,8 @@ class NodePair:
 
 @dataclass(frozen=True, slots=True)
 class GraphPair:
-    """Two graphs of one key. nodes: all of both sides, each once, in the order of the later side;
-    those that were removed stay where they were."""
+    """Two graphs of one key. nodes: all nodes of both sides, each once, in the order of the later
+    side; removed nodes keep their place."""
 
     before: GraphView
     after: GraphView
@@ -112,7 +111,7 @@ class _Pairing:
                 self._pair(i, j)
 
     def _pair_instructions(self) -> None:
-        """Pair the instructions of executed programs as the comparison has them."""
+        """Pair the instructions of executed programs as in the comparison."""
         linked = [view.linked for view in self._views]
         if not all(isinstance(one, ExecutedGraph) for one in linked):
             return
@@ -138,7 +137,7 @@ class _Pairing:
 
     def _align(self, call: str | None, other_call: str | None) -> None:
         """Align the nodes of the graphs that a call opens on each side, None for the first graphs;
-        then those inside of the calls among them."""
+        then the nodes inside their calls."""
         levels = self._levels[0].get(call, []), self._levels[1].get(other_call, [])
         left = [
             [number for number in level if number not in paired]
@@ -179,7 +178,7 @@ class _Pairing:
         return module_path(node) if self._diff.has_modules else None
 
     def _pair_moved(self) -> None:
-        """Pair operators that are elsewhere on the other side, in or out of a delegate."""
+        """Pair operators that are elsewhere on the other side, inside or outside a delegate."""
         waiting: dict[Hashable, list[int]] = {}
         for i, node in enumerate(self._views[0].nodes):
             if i not in self._partner[0] and node.node.kind == "call_function":
@@ -193,7 +192,8 @@ class _Pairing:
                 self._pair(alike.pop(0), j)
 
     def _in_order(self) -> list[_Pair]:
-        """All nodes in the order of the later side; a removed one after what it stood behind."""
+        """All nodes in the order of the later side; a removed node follows its former
+        predecessor."""
         placed: list[tuple[int, int, _Pair]] = [
             (j, -1, (self._partner[1].get(j), j)) for j in range(len(self._views[1].nodes))
         ]
@@ -205,7 +205,7 @@ class _Pairing:
                 placed.append((behind, i, (i, None)))
         return [pair for *_, pair in sorted(placed, key=lambda one: one[:2])]
 
-    # -- what differs in a pair
+    # -- differences of a pair
 
     def _differences(self, i: int, j: int) -> Iterator[str]:
         one, other = self._views[0].nodes[i], self._views[1].nodes[j]
@@ -235,8 +235,8 @@ class _Pairing:
             yield f"argument {name}: {_cut(texts[0])} → {_cut(texts[1])}"
 
     def _is_same(self, nodes: tuple[ViewNode, ViewNode], texts: Sequence[str]) -> bool:
-        """Return True for arguments that say the same: in which only names of nodes differ that are
-        partners, or that have none."""
+        """Return True for arguments that differ only in names of nodes: partners, or nodes without
+        a partner."""
         words = [_WORD.findall(text) for text in texts]
         between = [_WORD.split(text) for text in texts]
         if between[0] != between[1]:
@@ -259,7 +259,7 @@ class _Pairing:
         return True
 
     def _place(self, side: int, user: ViewNode, word: str) -> int | None:
-        """The node that a word in an argument names, None if it names none."""
+        """Return the node with the name of a word in an argument; None without one."""
         view = self._views[side]
         if word not in user.graph.by_name:
             return None
@@ -277,7 +277,8 @@ def _levels(view: GraphView) -> Mapping[str | None, list[int]]:
 
 
 def _by_name(view: GraphView) -> Mapping[str, Node]:
-    """The nodes of a method's edge graph whose name no other has, e.g. in another branch."""
+    """Return the nodes of a method's edge graph with a unique name, e.g. not in several
+    branches."""
     symbols = view.linked.symbols
     if symbols is None or symbols.graph is None:
         return {}
@@ -319,7 +320,7 @@ class _WeightReaders:
             }
             for view in views
         ]
-        # The comparison has read the record's graph for itself: its nodes are others of one name.
+        # The comparison read the record's graph separately: match its nodes by name.
         self._edge_nodes = [_by_name(view) for view in views]
         self._words: tuple[dict[int, list[str]], dict[int, list[str]]] = {}, {}
         for change in diff.weights:
@@ -337,7 +338,7 @@ class _WeightReaders:
         return () if number is None else self._words[side].get(number, ())
 
     def places(self, change: WeightChange) -> tuple[int | None, int | None]:
-        """The nodes that hold a weight, None where there is none."""
+        """Return the nodes that hold a weight, None without one."""
         one, other = change.before, change.after
         return (
             None if one is None else self._place(0, one),

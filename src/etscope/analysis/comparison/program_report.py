@@ -1,6 +1,6 @@
 """The differences of two programs as a report: sentences first, then a section for each subject.
 
-Sections have the rows that differ; one without any is left out. "size" has all owners, so that its
+Sections have the rows that differ; empty sections are excluded. "size" has all owners, so that its
 columns sum to the sizes of the files.
 """
 
@@ -12,17 +12,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from etscope.analysis.comparison.program_weights import WeightChange, weight_sentence
-from etscope.analysis.comparison.programs import ProgramDiff, SizeChange
+from etscope.analysis.comparison.program_weights import (
+    WeightChange,
+    compare_by_name,
+    external_weights,
+    weight_sentence,
+)
+from etscope.analysis.comparison.programs import ProgramDiff, SizeChange, is_equal, size_changes
 from etscope.analysis.comparison.quantized_ranges import range_changes
+from etscope.analysis.memory.file_parts import external_parts
 from etscope.analysis.program.source_location import short_lines
+from etscope.formats.program.ptd import ExternalData
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes, format_float
 
 SCHEMA = "etscope.program_diff/1"
+EXTERNAL_SCHEMA = "etscope.external_diff/1"
 
-_NAMES_SHOWN = 3  # in a sentence; kernels to register are listed all
+_NAMES_SHOWN = 3  # names in a sentence; new kernels are listed in full
 # Columns of most sections.
 _METHOD, _STATUS = Column("method"), Column("status")
 
@@ -54,48 +62,72 @@ def program_diff_report(diff: ProgramDiff) -> Report:
         ),
     )
     sections = tuple(section for section in found if len(section.table))
-    return Report(about, sections, tuple(_summary(diff)))
-
-
-# -- sentences, those first that break an app
-
-
-def _summary(diff: ProgramDiff) -> Iterator[str]:
-    yield from _requirements(diff)
     has_external = any(side.data for side in diff.sides)
     name = f"{diff.after.name} with .ptd files" if has_external else diff.after.name
-    yield size_sentence(name, diff.before.size, diff.after.size, diff.sizes)
-    yield from weight_sentences(diff.weights)
-    yield from _work(diff)
+    sentences = [
+        *_requirements(diff),
+        size_sentence(name, diff.before.size, diff.after.size, diff.sizes),
+        *weight_sentences(diff.weights),
+        *_work(diff),
+    ]
     if not diff.differs:
-        yield (
-            "No difference was found in kernels, instructions, weights, delegates and memory: the "
-            "files differ in how the same content is stored, or in what is not compared."
+        sentences.append(
+            "Kernels, instructions, weights, delegates and memory are the same: the files "
+            "differ in layout, or in content that is not compared."
         )
+    return Report(about, sections, tuple(sentences))
+
+
+def external_diff_report(
+    names: tuple[str, str], before: ExternalData, after: ExternalData
+) -> Report:
+    """Build the report of a comparison. `about` has "before", "after" and "result", which is
+    "identical" or "different"."""
+    about = dict(zip(("before", "after"), names, strict=True))
+    sizes = before.source.size, after.source.size
+    if is_equal(before.source, after.source):
+        text = f"{names[1]} is identical to {names[0]}: {sizes[1]:,} bytes."
+        return Report({**about, "result": "identical"}, (), (text,))
+    weights = compare_by_name(external_weights(before), external_weights(after))
+    changes = size_changes([external_parts(data, ()) for data in (before, after)], lambda _: None)
+    sentences = [size_sentence(names[1], *sizes, changes), *weight_sentences(weights)]
+    if all(change.status == "unchanged" for change in weights):
+        sentences.append(
+            "All keys have the same data: the files differ in layout, or in bytes without a key."
+        )
+    note = f"The rows sum to the files' bytes: {sizes[0]:,} → {sizes[1]:,}."
+    sections = (
+        size_section(SizeChange("file", None, *sizes, ((), ())), changes, (note,)),
+        weights_section(weights),
+    )
+    shown = tuple(section for section in sections if len(section.table))
+    return Report({**about, "result": "different"}, shown, tuple(sentences))
+
+
+# -- sentences, breaking changes first
 
 
 def _requirements(diff: ProgramDiff) -> Iterator[str]:
-    """Yield what an app has to have for the later program, and not for the earlier one, and what
-    callers of the program have to change."""
+    """Yield new requirements of the later program on an app, and changes for its callers."""
     before, after = diff.sides
     new = sorted(after.kernels - before.kernels)
     if new:
         yield (
-            f"{_count(len(new), 'kernel is', 'kernels are')} new, which an app has to register: "
+            f"The app must register {_count(len(new), 'new kernel', 'new kernels')}: "
             f"{', '.join(new)}."
         )
     backends = sorted(after.backends - before.backends)
     if backends:
-        yield f"{_listed(backends)} must be linked into the app: {before.name} does not need it."
+        yield f"The app must link {_listed(backends)}, which {before.name} does not need."
     external = sorted(after.external - before.external)
     if external:
         yield f"{_count(len(external), 'weight is', 'weights are')} in a .ptd file now."
     gone = sorted(before.kernels - after.kernels)
     if gone:
-        yield f"{_count(len(gone), 'kernel is', 'kernels are')} needed no more: {_listed(gone)}."
+        yield f"{_count(len(gone), 'kernel is', 'kernels are')} no longer needed: {_listed(gone)}."
     backends = sorted(before.backends - after.backends)
     if backends:
-        yield f"{_listed(backends)} is needed no more."
+        yield f"{_listed(backends)} is no longer needed."
     for what, names in (("gone", diff.removed_methods), ("new", diff.added_methods)):
         if names:
             yield f"{'Method' if len(names) == 1 else 'Methods'} {what}: {_listed(names)}."
@@ -126,7 +158,7 @@ def size_sentence(name: str, before: int, after: int, sizes: Sequence[SizeChange
 
 
 def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
-    """Yield what is to be said about the weights that differ."""
+    """Yield sentences on the weights that differ."""
     retyped: dict[tuple[str, str], list[WeightChange]] = {}
     for change in weights:
         if change.before is not None and change.after is not None:
@@ -154,14 +186,14 @@ def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
     if ratios:
         least, place = min(ratios)
         yield (
-            f"{_count(len(ratios), 'weight is', 'weights are')} quantised on one side: SQNR "
-            f"{least:.1f} dB at least ({place})."
+            f"{_count(len(ratios), 'weight is', 'weights are')} quantized on one side: SQNR "
+            f"at least {least:.1f} dB ({place})."
         )
     unknown = sum(change.is_quantized and change.sqnr is None for change in weights)
     if unknown:
         yield (
-            f"{_count(unknown, 'weight has', 'weights have')} integers on one side whose scale is "
-            "not known, so that they are not compared with the floats."
+            f"{_count(unknown, 'weight has', 'weights have')} integers with an unknown scale "
+            "on one side: not compared with the floats."
         )
     compared = [change for change in weights if change.largest]
     if compared:
@@ -170,13 +202,13 @@ def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
         elements = worst.shown.elements
         total = 0 if elements is None else len(elements)
         yield (
-            f"The values that changed most are those of {worst.shown.place}: {worst.differing:,} "
-            f"of {total:,} differ, by {format_float(worst.largest)} at most{relative}."
+            f"{worst.shown.place} changed most: {worst.differing:,} of {total:,} values "
+            f"differ, by at most {format_float(worst.largest)}{relative}."
         )
 
 
 def _work(diff: ProgramDiff) -> Iterator[str]:
-    """Yield what runs otherwise: instructions, delegates and memory."""
+    """Yield sentences on instructions, delegates and memory."""
     for name in diff.shared:
         ran = Counter[str](one.status for one in diff.instructions if one.method == name)
         if set(ran) - {"same"}:
@@ -204,7 +236,7 @@ def _count(number: int, one: str, several: str) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of others."""
     shown = list(names)
     more = len(shown) - _NAMES_SHOWN
     return ", ".join(shown[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
@@ -219,7 +251,7 @@ def _bytes(change: WeightChange) -> int:
 
 
 def _interface(diff: ProgramDiff) -> Iterator[Section]:
-    """Yield what an app has to register and link, then what it calls."""
+    """Yield requirements to register and link, then the methods and their signatures."""
     before, after = diff.sides
     yield rows(
         "kernels",
@@ -266,7 +298,8 @@ def _size(diff: ProgramDiff) -> Section:
 def size_section(
     whole: SizeChange, sizes: Sequence[SizeChange], notes: Sequence[str], owner: str | None = None
 ) -> Section:
-    """The section "size": `whole` in the first row, then all owners. owner: what these are."""
+    """Return the section "size": `whole` in the first row, then all owners. owner: the title of
+    their column."""
     table = Table.of_rows(
         (
             Column("kind"),
@@ -313,7 +346,7 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
                 change.differing,
                 change.largest,
                 change.relative,
-                weight_sentence(change).rpartition("quantised: ")[2]
+                weight_sentence(change).rpartition("quantized: ")[2]
                 if change.is_quantized
                 else None,
             )
@@ -438,7 +471,7 @@ def _delegates(diff: ProgramDiff) -> Section:
 
 
 def _ranges(diff: ProgramDiff) -> Section:
-    """Show the ranges of quantised values that differ, by how much the scale changed."""
+    """Show the ranges of quantized values that differ, by how much the scale changed."""
     changes = list(range_changes(*diff.sides))
     content: list[tuple[float, tuple[Any, ...]]] = []
     for change in changes:
@@ -468,7 +501,7 @@ def _ranges(diff: ProgramDiff) -> Section:
     same = sum(change.status == "same" for change in changes)
     return rows(
         "quantization",
-        "Scales and ranges of quantised values",
+        "Scales and ranges of quantized values",
         (
             replace(_METHOD, priority=3),
             _STATUS,
@@ -492,7 +525,7 @@ def _ranges(diff: ProgramDiff) -> Section:
 
 
 def _memory(diff: ProgramDiff) -> Iterator[Section]:
-    """Yield the buffers, then the tensors alive at the peak of one side, and not of the other."""
+    """Yield the buffers, then the tensors alive only at the peak of one side."""
     content: list[Sequence[object]] = []
     for name in diff.shared:
         arenas = [{a.memory_id: a for a in side.plans[name].arenas} for side in diff.sides]
@@ -545,5 +578,5 @@ def _memory(diff: ProgramDiff) -> Iterator[Section]:
             Column("after", Kind.COUNT),
         ),
         content,
-        ("Tensors that share place and time, as views do, each have their whole size.",),
+        ("Tensors that share place and time, such as views, each have their whole size.",),
     )

@@ -1,15 +1,15 @@
 """Compare the weights of two programs by content.
 
-Weights are paired in this order, each by what the files tell:
+Weights are paired in this order:
 
 1. The same content at the same place: *unchanged*. The place is the weight's name in the record if
-   both sides have one, else its position among the program's weights, aligned as sequences.
-2. The same content elsewhere: *moved*. A tensor whose bytes are all the same (zeros) is none.
-3. The same place with other content: *changed*. The place is then the name; or the module, operator
-   and position of its reader; or, without records, the reader and its position in the sequence.
+  both sides have one, else its position among the program's weights, aligned as sequences. 2. The
+  same content elsewhere: *moved*. Tensors of equal bytes (zeros) do not count as moved. 3. The same
+  place with other content: *changed*. The place is then the name; or the module, operator and
+  position of its reader; or, without records, the reader and its position in the sequence.
 
 A pair, or two weights that are left, with the same elements in another order is *reordered*, as
-when a backend stores a convolution by channels. What is left then was *removed* or *added*.
+when a backend stores a convolution by channels. The rest was *removed* or *added*.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.matching.export import Export
+from etscope.analysis.memory.stored import WEIGHTS, StoredTensor, parameter_name
 from etscope.analysis.program.source_location import common_module
-from etscope.analysis.weights import WEIGHTS, StoredTensor, parameter_name
 from etscope.errors import UsageError
 from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.program.ptd import ExternalData, ExternalEntry
+from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.model.common_subsequence import matched_in_turn
@@ -37,18 +37,18 @@ from etscope.units import format_float
 
 WeightStatus = Literal["unchanged", "moved", "reordered", "changed", "added", "removed"]
 
-OPAQUE = "bytes"  # the type of data in a .ptd file that only a backend knows
-_SAMPLES = 256  # bytes of a tensor that tell most others apart from it
-_CHUNK = 1 << 18  # bytes compared at a time: these stay in the processor's cache
+OPAQUE = "bytes"  # the type of data in a .ptd file in a backend's format
+_SAMPLES = 256  # bytes of a tensor: enough to separate most tensors
+_CHUNK = 1 << 18  # bytes compared at a time: they fit the processor's cache
 
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of a program's file, or of its .ptd file, however many values have it; `tensor` is
+    """One tensor of a program's file, or of its .ptd file. Several values may share it; `tensor` is
     the first.
 
-    held_in: the file, of which `tensor.span` is a part. name: by the record ("head.weight"), None
-    where it is not known. module: of its readers; "" is the root, None unknown.
+    held_in: the file that `tensor.span` is in. name: from the record ("head.weight"), None if
+    unknown. module: of its readers; "" is the root, None unknown.
     """
 
     held_in: Program | ExternalData
@@ -64,18 +64,18 @@ class Weight:
 
     @property
     def operator(self) -> str | None:
-        """The operator that reads it: of the record's graph, else as the program calls it."""
+        """The operator that reads it: in the record's graph, else in the program."""
         nodes = self.tensor.nodes
         return stem(nodes[0].op) if nodes else self.tensor.operator
 
     @property
     def part(self) -> str:
-        """Its position with its reader: "[0]" is the first weight, "[0] scales" those of it."""
+        """Its position with its reader: "[0]" is the first weight, "[0] scales" its scales."""
         return f"[{self.tensor.slot}]" + (" scales" if self.tensor.label == "scales" else "")
 
     @property
     def place(self) -> str:
-        """The name, or what reads it: "head linear[0]", "forward #3 convolution[0]"."""
+        """The name, else the reader: "head linear[0]", "forward #3 convolution[0]"."""
         if self.name is not None:
             return self.name
         if self.module is not None:
@@ -85,7 +85,7 @@ class Weight:
 
     @cached_property
     def elements(self) -> npt.NDArray[Any] | None:
-        """The elements as they are stored, flat; None for types that pack several in a byte."""
+        """The stored elements, flat; None for types that pack several elements in a byte."""
         try:
             dtype = scalar_type_of(self.tensor.dtype)
         except UsageError:
@@ -99,7 +99,7 @@ class Weight:
 
     @cached_property
     def dequantized(self) -> npt.NDArray[Any] | None:
-        """The numbers that the integers stand for, flat; None where these are not known."""
+        """The numbers behind the integers, flat; None if unknown."""
         quantized, elements, shape = self.tensor.quantized, self.elements, self.tensor.shape
         if quantized is None or elements is None or math.prod(shape) != len(elements):
             return None
@@ -137,7 +137,7 @@ class Weight:
         return None if value is None else value.dim_order
 
 
-# What weights without a module are aligned by: exact type, shape, reader alone.
+# Keys to align weights without a module: type, shape and reader; then fewer of these.
 _BY_READER: tuple[Callable[[Weight], Hashable], ...] = (
     lambda weight: (weight.operator, weight.part, weight.tensor.label),
     lambda weight: (weight.operator, weight.part, weight.shape),
@@ -149,10 +149,10 @@ _BY_READER: tuple[Callable[[Weight], Hashable], ...] = (
 class WeightChange:
     """A weight on both sides, None where it is missing.
 
-    differing: the number of elements that differ, None where they cannot be compared: other shapes,
-    integers and floats, packed types. largest: the largest absolute difference of floats, in
-    `relative` the norm of the difference by that of the earlier weight. sqnr: of a float weight and
-    the numbers that integers on the other side stand for, in dB, None where these are not known.
+    differing: the number of elements that differ, None if they cannot be compared: other shapes,
+    integers and floats, packed types. largest: the largest absolute difference of floats. relative:
+    the norm of the difference by the norm of the earlier weight. sqnr: of a float weight and the
+    numbers behind the other side's integers, in dB, None if unknown.
     """
 
     status: WeightStatus
@@ -165,21 +165,21 @@ class WeightChange:
 
     @property
     def is_quantized(self) -> bool:
-        """True for a float weight on one side, and integers for it on the other."""
+        """True for floats on one side, and integers on the other."""
         sides = [one for one in (self.before, self.after) if one and one.tensor.dtype != OPAQUE]
         return {one.is_float for one in sides} == {True, False}
 
     @property
     def shown(self) -> Weight:
-        """The later side, or the earlier one of a weight that was removed. A side with a name comes
+        """The later side, or the earlier one if the weight was removed. A side with a name comes
         first."""
         sides = [side for side in (self.after, self.before) if side is not None]
         return next((side for side in sides if side.name is not None), sides[0])
 
 
 def weight_sentence(change: WeightChange) -> str:
-    """A weight that was changed, added or removed, in words: "weight head.bias: 2 of 10 elements
-    differ, by 0.1 at most"."""
+    """Describe a weight that was changed, added or removed: "weight head.bias: 2 of 10 elements
+    differ, by at most 0.1"."""
     place = change.shown.place
     if change.before is None or change.after is None:
         return f"weight {place}: {change.status}, {change.shown.tensor.label}"
@@ -187,7 +187,7 @@ def weight_sentence(change: WeightChange) -> str:
         labels = [side.tensor.label for side in (change.before, change.after)]
         ratio = "scale not known" if change.sqnr is None else f"SQNR {change.sqnr:.1f} dB"
         ratio = "exact" if change.sqnr == math.inf else ratio
-        return f"weight {place}: {labels[0]} → {labels[1]}, quantised: {ratio}"
+        return f"weight {place}: {labels[0]} → {labels[1]}, quantized: {ratio}"
     if change.differing is None or change.largest is None:
         labels = [side.tensor.label for side in (change.before, change.after)]
         if labels[0] != labels[1]:
@@ -198,14 +198,14 @@ def weight_sentence(change: WeightChange) -> str:
     total = f" of {len(elements):,}" if elements is not None else ""
     relative = "" if change.relative is None else f", relative error {change.relative:.2%}"
     return (
-        f"weight {place}: {change.differing:,}{total} elements differ, by "
-        f"{format_float(change.largest)} at most{relative}"
+        f"weight {place}: {change.differing:,}{total} elements differ, by at most "
+        f"{format_float(change.largest)}{relative}"
     )
 
 
 def weights_of(export: Export, stored: Sequence[StoredTensor]) -> tuple[Weight, ...]:
-    """The weights of a program: each place of a file once, by its first reader. Those in .ptd files
-    that are not given are left out."""
+    """The weights of a program: each place of a file once, by its first reader. Weights in missing
+    .ptd files are excluded."""
     holders = {key: one for one in export.data for key in one.entries}
     places: dict[tuple[int, Span], tuple[Program | ExternalData, StoredTensor]] = {}
     for tensor in stored:
@@ -227,44 +227,36 @@ def weights_of(export: Export, stored: Sequence[StoredTensor]) -> tuple[Weight, 
 
 
 def external_weights(data: ExternalData) -> tuple[Weight, ...]:
-    """The data of a .ptd file as weights that are named by their keys."""
-    return tuple(
-        Weight(
-            held_in=data,
-            tensor=StoredTensor(
-                method="",
-                span=entry.blob,
-                kind=WEIGHTS,
-                dtype=OPAQUE if entry.scalar_type is None else entry.scalar_type.torch_name,
-                label=_label(entry),
-                instruction=None,
-                operator=None,
-                slot=0,
-                shape=entry.sizes,
-                key=key,
-            ),
-            name=key,
-            module=None,
+    """The data of a .ptd file as weights, named by their keys."""
+    found = []
+    for key, entry in data.entries.items():
+        label = str(entry) or OPAQUE
+        if entry.dim_order != tuple(range(len(entry.sizes))):
+            label = f"{entry} in order {', '.join(map(str, entry.dim_order))}"
+        tensor = StoredTensor(
+            method="",
+            span=entry.blob,
+            kind=WEIGHTS,
+            dtype=OPAQUE if entry.scalar_type is None else entry.scalar_type.torch_name,
+            label=label,
+            instruction=None,
+            operator=None,
+            slot=0,
+            shape=entry.sizes,
+            key=key,
         )
-        for key, entry in data.entries.items()
-    )
-
-
-def _label(entry: ExternalEntry) -> str:
-    """Type and shape, and the order of dimensions where it is not the usual one."""
-    if entry.dim_order == tuple(range(len(entry.sizes))):
-        return str(entry) or OPAQUE
-    return f"{entry} in order {', '.join(map(str, entry.dim_order))}"
+        found.append(Weight(held_in=data, tensor=tensor, name=key, module=None))
+    return tuple(found)
 
 
 def compare_by_name(before: Sequence[Weight], after: Sequence[Weight]) -> list[WeightChange]:
-    """Pair weights by their names, then those that are left by content, which have *moved* to
-    another name; in the order of the later side, the removed ones last."""
+    """Pair weights by name, then the rest by content: these *moved* to another name. In the order
+    of the later side, removed ones last."""
     return _Pairing(before, after).by_name()
 
 
 def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> list[WeightChange]:
-    """Pair the weights of two programs; each is in one change, in the order of the later side, the
+    """Pair the weights of two programs. Each is in one change, in the order of the later side,
     removed ones last."""
     return _Pairing(before, after).changes()
 
@@ -324,7 +316,7 @@ class _Pairing:
     def _equal(
         self, place: Callable[[Weight], Hashable | None], *, with_content: bool = False
     ) -> list[tuple[int, int]]:
-        """Pairs of the same place, which None is not, in order; with_content: of equal content."""
+        """Pair weights of the same known place, in order. with_content: only with equal content."""
 
         def key(weight: Weight) -> Hashable | None:
             where = place(weight)
@@ -370,7 +362,7 @@ class _Pairing:
     def _aligned(
         self, tokens: Sequence[Callable[[Weight], Hashable]], located: bool
     ) -> list[tuple[int, int]]:
-        """Pairs of what is left, as sequences. located: only weights of unknown modules."""
+        """Pair the rest, aligned as sequences. located: only weights of unknown modules."""
         left = [
             [i for i in mine if not (located and side[i].module is not None)]
             for mine, side in zip(self._left, self._sides, strict=True)
@@ -385,7 +377,7 @@ class _Pairing:
         if self._content_of(before) == self._content_of(after):
             if before.tensor.label != after.tensor.label:  # another shape of the same bytes
                 return WeightChange("changed", before, after, 0)
-            # All zeros may be paired by their place alone.
+            # Only their place can pair tensors of zeros.
             return WeightChange("unchanged" if status == "changed" else status, before, after, 0)
         one, other = before.elements, after.elements
         if one is None or other is None or len(one) != len(other):
@@ -402,9 +394,9 @@ class _Pairing:
         return WeightChange("changed", before, after)
 
     def _numbered(self) -> Mapping[int, int]:
-        """Number the weights by content, by `id`: equal numbers are equal bytes of one type. Only
-        weights of one size with the same sample are compared, which for most programs is with one
-        other."""
+        """Number the weights by content, by `id`: equal numbers are equal bytes of one type.
+        Compares only weights of one size with the same sample: in most programs one other
+        weight."""
         sizes = [{weight.tensor.span.size for weight in side} for side in self._sides]
         numbers: dict[int, int] = {}
         known: dict[Hashable, list[tuple[npt.NDArray[np.uint8], int]]] = {}
@@ -443,8 +435,8 @@ def _is_uniform(data: npt.NDArray[np.uint8]) -> bool:
 
 
 def _moments(elements: npt.NDArray[Any]) -> tuple[int, int]:
-    """Sums of the elements' bits and of their squares, modulo 2**64: equal for elements in another
-    order, and for hardly any others."""
+    """Sums of the elements' bits and of their squares, modulo 2**64: equal for reordered elements,
+    and rarely for others."""
     bits = elements.view(f"u{elements.itemsize}")
     first = second = 0
     for at in range(0, len(bits), _CHUNK):
@@ -457,8 +449,8 @@ def _moments(elements: npt.NDArray[Any]) -> tuple[int, int]:
 def _difference(
     before: npt.NDArray[Any], after: npt.NDArray[Any], floats: bool
 ) -> tuple[int, float | None, float | None]:
-    """The number of elements that differ, and of floats the largest absolute difference and the
-    norm of the difference by that of `before`. NaN equals NaN."""
+    """Return the number of elements that differ; for floats also the largest absolute difference,
+    and the norm of the difference by the norm of `before`. NaN equals NaN."""
     if not floats:
         return int(np.count_nonzero(before != after)), None, None
     differing, largest, squares, scale = 0, 0.0, 0.0, 0.0
@@ -475,8 +467,8 @@ def _difference(
 
 
 def _sqnr(before: Weight, after: Weight) -> float | None:
-    """Return the signal-to-quantisation-noise ratio of a float weight and a quantised one, in dB;
-    None where what the integers stand for is not known, or either is not finite."""
+    """Return the signal-to-quantization-noise ratio of a float weight and a quantized one, in dB;
+    None if the numbers behind the integers are unknown, or either is not finite."""
     exact, rounded = (before, after) if before.is_float else (after, before)
     reference, numbers = exact.elements, rounded.dequantized
     if reference is None or numbers is None or len(reference) != len(numbers):

@@ -1,11 +1,10 @@
 """Compare two programs: operators, instructions, signatures, weights, memory, delegates and bytes.
 
-Instructions are aligned method by method as sequences, so one that was added moves none of the
-others: by operator, module and results where both sides have a record, else by operator and
-results; then, in the gaps between these, by the operator alone. One without a partner that is
-elsewhere on the other side has moved. A pair has *changed* if its operator reads or writes tensors
-of another type or shape, has another option (a stride, a number), or reads the result of another
-instruction.
+Instructions are aligned method by method as sequences, so an added one does not move the others: by
+operator, module and results if both sides have a record, else by operator and results; then, in the
+gaps, by the operator alone. One without a partner that is elsewhere on the other side has moved. A
+pair has *changed* if its operator reads or writes tensors of another type or shape, has another
+option (a stride, a number), or reads the result of another instruction.
 """
 
 from __future__ import annotations
@@ -25,20 +24,15 @@ from etscope.analysis.comparison.program_weights import (
     weights_of,
 )
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.memory.file_parts import FilePart, ProgramClaims, external_parts
+from etscope.analysis.memory.plan import MemoryPlan, memory_plans
+from etscope.analysis.memory.stored import StoredTensor, stored_tensors
 from etscope.analysis.program.program import (
     InstructionRecord,
     is_prim,
     unfolded,
 )
 from etscope.analysis.program.source_location import common_module, short_lines
-from etscope.analysis.weights import (
-    FilePart,
-    ProgramClaims,
-    StoredTensor,
-    external_parts,
-    stored_tensors,
-)
 from etscope.errors import FormatError
 from etscope.formats.bytes.files import Source
 from etscope.formats.etrecord.reader import RecordView
@@ -60,13 +54,13 @@ from etscope.model.common_subsequence import matched_in_turn
 
 __all__ = ["Side", "diff_programs"]
 
-_KEYS = 3  # that a fact names
+_KEYS = 3  # keys that a fact names
 
 
 @dataclass(frozen=True)
 class Side:
     """A program to compare. name: for sentences. record: of the program, if there is one. data: its
-    .ptd files; without them the weights in there are compared by their keys only."""
+    .ptd files; without them, their weights are compared only by key."""
 
     name: str
     program: Program
@@ -96,7 +90,7 @@ class Side:
 
     @cached_property
     def parts(self) -> tuple[FilePart, ...]:
-        """The parts of the file, then those of its .ptd files, whose kinds say so."""
+        """The parts of the file, then the parts of its .ptd files, marked by their kind."""
         claims = ProgramClaims(self.program, stored=self.stored)
         external = (part for data in self.data for part in external_parts(data, [claims]))
         return (
@@ -126,7 +120,8 @@ class Side:
 
     @cached_property
     def kernels(self) -> frozenset[str]:
-        """The kernels that an app has to register: "aten::add.out". The runtime has others."""
+        """The kernels that an app must register: "aten::add.out", without the runtime's
+        operators."""
         return frozenset(
             operator.full_name
             for method in self.program.methods
@@ -147,8 +142,7 @@ class Side:
 
     @cached_property
     def inside(self) -> Mapping[str, Sequence[Counter[str]]]:
-        """By method, the operators in the data of each delegate, as far as its format is known
-        (XNNPACK)."""
+        """By method, the operators in the data of each delegate with a known format (XNNPACK)."""
         return {
             method.name: [self._operators_in(delegate) for delegate in method.delegates]
             for method in self.program.methods
@@ -163,8 +157,8 @@ class Side:
         return Counter(node.kind or "unknown" for node in nodes)
 
     def digest(self, delegate: Delegate) -> bytes:
-        """Hash a delegate's data. XNNPACK's has names of weights that are hashes of them, which do
-        not count: weights are compared by themselves."""
+        """Hash a delegate's data, without XNNPACK's names of weights: these are hashes of the
+        weights, which are compared on their own."""
         data: bytes | memoryview = self.program.blob(delegate.blob)
         if self.program.named_data and is_xnnpack(self.program.blob(delegate.blob)):
             data = bytes(data)
@@ -174,7 +168,7 @@ class Side:
         return sha256(data).digest()
 
     def calls(self) -> Iterator[tuple[tuple[str, str, str | None], int]]:
-        """Yield the number of calls by method, operator, and the backend that it is inside of."""
+        """Yield the number of calls by method, operator, and the backend around it."""
         for method in self.program.methods:
             counts: Counter[tuple[str, str, str | None]] = Counter()
             for instruction in method.instructions:
@@ -234,7 +228,7 @@ class SizeChange:
 def size_changes(
     sides: Sequence[Sequence[FilePart]], owner_of: Callable[[FilePart], str | None]
 ) -> tuple[SizeChange, ...]:
-    """Sum the parts of two sides by kind and owner, the largest change first. Where `owner_of` is
+    """Sum the parts of two sides by kind and owner, the largest change first. If `owner_of` returns
     None, the owner is the element type, else the backend or key."""
     sums: dict[tuple[str, str | None], list[int]] = {}
     dtypes: dict[tuple[str, str | None], list[dict[str, None]]] = {}
@@ -263,8 +257,8 @@ def size_changes(
 
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
-    """Calls of an operator in a method on both sides. inside: the backend whose data has it, None
-    for a kernel."""
+    """Calls of an operator in a method on both sides. inside: the backend with the operator in its
+    data, None for a kernel."""
 
     method: str
     operator: str
@@ -279,8 +273,8 @@ class OperatorChange:
 
 @dataclass(frozen=True, slots=True)
 class InstructionChange:
-    """An instruction on both sides, None where it is missing, with the module and line of the side
-    shown. what: has changed."""
+    """An instruction on both sides, None where it is missing, with the module and line of the shown
+    side. what: the changes."""
 
     method: str
     status: Status
@@ -304,8 +298,7 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class DelegateChange:
-    """A delegate on both sides: its number in the method, its bytes, its options, and the operators
-    in it as far as they are known."""
+    """A delegate on both sides: its number in the method, bytes, options, and known operators."""
 
     method: str
     backend: str
@@ -318,14 +311,14 @@ class DelegateChange:
 
 @dataclass(frozen=True)
 class ProgramDiff:
-    """The differences of two programs. Lists have what differs, in the order of the later side."""
+    """The differences of two programs, in the order of the later side."""
 
     before: Side
     after: Side
 
     @cached_property
     def identical(self) -> bool:
-        """True if the programs are the same, byte by byte, and their .ptd files, where both are
+        """True if the programs have the same bytes, and so do their .ptd files, if both are
         given."""
         one, other = self.sides
         files: list[tuple[Program | ExternalData, Program | ExternalData]]
@@ -360,8 +353,8 @@ class ProgramDiff:
 
     @cached_property
     def sizes(self) -> tuple[SizeChange, ...]:
-        """The bytes by owner, whether they differ or not, the largest change first; on both sides
-        they sum to the size of the file."""
+        """The bytes by owner, also equal ones, the largest change first. They sum to the size of
+        the file on each side."""
         return size_changes(
             [side.parts for side in self.sides],
             lambda part: part.module if self.has_modules else None,
@@ -374,8 +367,8 @@ class ProgramDiff:
 
     @cached_property
     def operators(self) -> tuple[OperatorChange, ...]:
-        """The operators of all methods, whether their number differs or not: kernels, and those
-        inside delegates."""
+        """The operators of all methods, also equal numbers: kernels, and operators inside
+        delegates."""
         counts = [dict(side.calls()) for side in self.sides]
         return tuple(
             OperatorChange(*key, counts[0].get(key, 0), counts[1].get(key, 0))
@@ -411,8 +404,8 @@ class ProgramDiff:
         return tuple(change for name in names for change in self._delegates_of(name))
 
     def _delegates_of(self, method: str) -> Iterator[DelegateChange]:
-        """Yield the pairs of a method's delegates: aligned by content, then by the operators in
-        them, then by backend."""
+        """Yield the pairs of a method's delegates: aligned by content, then by operators, then by
+        backend."""
         sides = _delegates(self.before, method), _delegates(self.after, method)
         turns: list[Callable[[_Delegate], Hashable]] = [
             lambda one: one,
@@ -455,7 +448,7 @@ class ProgramDiff:
 
     @property
     def differs(self) -> bool:
-        """True if anything that is compared differs, more than the order of bytes in the file."""
+        """True if any compared content differs, apart from its order in the file."""
         return bool(
             self.added_methods
             or self.removed_methods
@@ -473,8 +466,8 @@ class ProgramDiff:
 
 
 def diff_programs(before: Side, after: Side, *, force: bool = False) -> ProgramDiff:
-    """Compare two programs. What a part of the comparison needs is read when it is asked for. A
-    record of one side only is not used.
+    """Compare two programs. Each part of the comparison is computed on first use. A record of one
+    side only is not used.
 
     Raises `MismatchError` for a side with the record of another program, unless `force` is given.
     """
@@ -488,7 +481,7 @@ def diff_programs(before: Side, after: Side, *, force: bool = False) -> ProgramD
 
 def is_equal(one: Source, other: Source) -> bool:
     """Return True for files with the same bytes."""
-    step = 1 << 20  # memoryviews compare element by element, bytes all at once
+    step = 1 << 20  # faster: memoryviews compare element by element, bytes all at once
     return len(one.buffer) == len(other.buffer) and all(
         bytes(one.buffer[at : at + step]) == bytes(other.buffer[at : at + step])
         for at in range(0, len(one.buffer), step)
@@ -497,7 +490,7 @@ def is_equal(one: Source, other: Source) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Delegate:
-    """A delegate with its content, by which it is compared."""
+    """A delegate with the content to compare."""
 
     of: Delegate = field(compare=False)
     backend_id: str
@@ -523,13 +516,13 @@ def _delegates(side: Side, method: str) -> list[_Delegate]:
 
 
 def _options(delegate: _Delegate | None) -> Mapping[str, str]:
-    """The compile options as text; bytes that are no text in hex."""
+    """The compile options as text; other bytes in hex."""
     specs = () if delegate is None else delegate.options
     return {spec.key: spec.text for spec in specs}
 
 
 def _fact(own: str | frozenset[str], other: str | frozenset[str]) -> str:
-    """A fact as text; of keys their number, and the first that the other side does not have."""
+    """A fact as text; for keys their number, and the first ones that the other side lacks."""
     if isinstance(own, str) or isinstance(other, str):
         return str(own)
     listed = sorted(own - other)
@@ -547,8 +540,8 @@ def _status(before: bool, after: bool, same: bool) -> Status:
 def _merged(
     pairs: Sequence[tuple[int, int]], before: int, after: int
 ) -> Iterator[tuple[int | None, int | None]]:
-    """Yield ascending pairs with what is between them: first what was removed, then what was
-    added. before, after: the number of elements on each side."""
+    """Yield ascending pairs, and between them first the removed elements, then the added ones.
+    before, after: the number of elements on each side."""
     i = j = 0
     for one, other in (*pairs, (before, after)):
         yield from ((number, None) for number in range(i, one))
@@ -571,7 +564,7 @@ def value_text(value: Value, values: Sequence[Value]) -> str:
             return str(list(items))
         case ListValue(_, items):
             listed = [None if item < 0 else values[int(item)] for item in items]
-            # No program of ExecuTorch has a list in a list; in a hostile one it may hold itself.
+            # ExecuTorch never nests lists; in a hostile program a list may contain itself.
             texts = (
                 "[…]" if isinstance(one, ListValue) else value_text(one, values) if one else "None"
                 for one in listed
@@ -601,7 +594,7 @@ class _Instructions:
             lambda token: (token[0], token[2]),
             lambda token: token[0],
         ]
-        if self._with_modules:  # an operator of another module is another operator
+        if self._with_modules:  # with modules, equal operators of other modules do not match
             turns.pop()
         pairs = matched_in_turn(tokens[0], tokens[1], turns)
         origins = self._origins(pairs)
@@ -629,7 +622,7 @@ class _Instructions:
     def _moved(
         self, tokens: Sequence[Sequence[Hashable]], pairs: Sequence[tuple[int, int]]
     ) -> dict[int, int]:
-        """Map the later position of what has moved to its earlier one."""
+        """Map the later position of a moved instruction to its earlier one."""
         paired = {i for i, _ in pairs}, {j for _, j in pairs}
         waiting: dict[Hashable, list[int]] = {}
         for i, token in enumerate(tokens[0]):
@@ -642,8 +635,8 @@ class _Instructions:
         }
 
     def _origins(self, pairs: Sequence[tuple[int, int]]) -> list[dict[int, Hashable]]:
-        """On each side, by index of the value, what it is: an input of the method, or a result of a
-        pair. Values of other instructions are in neither."""
+        """On each side, the origin of each value by its index: an input of the method, or a result
+        of a pair. Values of other instructions are excluded."""
         found: list[dict[int, Hashable]] = []
         for side in (0, 1):
             own: dict[int, Hashable] = {
@@ -659,7 +652,7 @@ class _Instructions:
     def _differences(
         self, i: int, j: int, origins: Sequence[Mapping[int, Hashable]]
     ) -> Iterator[str]:
-        """Yield what differs in a pair of instructions."""
+        """Yield the differences of a pair of instructions."""
         records = self._listed[0][i], self._listed[1][j]
         for what in ("inputs", "outputs"):
             texts = [

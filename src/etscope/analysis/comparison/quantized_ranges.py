@@ -1,4 +1,4 @@
-"""Compare the scales, zero points and ranges that two quantised programs have for their values."""
+"""Compare the scales, zero points and ranges of two quantized programs' values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from etscope.model.graph import Graph, SourceLine, stem
 
 @dataclass(frozen=True, slots=True)
 class RangeOfValue:
-    """The range of a value that is quantised with a fixed scale.
+    """The range of a value with a fixed scale.
 
-    node, op, module, lines: of the operator that computes the value; of an input its name.
+    node, op, module, lines: of the operator that computes the value; for an input, node is its
+    name.
     """
 
     node: str
@@ -29,7 +30,7 @@ class RangeOfValue:
 
 
 class RangeChange(NamedTuple):
-    """A quantised value on both sides; None where it is not quantised."""
+    """A quantized value on both sides; None on a side without quantization."""
 
     status: Status
     method: str
@@ -38,8 +39,7 @@ class RangeChange(NamedTuple):
 
 
 def quantized_ranges(graph: Graph) -> Iterator[RangeOfValue]:
-    """Yield the values of an edge graph that are quantised with a fixed scale, each once, in order
-    of execution."""
+    """Yield the values of an edge graph with a fixed scale, each once, in order of execution."""
     seen = set()
     for path, node in graph.own_operators.items():
         if not stem(node.op).startswith("quantize_per_") or not node.inputs:
@@ -58,7 +58,7 @@ def quantized_ranges(graph: Graph) -> Iterator[RangeOfValue]:
             "input" if is_input else stem(source.op),
             None if is_input else module_path(source),
             () if is_input else lines_of([source]),
-            # The numbers, not the codes that the operator gives.
+            # The quantized number, not the integer codes of the operator.
             QuantizedRange(
                 found.node,
                 found.op,
@@ -71,8 +71,8 @@ def quantized_ranges(graph: Graph) -> Iterator[RangeOfValue]:
 
 
 def range_changes(before: Side, after: Side) -> Iterator[RangeChange]:
-    """Yield the quantised values of methods that both sides have, if both have records with
-    quantised graphs."""
+    """Yield the quantized values of common methods, if both sides have records with quantized
+    graphs."""
     for method in after.methods:
         if method not in before.methods:
             continue

@@ -1,4 +1,4 @@
-"""Sentences on memory, size and numerics, which stand beside the times of a comparison."""
+"""Sentences on memory, size and numerics, shown with the times of a comparison."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import memory_plans
+from etscope.analysis.memory.plan import memory_plans
 from etscope.analysis.numerics.rows import Numerics
 from etscope.formats.run_json import SavedMemory, SavedRun
 from etscope.units import format_bytes, format_float
@@ -14,10 +14,10 @@ from etscope.units import format_bytes, format_float
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """RunTotals of a run beside its times.
+    """RunTotals of a run other than times.
 
-    planned_bytes: that the runtime allocates for tensors, by method. program_bytes: of the program,
-    None if it is not known. numerics: the diagnosis of logged values, None without. memory: of the
+    planned_bytes: allocated by the runtime for tensors, by method. program_bytes: of the program,
+    None if unknown. numerics: the diagnosis of logged values, None without one. memory: of the
     process that ran it.
     """
 
@@ -30,7 +30,7 @@ class RunTotals:
 def totals_of(
     export: Export, numerics: Numerics | None = None, saved: SavedRun | None = None
 ) -> RunTotals:
-    """Return the totals of a run, by its program, a diagnosis and its notes."""
+    """Return the totals of a run, from its program, a diagnosis and its notes."""
     memory, program = None if saved is None else saved.memory, export.recorded_program
     if program is None:
         return RunTotals(numerics=numerics, memory=memory)
@@ -39,14 +39,14 @@ def totals_of(
 
 
 def total_changes(before: RunTotals, after: RunTotals, method: str | None) -> Iterator[str]:
-    """Yield a sentence for each total that both sides have."""
+    """Yield a sentence for each total of both sides."""
     name = method or ""
     sizes = [
         ("Planned memory", before.planned_bytes.get(name), after.planned_bytes.get(name)),
         ("Program", before.program_bytes, after.program_bytes),
     ]
     was, now = before.memory, after.memory
-    # Python and torch, or what was recorded, would be the difference.
+    # Else Python, torch or the recorded values would be the difference.
     if was and now and (was.runner, was.traced) == (now.runner, now.traced):
         sizes.append((f"Peak memory of {was.in_words()}", was.peak_rss, now.peak_rss))
     for what, one, other in sizes:

@@ -40,13 +40,13 @@ class _Line:
     inner: list[_Line] = field(default_factory=list)
 
     def measure(self, sort: str) -> float:
-        """Return what it is sorted by, largest first: the largest change, or time."""
+        """Return the sort key, largest first: the largest change, or time."""
         if sort == "time":
             return max((part.after or 0.0 for part in self.parts.values()), default=0.0)
         return max((abs(part.change) for part in self.parts.values()), default=0.0)
 
     def cells(self, method: str | None, first: str, dumps: int, scale: Scale) -> dict[str, Any]:
-        """Return its cells. first: the column that names it; dumps: their number."""
+        """Return its cells. first: the column with its name; dumps: their number."""
         changes = [part for part in self.parts.values() if isinstance(part, Change)]
         pair = next((change.pair for change in changes if change.pair is not None), None)
         origin = UNATTRIBUTED if pair is None else (pair.before or pair.shown).attribution
@@ -67,7 +67,7 @@ class _Line:
 
     @property
     def is_rest(self) -> bool:
-        """True for the rest of a delegate's call, which stays below what it is the rest of."""
+        """True for the rest of a delegate call, which stays below the call."""
         return any(
             isinstance(part, Change) and part.kind == "unaccounted" for part in self.parts.values()
         )
@@ -86,9 +86,9 @@ def several_table(
     closing rows: the changes of each dump add up to the total's.
 
     dumps: the name of each, and the comparison of one method with the first dump; None for the
-    first one itself, and for those that did not run the method. sort: "change" (the largest in any
-    dump), "time" or "run". limit: the most leaves to show, with the rows around them. Raises
-    `UsageError` for another order or grouping.
+    first dump, and for dumps that did not run the method. sort: "change" (the largest in any dump),
+    "time" or "run". limit: the most leaves to show, with the rows around them. Raises `UsageError`
+    for another order or grouping.
     """
     sort = known_order(sort)
     names = [name for name, _ in dumps]
@@ -98,7 +98,8 @@ def several_table(
     cut = len(list(_shown(tops, sort, None))) - len(shown)
     name = not_shown(**{group_noun(by): cut}) if by and cut else "(rows not shown)"
     closing = list(_closing(later, [line for line in shown if line.depth == 0], name))
-    if by and cut and closing[0].name != name:  # modules: those around them have their times
+    # modules: the modules around them include their times
+    if by and cut and closing[0].name != name:
         closing.insert(0, _Line(name))
     everything = [*shown, *closing]
     method = next((diff.method for diff in later.values() if diff.method), None)
@@ -114,14 +115,14 @@ def several_table(
 
 
 def shown_names(by: str | None, dumps: int) -> tuple[str, ...]:
-    """Return the columns that are shown by default."""
+    """Return the columns shown by default."""
     each = [f"{name}_{n}" for n in range(2, dumps + 1) for name in _SHOWN]
     return (by or "event", "time_1", *each, *(("module", "source") if by is None else ()))
 
 
 def _lines(later: dict[int, MethodDiff], by: str | None, keep: Keep | None) -> list[_Line]:
-    """Return the outermost lines of all dumps. What the first dump ran is one line, whatever became
-    of it; so is what several later dumps added under one name, in one module."""
+    """Return the outermost lines of all dumps. Each operator of the first dump is one line.
+    Operators that later dumps added under one name, in one module, share a line."""
     found: dict[Hashable, _Line] = {}
     outermost: dict[Hashable, _Line] = {}
     for number, diff in later.items():
@@ -174,7 +175,7 @@ def _shown(tops: Sequence[_Line], sort: str, limit: int | None) -> Iterator[_Lin
 
 
 def _closing(later: dict[int, MethodDiff], tops: Sequence[_Line], name: str) -> Iterator[_Line]:
-    """Yield the sum of what is not shown, called `name`, unaccounted time, and the total."""
+    """Yield the sum of hidden rows (titled `name`), unaccounted time, and the total."""
     rest = _Line(name)
     for number, diff in later.items():
         adding = [
@@ -223,7 +224,7 @@ def _columns(first: str, dumps: int, unit: str) -> list[Column]:
 def _notes(
     later: dict[int, MethodDiff], names: Sequence[str], scale: Scale, lines: Sequence[_Line]
 ) -> Iterator[str]:
-    yield f"Dump 1, with which the others are compared: {names[0]}."
+    yield f"Dump 1, compared with the others: {names[0]}."
     for number, diff in later.items():
         yield f"Dump {number}, {names[number - 1]}: {' '.join(headline(diff, scale))}"
     yield from interval_note(part.comparison for line in lines for part in line.parts.values())

@@ -1,13 +1,13 @@
-"""Do a run's outputs equal the expected ones, within tolerances?
+"""Compare a run's outputs with the expected ones, within tolerances.
 
 An element passes when ``|actual - expected| <= atol + rtol * |expected|``, as in `numpy.allclose`
 and `torch.allclose`. NaN equals NaN, and an infinity the same infinity, at the same place only.
-Floats of all widths are compared in float64. Integers and booleans follow the same formula, their
-differences taken exactly: nothing wraps around, and no two int64 become equal by rounding.
+Floats of all widths are compared in float64. Integers and booleans follow the same formula with
+exact differences: nothing wraps around, and two int64 never become equal by rounding.
 
-Where a program chooses the scales of its int8 values as it runs, a backend may choose them for each
-row where the reference chose one: outputs differ by one or two steps of their range, so four
-are let pass.
+If a program chooses scales of int8 values as it runs, a backend may choose them for each row, the
+reference for the whole tensor. Outputs then differ by one or two steps of their range; the limit is
+four.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from etscope.model.table import Column, Kind, Table
 
 __all__ = ["CaseCheck", "Verification", "compare_outputs"]
 
-# What kernels that add in another order stay within, in float32 and in usual networks.
+# Other orders of addition stay within these in float32, in usual networks.
 RTOL, ATOL = 1e-3, 1e-5
-# Of types whose steps are wider: some ten of them.
+# Types with wider steps: about ten steps.
 TOLERANCES = {"float16": (1e-2, 1e-3), "bfloat16": (5e-2, 1e-2)}
 
-# Of outputs of programs that quantise dynamically, in steps of int8 over the range of an output.
+# The tolerance of programs that quantize dynamically, in steps of int8 over the range of an output.
 DYNAMIC_STEPS = 4
 
 PASSED, FAILED, NOT_COMPARABLE, NOTHING = "passed", "failed", "not comparable", "nothing to compare"
 
 Number = int | float | bool | str
 
-_CHUNK = 1 << 20  # elements at a time: float64 copies of a large output would be larger still
+_CHUNK = 1 << 20  # elements at a time, to bound the float64 copies of large outputs
 _LARGEST_BELOW_2_64 = 2.0**64 - 2048  # of float64
 _ABSENT = object()
 
@@ -49,15 +49,14 @@ class OutputCheck:
     """The difference between an output and the expected one.
 
     index: of the output. dtype, shape: of the expected output; a number's dtype is "int", "bool",
-        "float" or "str", and its shape ().
-    elements, mismatched: how many were compared, and how many are out of tolerance.
-    max_abs_error: the largest ``|actual - expected|``; infinite where only one is NaN or infinite.
-    max_rel_error: the largest ``|actual - expected| / |expected|`` where expected is not 0.
-    worst: the index of the element that is farthest out of tolerance (or nearest to it, if all are
-        within), and its two values. None when all elements are equal.
+    "float" or "str", and its shape (). elements, mismatched: the number of compared elements, and
+    of elements out of tolerance. max_abs_error: the largest ``|actual - expected|``; infinite where
+    only one is NaN or infinite. max_rel_error: the largest ``|actual - expected| / |expected|``
+    where expected is not 0. worst: the index of the element that is farthest out of tolerance (or
+    nearest to it, if all are within), and its two values. None when all elements are equal.
     problem: why the two cannot be compared; the numbers are None then.
 
-    An empty tensor in the place of an empty one passes: its shape is what was compared.
+    Two empty tensors of one shape pass.
     """
 
     index: int
@@ -85,7 +84,7 @@ class OutputCheck:
 
 
 class CaseCheck(NamedTuple):
-    """The outputs of one test case of a method. `checks` is empty when none were expected."""
+    """The outputs of one test case of a method. `checks` is empty without expected outputs."""
 
     method: str
     case: int
@@ -93,7 +92,7 @@ class CaseCheck(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Return whether all outputs passed. A case without expected outputs has not."""
+        """Return whether all outputs passed; False without expected outputs."""
         return bool(self.checks) and all(check.passed for check in self.checks)
 
 
@@ -101,8 +100,7 @@ class CaseCheck(NamedTuple):
 class Verification:
     """The outcome of comparing the outputs of test cases with the expected ones.
 
-    rtol, atol: as they were given. dynamic: the methods that quantise dynamically, whose tolerance
-    was widened.
+    rtol, atol: as given. dynamic: the methods that quantize dynamically, with a wider tolerance.
     """
 
     cases: tuple[CaseCheck, ...]
@@ -112,14 +110,14 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Return whether all outputs of all cases passed. To compare nothing is not to pass."""
+        """Return whether all outputs of all cases passed; False if nothing was compared."""
         return self.status == PASSED
 
     @property
     def status(self) -> str:
-        """ "passed", "failed", or "nothing to compare" when no case has expected outputs.
+        """ "passed", "failed", or "nothing to compare" if no case has expected outputs.
 
-        Cases without expected outputs beside others with some are left out of account.
+        Otherwise, cases without expected outputs do not count.
         """
         compared = [case for case in self.cases if case.checks]
         if not compared:
@@ -127,7 +125,7 @@ class Verification:
         return PASSED if all(case.passed for case in compared) else FAILED
 
     def table(self) -> Table:
-        """One row an output, and one for each case that has none to compare with."""
+        """One row for each output, and one for each case without expected outputs."""
         rows = [(case, check) for case in self.cases for check in case.checks or (None,)]
         checks = [check for _, check in rows]
         statuses = [check.status if check else NOTHING for check in checks]
@@ -196,7 +194,8 @@ def _counted(check: OutputCheck | None, name: str) -> int | None:
 
 
 def _text(number: Number | None) -> str | None:
-    """With the digits that tell float32 numbers apart; more would be those of the conversion."""
+    """Format with the digits that distinguish float32 numbers; further digits come from the
+    conversion."""
     if number is None or not isinstance(number, float):
         return None if number is None else str(number)
     return f"{number:.9g}"
@@ -210,15 +209,14 @@ def compare_outputs(
     atol: float | None = None,
     dynamic: bool = False,
 ) -> tuple[OutputCheck, ...]:
-    """The outputs of a run against the expected ones, in order: one check for each.
+    """Compare the outputs of a run with the expected ones, in order: one check for each.
 
-    Outputs are arrays, tensors of torch, numbers or texts. An output that only one side has is a
-    check that does not pass; where nothing is expected at all there is nothing to compare, and the
-    answer is empty.
+    Outputs are arrays, tensors of torch, numbers or texts. An output of only one side is a failed
+    check. Without any expected output the result is empty.
 
-    rtol, atol: None takes those of `TOLERANCES` for the type of each expected output.
-    dynamic: the program chooses scales of int8 values as it runs. Where atol is None, that of a
-        float output is then at least `DYNAMIC_STEPS` 255ths of the expected output's range.
+    rtol, atol: None takes `TOLERANCES` for the type of each expected output. dynamic: the program
+    chooses scales of int8 values as it runs. With atol None, a float output then has an atol of at
+    least `DYNAMIC_STEPS` 255ths of the expected output's range.
 
     Raises `UsageError` for a tolerance that is negative or not finite.
     """
@@ -262,7 +260,7 @@ def _compare(
     usual = TOLERANCES.get(wanted.dtype, (RTOL, ATOL))
     if dynamic and wanted.array.dtype.kind not in "biu":
         finite = wanted.array[np.isfinite(wanted.array)]
-        # The range has 0 in it, as that of a quantised value.
+        # The range includes 0, as for quantized values.
         low, high = (
             float(bound(finite, initial=0)) if finite.size else 0.0 for bound in (np.min, np.max)
         )
@@ -278,7 +276,7 @@ def _compare(
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """An output: what it is, its type, and its values unless it is a text or nothing."""
+    """An output: its kind, its type, and its values unless it is a text or None."""
 
     kind: str
     dtype: str
@@ -286,7 +284,7 @@ class _Described:
     array: npt.NDArray[Any] | None = None
 
     def difference(self, actual: _Described) -> str | None:
-        """Why the values cannot be compared, as a sentence; None if they can be."""
+        """Describe why the values cannot be compared; None if they can."""
         if actual.kind == "absent":
             return "the run has no such output"
         if self.kind == "absent":
@@ -375,7 +373,8 @@ _Errors = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_], npt.N
 def _float_errors(
     expected: npt.NDArray[Any], actual: npt.NDArray[Any], rtol: float, atol: float
 ) -> _Errors:
-    """Return, for each element, its error, |expected|, whether it passes, and how far it is out."""
+    """Return, for each element, its error, |expected|, whether it passes, and its distance from the
+    tolerance."""
     e, a = expected.astype(np.float64), actual.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         same = (e == a) | (np.isnan(e) & np.isnan(a))
@@ -391,7 +390,7 @@ def _float_errors(
 def _integer_errors(
     expected: npt.NDArray[Any], actual: npt.NDArray[Any], rtol: float, atol: float
 ) -> _Errors:
-    """As `_float_errors`, in uint64, which holds the difference of any two 64-bit integers."""
+    """Like `_float_errors`, in uint64, which holds the difference of any two 64-bit integers."""
     e, a = _wide(expected), _wide(actual)
     larger, smaller = np.maximum(e, a), np.minimum(e, a)
     error = larger.astype(np.uint64) - smaller.astype(np.uint64)  # modulo 2**64, so exact

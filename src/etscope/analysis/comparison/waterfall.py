@@ -1,9 +1,8 @@
 """The change of a method by module, operator, kind or line: sums that add up to it.
 
-Every leaf of both profiles counts once, also those that only one side has: what was removed goes to
-zero, what was added comes from zero. So a comparison has an answer where no rows are alike: across
-backends, dtypes and exports. The sums of each run are judged as rows are, by
-`etscope.analysis.statistics.compare_samples`.
+Every leaf of both profiles counts once: a removed one goes to zero, an added one comes from zero.
+So programs without equal rows can be compared, too: across backends, dtypes and exports.
+`etscope.analysis.statistics.compare_samples` judges the sums of each run, as for rows.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ from etscope.units import duration_decimals, format_durations, format_share
 
 Keep = Callable[[Row], bool]
 GROUPINGS = ("module", "op", "type", "source", "delegate")
-# Another export has other kernels, and another number of each delegate's call.
+# Another export has other kernel names, and other numbers of delegate calls.
 _SAME_ON_BOTH = {"op": "operator", "delegate": "backend"}
-# Columns that are shown by default, behind that of the groups.
+# Columns shown by default, after the column of the groups.
 SHOWN = (
     "before", "after", "change", "of_change", "relative", "interval", "verdict", "status",
 )  # fmt: skip
 
 _NAMED = 3  # parts that a headline names
 _WORTH_NAMING = 0.1  # of the largest change
-_ON_KERNELS = 0.05  # of the time: less beside delegates is not said
+_ON_KERNELS = 0.05  # of the time: a smaller share of kernels next to delegates is not mentioned
 _MORE_RUNS = 100  # that a headline asks for at least
 
 
@@ -65,9 +64,9 @@ _MORE_RUNS = 100  # that a headline asks for at least
 class Part:
     """The leaves of one group on both sides.
 
-    before, after: their average ticks over the runs, None on a side without such a leaf.
-    leaves: their number on each side. comparison: of the sums of each run, for a group that both
-    sides have. depth: below how many modules it stands; those of depth 0 add up.
+    before, after: their average ticks over the runs, None on a side without such a leaf. leaves:
+    their number on each side. comparison: of the sums of each run, for a group of both sides.
+    depth: the number of modules around it; parts of depth 0 add up.
     """
 
     name: str
@@ -89,7 +88,7 @@ class Part:
         return "removed" if self.after is None else "same"
 
     def cells(self, total: float, scale: Scale) -> dict[str, Any]:
-        """Return its cells. total: the change that it is a share of, 0 for none."""
+        """Return its cells. total: the change to take its share of, 0 for none."""
         times = {"before": self.before, "after": self.after, "change": self.change}
         return {
             **{name: None if t is None else float(scale(t)) for name, t in times.items()},
@@ -105,7 +104,7 @@ class Part:
 class Waterfall:
     """The parts of a method's change, the largest first; of modules, each before those inside it.
 
-    own: the parts without those inside them; they, `hidden` and `unaccounted` sum to `total`.
+    own: the parts without the modules inside them; they, `hidden` and `unaccounted` sum to `total`.
     """
 
     by: str
@@ -116,7 +115,7 @@ class Waterfall:
     total: Change
 
     def closing(self, shown: Sequence[Part]) -> list[Part]:
-        """Return the sum of what is not shown, unaccounted time, and the total."""
+        """Return the sum of hidden parts, unaccounted time, and the total."""
         known = {id(part) for part in shown}
         left = [part for part in self.parts if part.depth == 0 and id(part) not in known]
         left += [] if self.hidden is None else [self.hidden]
@@ -129,7 +128,7 @@ class Waterfall:
                 sum(getattr(part, side) or 0.0 for part in left) for side in ("before", "after")
             ]
             tail.append(Part(name, times[0], times[1], (0, 0)))
-        elif cut:  # modules whose times the modules around them have
+        elif cut:  # modules inside a shown one, which includes their times
             tail.append(Part(name, None, None, (0, 0)))
         return tail + [
             Part(change.name, change.before, change.after, (0, 0), change.comparison)
@@ -137,7 +136,7 @@ class Waterfall:
         ]
 
     def largest(self, limit: int | None) -> list[Part]:
-        """Return the parts of the largest changes with the modules around them, in their order."""
+        """Return the parts with the largest changes, and the modules around them, in order."""
         if limit is None:
             return list(self.parts)
         above: list[Part] = []
@@ -153,7 +152,7 @@ class Waterfall:
 def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
     """Add up the leaves of both sides by "module", "op", "type", "source" or "delegate".
 
-    keep: selects the leaves; the others are in `hidden`. Raises `UsageError` for another grouping.
+    keep: selects the leaves; `hidden` sums the others. Raises `UsageError` for another grouping.
     """
     if by not in GROUPINGS:
         raise UsageError(f"cannot group by {by!r}", hint=f"one of: {', '.join(GROUPINGS)}")
@@ -179,8 +178,8 @@ def _parts(
     after: Sequence[Group],
     repeats: Sequence[Sequence[Group]],
 ) -> list[Part]:
-    """Return a part for each group; those of both sides are judged, corrected as one family.
-    repeats: the groups of each dump of noise."""
+    """Return a part for each group; groups of both sides are judged, corrected as one family.
+    repeats: the groups of each noise dump."""
     sides = diff.sides
     mine, theirs, *noise = (
         {group.name: group for group in groups} for groups in (before, after, *repeats)
@@ -239,9 +238,9 @@ def _as_tree(parts: Sequence[Part]) -> Iterator[Part]:
 def headline(
     diff: MethodDiff, scale: Scale, sums: Mapping[str, Waterfall] | None = None
 ) -> tuple[str, ...]:
-    """Return sentences on what changed, by how much, and whether that can be told.
+    """Return sentences on the change, its size and its certainty.
 
-    sums: the change by "op" and "module", if they are added up already.
+    sums: the change by "op" and "module", if known already.
     """
     name = diff.title("the method")
     totals = [None if t is None else float(scale(t)) for t in (diff.total.before, diff.total.after)]
@@ -256,7 +255,7 @@ def headline(
         first = f"{name} takes as long as before: {moved} ({sizes})."
     elif verdict is Verdict.CANNOT_TELL:
         reason = "" if comparison is None else comparison.reason
-        first = f"Whether {name} changed cannot be told: {moved}; {reason}."
+        first = f"It is unclear whether {name} changed: {moved}; {reason}."
         if comparison is not None and comparison.is_unbounded:
             first += (
                 f" Record more runs on a quiet machine: etscope run … --iterations "
@@ -273,7 +272,7 @@ def headline(
         sentences.append(f"It ran {places[0]} before, {places[1]} after.")
     changed = (Verdict.REGRESSED, Verdict.IMPROVED)
     is_sure = verdict in changed
-    told = "" if is_sure else ", as far as it can be told"
+    told = "" if is_sure else ", as far as known"
     for by, what in (("op", "By operator"), ("module", "By module")):
         parts = [
             part
@@ -306,8 +305,8 @@ def _backends(profile: MethodProfile) -> set[str]:
 
 
 def _where(profile: MethodProfile) -> str:
-    """Return where the method ran: "on kernels", "on XnnpackBackend", or, if kernels took time too
-    that is worth saying, "partly on XnnpackBackend (85% of the time of its operators)"."""
+    """Return where the method ran: "on kernels", "on XnnpackBackend", or, if kernels took a notable
+    share, too, "partly on XnnpackBackend (85% of its operators' time)"."""
     found = " and ".join(sorted(_backends(profile)))
     if not found:
         return "on kernels"
@@ -358,7 +357,7 @@ def parts_table(
         shown = found.largest(limit)
     everything = [*shown, *found.closing(shown)]
     is_sure = diff.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
-    total = found.total.change if is_sure else 0.0  # no share of what may be noise
+    total = found.total.change if is_sure else 0.0  # without a share: the total may be noise
     judged = sum(part.comparison is not None for part in found.parts)
     return Table.of_cells(
         (

@@ -1,14 +1,14 @@
 """The nodes behind the calls of a Vulkan delegate.
 
-The record's delegate map does not tell: ExecuTorch's exporter writes the position of each call in
-Vulkan's own graph where a debug handle belongs (1.5.1,
+The record's delegate map does not help: ExecuTorch's exporter writes the position of each call in
+Vulkan's graph instead of a debug handle (1.5.1,
 backends/vulkan/serialization/vulkan_graph_builder.py, `build_graph`). But the delegate's data lists
-the calls in the order of the nodes that they were made from. Vulkan's passes fuse nodes, fold what
-quantises, and add copies between layouts.
+the calls in the order of their nodes. Vulkan's passes fuse nodes, fold quantize nodes, and add
+copies between layouts.
 
-The record has the debug handles of all nodes of a delegate, in their order, too. So calls and
-handles are laid side by side in order, as many as possible where one of the handle's nodes has the
-operator and the shape of the call. A call has a handle only if all such ways agree on it.
+The record also has the debug handles of all nodes of a delegate, in order. So calls and handles are
+aligned as two sequences, with as many pairs as possible; in a pair a node of the handle has the
+operator and the shape of the call. A call has a handle only if all such alignments agree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BACKEND = "VulkanBackend"
 _LINEAR = ("linear", "addmm", "mm")
 _RESHAPES = ("view", "squeeze", "unsqueeze")
 _COPIES = ("clone", "clone_dim_order")
-# What Vulkan's own operators are made of, by how their names begin: the node that has their work.
+# The start of the name of a Vulkan operator -> the node that does most of its work.
 _FUSED = {
     "conv": ("convolution",),
     "q8ta_conv": ("convolution",),
@@ -53,8 +53,8 @@ Shape = tuple[int, ...] | None
 
 
 def with_vulkan_handles(symbols: MethodSymbols, program: Program) -> MethodSymbols:
-    """Return the symbols of a method with the debug handles of its Vulkan calls, as far as they are
-    known. Data that cannot be read has none, with a warning."""
+    """Return the symbols of a method with the known debug handles of its Vulkan calls. Warns about
+    unreadable data, which has none."""
     method = next((one for one in program.methods if one.name == symbols.method), None)
     if method is None or all(one.backend_id != BACKEND for one in symbols.delegates.values()):
         return symbols
@@ -72,7 +72,7 @@ def with_vulkan_handles(symbols: MethodSymbols, program: Program) -> MethodSymbo
             calls = read_vulkan(program.delegate_blob(method.name, instruction.delegate))
         except FormatError as error:
             warnings.warn(
-                f"what Vulkan runs for instruction {number} cannot be read: {error}",
+                f"cannot read Vulkan's data for instruction {number}: {error}",
                 EtscopeWarning,
                 stacklevel=2,
             )
@@ -86,9 +86,9 @@ def with_vulkan_handles(symbols: MethodSymbols, program: Program) -> MethodSymbo
 def handles_by_call(
     calls: Sequence[VulkanCall], handles: Sequence[int], nodes: Mapping[int, Sequence[Node]]
 ) -> Mapping[str, tuple[int, ...]]:
-    """Return the debug handles of each call that is known, by the id in its event, as text.
+    """Return the known debug handles of each call, by the id in its event, as text.
 
-    handles: of the nodes that the delegate was made from, in order. nodes: by handle.
+    handles: of the delegate's nodes, in order. nodes: by handle.
     """
     handles = [handle for handle in handles if handle in nodes]
     same = _same(calls, handles, nodes)
@@ -117,7 +117,8 @@ def handles_by_call(
         if _is_reshape(calls[row].name):
             node = next(node for node in nodes[handle] if _fits(calls[row], node))
             fused, source = _before(node, nodes, taken)
-            # Passes move reshapes past other operators: it must follow what its node follows.
+            # Passes move reshapes past other operators: a call must follow the same maker as its
+            # node.
             at: int | None = row
             while at is not None and (
                 _is_reshape(calls[at].name) or stem(calls[at].name) in _COPIES
@@ -136,10 +137,10 @@ def _is_reshape(name: str) -> bool:
 def _before(
     node: Node, nodes: Mapping[int, Sequence[Node]], taken: Set[int]
 ) -> tuple[tuple[int, ...], int | None]:
-    """Return the handles of reshapes before a reshape: Vulkan makes one of several in a row; and
-    the handle of what made the value before them, None for an input.
+    """Return the handles of the reshapes directly before a reshape, since Vulkan joins several in a
+    row, and the handle that made the value before them, None for an input.
 
-    taken: handles of which all reshapes have a call of their own.
+    taken: handles with a separate call for each reshape.
     """
     made_by = {one.name: one for several in nodes.values() for one in several}
     found: list[int] = []
@@ -160,7 +161,7 @@ def _before(
 def _same(
     calls: Sequence[VulkanCall], handles: Sequence[int], nodes: Mapping[int, Sequence[Node]]
 ) -> npt.NDArray[np.bool_]:
-    """Return for each call and handle whether a node of the handle may be the call's."""
+    """Return for each call and handle whether one of the handle's nodes fits the call."""
     kinds: dict[tuple[str, Shape], VulkanCall] = {}
     for call in calls:
         kinds.setdefault((call.name, call.shape), call)
@@ -176,8 +177,8 @@ def _same(
 
 
 def _fits(call: VulkanCall, node: Node) -> bool:
-    """Return whether the call may be the node's, by operator and shape of the output, as far as it
-    is known: the same but for sizes of 1, some of which Vulkan's passes leave out."""
+    """Return whether operator and known output shape of call and node agree. Sizes of 1 do not
+    count: Vulkan's passes drop some of them."""
     namespace, _, rest = call.name.partition(".")
     operators: Sequence[str] = (stem(call.name),)
     if namespace == "aten":
@@ -194,7 +195,7 @@ def _fits(call: VulkanCall, node: Node) -> bool:
 
 
 def _longest(same: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return the most pairs in order of the first `row` calls and the first `column` nodes."""
+    """Return a table: the most pairs, in order, of the first `row` calls and `column` nodes."""
     rows, columns = same.shape
     table = np.zeros((rows + 1, columns + 1), np.int32)
     for row in range(rows):

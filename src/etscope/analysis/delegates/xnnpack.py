@@ -1,14 +1,13 @@
 """Attribute the events of XNNPACK to its operators, and so to nodes of the graph.
 
-XNNPACK logs what it ran by names of its own, numbered from 1 in each run: "Convolution (NHWC, F32)
-IGEMM #2". The record has no map of these. But the delegate's data in the .pte lists the operators
-handed to XNNPACK, each with a debug handle, and XNNPACK runs them in that order, with one event for
-each. It may drop some of them (a transpose becomes the order in which a product reads its input, a
-pad a convolution's own padding), run a clamp apart from the operator that it belongs to, and pack a
-matrix for a product.
+XNNPACK logs private names, numbered from 1 in each run: "Convolution (NHWC, F32) IGEMM #2". The
+record does not map them. But the delegate's data in the .pte lists the operators handed to XNNPACK,
+each with a debug handle, and XNNPACK runs them in that order, with one event for each. It may drop
+some of them (a product reads its input in transposed order, a convolution does the padding), run a
+clamp apart from the operator that it belongs to, and pack a matrix for a product.
 
-So events and operators are laid side by side in order, kind by kind. An event has an operator only
-if it is the same one in every way to do so; where two ways differ, or none fits, it has none.
+So events and operators are aligned as two sequences by kind. An event has an operator only if every
+alignment gives it the same one.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ BACKEND = "XnnpackBackend"
 
 Users = Callable[[Node], Iterable[Node]]
 
-# What XNNPACK calls the operators that it makes of a node, by kind; the name up to the bracket.
-# A convolution of single points is a product of matrices.
+# Kind of operator -> the names of its events in XNNPACK, up to the bracket. A pointwise convolution
+# is a matrix product.
 _CONVOLUTION = ("Convolution", "Fully Connected")
 _COPY = ("Copy",)
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -60,7 +59,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "StaticSlice": ("Slice",),
     "StaticTranspose": ("Transpose",),
 }
-# Those of one element in, and of two. On 8 bits the first are a look-up table, of no name.
+# Unary and binary operators. Unary ones on 8 bits run as a look-up table, without a name.
 _UNARY: dict[str, tuple[str, ...]] = {
     "Abs": ("Abs",),
     "Ceiling": ("Ceiling",),
@@ -95,15 +94,15 @@ _EVENTS = {
     **{kind: (*names, "Invalid Unary Op", "Unary Elementwise") for kind, names in _UNARY.items()},
     **{kind: (*names, "Binary Elementwise") for kind, names in _BINARY.items()},
 }
-# What XNNPACK may leave out: it becomes a part of another operator.
+# Operators that XNNPACK may merge into another one.
 _MAY_VANISH = frozenset(
     {"Clamp", "Convert", "Copy", "StaticConstantPad", "StaticReshape", "StaticTranspose"}
 )
-# What XNNPACK adds for an operator: a matrix put in the order that its kernel wants.
+# Events that XNNPACK adds: packing a matrix for the kernel.
 _ADDED = frozenset({"Pack LH"})
 
-# The edge operators (of aten, without overload) that an operator of XNNPACK computes, where a debug
-# handle has several nodes: all that one line of Python was decomposed into.
+# Operator of XNNPACK -> the edge operators (of aten, without overload) that it computes. This
+# decides where one line of Python was decomposed into several nodes with one debug handle.
 _OPS: dict[str, tuple[str, ...]] = {
     "Abs": ("abs",),
     "Add": ("add",),
@@ -150,21 +149,21 @@ _OPS: dict[str, tuple[str, ...]] = {
     "Tanh": ("tanh",),
 }
 _EDGE_OPS = frozenset(name for names in _OPS.values() for name in names)
-# What ExecuTorch's partitioner for XNNPACK takes by default (1.0 to 1.5,
-# backends/xnnpack/partition/config/xnnpack_config.py): of 8 bits only what a float is quantised to.
+# Types that ExecuTorch's partitioner for XNNPACK takes by default (1.0 to 1.5,
+# backends/xnnpack/partition/config/xnnpack_config.py). It takes 8 bits only as quantized floats.
 _TAKEN = frozenset({ScalarType.FLOAT, ScalarType.HALF})
 
 
 def takes(op: str) -> bool:
     """Return whether ExecuTorch's partitioner takes an edge operator ("aten.add.Tensor") for
-    XNNPACK, if type and shape are of those that it takes. It may not know newer ones."""
+    XNNPACK, if it takes the type and shape. The list may lack newer operators."""
     return op.split(".")[1] in _EDGE_OPS if op.startswith("aten.") else False
 
 
 def untaken_types(method: Method) -> str | None:
-    """Return why XNNPACK takes no operator of a method, or not those outside of its delegates,
-    whatever they are: the types of most of their tensors, as a sentence. None if it takes operators
-    of these types, or another backend chose."""
+    """Return a sentence on the types of most tensors, if they keep XNNPACK from taking the method's
+    operators, or the operators outside its delegates. None if it takes these types, or another
+    backend chose."""
     backends = {delegate.backend_id for delegate in method.delegates}
     if backends - {BACKEND}:
         return None
@@ -177,26 +176,26 @@ def untaken_types(method: Method) -> str | None:
     ]
     values = [method.values[index] for index in dict.fromkeys(called)]
     types = Counter(value.scalar_type for value in values if isinstance(value, TensorValue))
-    # Beside a delegate, int8 is what XNNPACK's own quantised values are.
+    # Between delegates, int8 tensors are XNNPACK's quantized values.
     taken = _TAKEN | {ScalarType.CHAR} if backends else _TAKEN
     others = {kind: count for kind, count in types.most_common() if kind not in taken}
     if sum(others.values()) * 2 <= types.total():
         return None
     listed = " and ".join(f"{kind.torch_name} ({n:,})" for kind, n in others.items())
     whose = "the tensors" if len(others) == len(types) else "most of their tensors"
-    return f"XNNPACK takes float32, float16 and quantised int8, and {whose} are {listed}"
+    return f"XNNPACK takes float32, float16 and quantized int8, and {whose} are {listed}"
 
 
-# How the names of operators that quantise begin.
+# The start of the names of operators that quantize.
 QUANTIZATION = "quantized_decomposed."
-# What the backend fuses into the operator before it, which then clamps its output.
+# The backend fuses these into the operator before, which then clamps its output.
 _ACTIVATIONS = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The operator that an event is of. `activation`: the event is the clamp that was fused into
-    it, and ran apart from it."""
+    """The operator of an event. `activation`: the event is the operator's fused clamp, which ran
+    separately."""
 
     node: XnnNode
     activation: bool = False
@@ -204,7 +203,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An event that may be logged for an operator, of one of `names`; or nothing, if `optional`."""
+    """An event that an operator may log, with one of `names`; or nothing, if `optional`."""
 
     of: Pairing
     names: tuple[str, ...]
@@ -215,7 +214,7 @@ def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None
     """Return the operator of each event of one call, in the order they were logged."""
     steps: list[_Step] = []
     for node in nodes:
-        # An unknown kind fits nothing: all events of the call then stay without operators.
+        # An unknown kind fits no event: all events of the call then stay without operators.
         own = _EVENTS.get(node.kind or "", ())
         steps.append(_Step(Pairing(node), own, node.kind in _MAY_VANISH))
         if node.clamped and node.kind != "Clamp":
@@ -235,12 +234,12 @@ def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None
 
 
 def event_kind(event: str) -> str:
-    """Return what an event's name says of its operator: "Softmax" of "Softmax (NC, F32) #1"."""
+    """Return the operator's part of an event's name: "Softmax" of "Softmax (NC, F32) #1"."""
     return event.partition(" (")[0].partition(" #")[0]
 
 
 def _common(ways: Sequence[Pairing]) -> Pairing | None:
-    """The one operator of equal ones, with its values if they all have the same; else None."""
+    """Return the operator that all ways agree on, without values if these differ; else None."""
     if len(set(ways)) != 1:
         return None
     if len({(way.node.inputs, way.node.outputs) for way in ways}) == 1:
@@ -249,9 +248,8 @@ def _common(ways: Sequence[Pairing]) -> Pairing | None:
 
 
 def computed(pairing: Pairing, nodes: Sequence[Node], users: Users) -> tuple[Node, ...]:
-    """The nodes that the event computes, of those with its operator's debug handle.
-
-    None where they are of several lines and nothing tells which of them it is.
+    """Return the nodes that the event computes, among the nodes with its operator's debug handle.
+    Empty if they belong to several lines.
 
     users: the nodes that take a node's value.
     """
@@ -276,8 +274,8 @@ def may_compute(operator: XnnNode, node: Node) -> bool:
 def _fits(kinds: Sequence[str], steps: Sequence[_Step]) -> list[list[bool]]:
     """Return a table: whether the first `row` events can be those of the first `column` steps.
 
-    The numbers of both give how many steps are left out and how many events are added, so only
-    a band of the table needs to be filled.
+    The numbers of events and steps limit the skipped steps and added events, so only a band of the
+    table needs to be filled.
     """
     added = sum(kind in _ADDED for kind in kinds)
     left_out = len(steps) - (len(kinds) - added)
@@ -294,12 +292,12 @@ def _fits(kinds: Sequence[str], steps: Sequence[_Step]) -> list[list[bool]]:
     return table
 
 
-# -- The operators of events inside a delegate call, where the record has no map of them.
+# -- The operators of events inside a delegate call, if the record does not map them.
 #
-# This is known for XNNPACK, whose data in the .pte names the debug handles of its operators (see
-# `etscope.analysis.delegates.xnnpack`); other backends have maps of their own in the record.
+# XNNPACK's data in the .pte has the debug handles of its operators; the record has maps for other
+# backends.
 
-# By instruction, and by what the delegate calls the event.
+# By instruction and name of the event.
 InnerEvents = Mapping[tuple[int, int | str], Pairing]
 
 
@@ -310,10 +308,10 @@ def inner_events(
     instructions: Sequence[InstructionRecord],
     symbols: MethodSymbols | None = None,
 ) -> InnerEvents:
-    """The operators of the events inside the delegate calls of a method, from `blocks`, its runs.
+    """Return the operators of the events inside the delegate calls of a method.
 
-    An event that two runs put at different operators is left out. symbols: the record's, which
-    calls whose operators have other debug handles contradict; None without a record.
+    blocks: its runs; an event with different operators in two runs is excluded. symbols: the
+    record's, to exclude calls with other debug handles; None without a record.
     """
     operators = {
         record.instruction_id: operators
@@ -343,11 +341,10 @@ def unexplained(
     symbols: MethodSymbols,
     instructions: Sequence[InstructionRecord],
 ) -> int:
-    """The number of events inside delegate calls that XNNPACK has no reason to log for a method:
-    the fewer, the likelier the block is a run of it.
+    """Count the events inside delegate calls that XNNPACK would not log for a method: the fewer,
+    the likelier the block is a run of it.
 
-    Without a program, an event is explained by any node of the delegate in the record that could
-    have led to it.
+    Without a program, any fitting node of the delegate in the record explains an event.
     """
     if program is not None:
         operators = {
@@ -400,7 +397,7 @@ def attributed(found: Attribution, pairing: Pairing, symbols: MethodSymbols) -> 
 def _operators(
     program: Program, symbols: MethodSymbols, call: InstructionRecord
 ) -> tuple[XnnNode, ...]:
-    """The operators of a delegate call, () where they are not known or not of this record."""
+    """Return the operators of a delegate call; () if unknown, or if the record is another one's."""
     delegate = symbols.delegates.get(call.instruction_id)
     if delegate is not None and delegate.handles:
         return ()  # it has a map
@@ -410,7 +407,7 @@ def _operators(
 
 
 def _nodes(program: Program, method: str, call: InstructionRecord) -> tuple[XnnNode, ...]:
-    """The operators in the data of XNNPACK that an instruction calls; () where it calls none."""
+    """Return the operators in XNNPACK's data for an instruction; () for other instructions."""
     if call.delegate is None or call.backend_id != BACKEND:
         return ()
     data = program.delegate_blob(method, call.delegate)
@@ -420,7 +417,7 @@ def _nodes(program: Program, method: str, call: InstructionRecord) -> tuple[XnnN
         return read_xnnpack(data)
     except FormatError as error:
         warnings.warn(
-            f"what XNNPACK runs for instruction {call.instruction_id} cannot be read: {error}",
+            f"cannot read XNNPACK's data for instruction {call.instruction_id}: {error}",
             EtscopeWarning,
             stacklevel=2,
         )
@@ -428,7 +425,7 @@ def _nodes(program: Program, method: str, call: InstructionRecord) -> tuple[XnnN
 
 
 def _calls(block: Block, instructions: Mapping[int, object]) -> set[tuple[int, tuple[str, ...]]]:
-    """The instructions, each with the names of the events that a call of it logged."""
+    """Return the instructions, each with the names of the events that one call logged."""
     calls: dict[tuple[int, int], list[str]] = {}
     for index in block.profiled:
         key = block.keys[index]

@@ -1,4 +1,5 @@
-"""The borders of delegates: what crosses them, and the nodes that only lay out or convert there."""
+"""The borders of delegates: the values that cross them, and the nodes that only lay out or convert
+values there."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from etscope.model.graph import Graph, Node, TensorSpec, stem
 
 INPUT, STATE, OUTPUT, VALUE = "input", "state", "output", "value"
 LAYOUT, QUANTIZE, DEQUANTIZE = "layout", "quantize", "dequantize"
-# Operators, by `stem`, that change only how the same values lie in memory.
+# Operators, by `stem`, that only change the order of values in memory.
 _LAYOUTS = frozenset({"clone", "clone_dim_order", "contiguous", "permute", "t", "transpose"})
-_TO_LAYOUT = frozenset({"to", "to_dim_order"})  # these too, where the type stays
+_TO_LAYOUT = frozenset({"to", "to_dim_order"})  # only if the type stays
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crossing:
-    """A value that is made on one side of a border and read on the other.
+    """A value made on one side of a border and read on the other.
 
     name: of the value. source, target: the calls that make and read it, None for the runtime. kind:
     `INPUT` of the model, `STATE` (a buffer that the model changes, and the delegate does not own),
-    `OUTPUT` of the model, or `VALUE`. maker: the node that makes it.
-    bytes: None if it is not a tensor; symbolic sizes count with those at export.
+    `OUTPUT` of the model, or `VALUE`. maker: the node that makes it. bytes: None if it is not a
+    tensor; symbolic sizes count as at export.
     """
 
     name: str
@@ -37,7 +38,8 @@ class Crossing:
 
     @property
     def label(self) -> str:
-        """The node that makes it, with its number if the node makes several: "aten_topk[0]"."""
+        """The node that makes it, with a number if the node makes several values:
+        "aten_topk[0]"."""
         names = [value.name for value in self.maker.outputs]
         if self.name == self.maker.name or self.name not in names:
             return self.name
@@ -48,9 +50,9 @@ class Crossing:
 class BorderNode:
     """A node that lays out or converts a value at a border: see `Borders.nodes`.
 
-    kind: `LAYOUT`, `QUANTIZE` or `DEQUANTIZE`. call: that computes it, None for the runtime.
-    givers, readers: other calls, directly before and after it. partners: the nodes of the opposite
-    kind that it pairs with.
+    kind: `LAYOUT`, `QUANTIZE` or `DEQUANTIZE`. call: computes it, None for the runtime. givers,
+    readers: other calls, directly before and after it. partners: the nodes of the opposite kind
+    that it pairs with.
     """
 
     place: PlacedNode
@@ -73,11 +75,11 @@ class Borders:
 
     @cached_property
     def crossings(self) -> tuple[Crossing, ...]:
-        """The values that cross a border of a delegate, once for each call that reads them, in the
-        order of the readers; one that goes to the runtime is there once.
+        """The values that cross a border of a delegate, in the order of the readers: once for each
+        call that reads them, and once if the runtime reads them.
 
-        Weights and other constants do not cross, whether the delegate holds them or is given them
-        at each call. Nor does a buffer that the delegate owns.
+        Weights and other constants do not cross, even if each call receives them. Nor does a buffer
+        that the delegate owns.
         """
         return tuple(self._flow.crossings())
 
@@ -92,16 +94,16 @@ class Borders:
 
     @cached_property
     def nodes(self) -> tuple[BorderNode, ...]:
-        """The nodes that lay out, quantise or dequantise a value directly at a border.
+        """The nodes that lay out, quantize or dequantize a value directly at a border.
 
         - The runtime computes a permute (`permute`, `transpose`, `t`), a copy of layout (`clone`,
           `contiguous`, their dim-order kin, a `to` that keeps the type), a quantize or a dequantize
           node, and a delegate call makes a value that it reads, or reads the one that it makes,
           with no other node between.
-        - A delegate call computes a quantize node that reads a value from outside which is not an
-          input of the model, or a dequantize node whose value is read outside, and not only as an
-          output of the model. Permutes in a delegate are not counted, as they are the model's own;
-          those that a backend adds are `DelegateCall.added`.
+        - A delegate call computes a quantize node that reads a value from outside, other than an
+          input of the model, or a dequantize node with a reader outside, other than the output of
+          the model. Permutes in a delegate do not count, since the model has them;
+          `DelegateCall.added` has the permutes that a backend adds.
 
         A quantize node pairs with the dequantize nodes that read it, and a dequantize node with the
         quantize node that it reads, on whichever side they are: without the border, neither would
@@ -146,7 +148,7 @@ class _Flow:
             return node.inputs[:1]
         if node.kind == "output" and id(graph) not in self._callers:
             mutated = self._partition.mutated
-            # A value that its delegate writes to a buffer of its own does not come out of it.
+            # A value that a delegate writes to a buffer it owns stays inside.
             return [v for v in node.inputs if not self._is_own_state(graph, v, mutated.get(v))]
         return node.inputs
 
@@ -181,8 +183,8 @@ class _Flow:
         return Crossing(value, kind, source, target, maker, tensor, size)
 
     def _origin(self, graph: Graph, name: str) -> tuple[Graph, Node | None, str]:
-        """The graph, node and name of a value, followed to where a branch has it from; in loops
-        only constants, as the rest is the runtime's: it slices and carries it."""
+        """Return the graph, node and name of a value, followed from a branch to its origin. In
+        loops follow only constants: the runtime slices and carries all other values."""
         node = graph.by_name.get(name)
         if node is None or node.kind != "placeholder" or id(graph) not in self._callers:
             return graph, node, name
@@ -197,7 +199,7 @@ class _Flow:
         return found if caller.op == "cond" or is_constant else (graph, node, name)
 
     def node(self, place: PlacedNode) -> BorderNode | None:
-        """The node as one at a border; None if it is not."""
+        """Return the node as a border node; None if it is not at a border."""
         node, graph = place.node, place.graph
         kind, call = _conversion(node, graph), self._call_of.get(id(node))
         if kind is None or (call is not None and kind == LAYOUT):
@@ -230,7 +232,7 @@ class _Flow:
                 yield where, maker, value
 
     def _others(self, call: DelegateCall | None, nodes: Iterable[Node]) -> tuple[DelegateCall, ...]:
-        """The calls, other than this one, that compute the nodes."""
+        """Return the other calls that compute the nodes."""
         found = (self._call_of.get(id(node)) for node in nodes)
         return tuple(dict.fromkeys(one for one in found if one is not None and one is not call))
 
@@ -243,7 +245,7 @@ def _outside_delegates(graph: Graph) -> Iterator[Graph]:
 
 
 def _conversion(node: Node, graph: Graph) -> str | None:
-    """The kind of a node that only lays out or converts its input; None for others."""
+    """Return the kind of a node that only lays out or converts its input; None for others."""
     name = stem(node.op)
     if name.startswith("quantize_"):
         return QUANTIZE

@@ -2,8 +2,8 @@
 
 Nodes are instructions in order, and edges are the values between them. With a record, a node has
 the module, source line and debug handle of its instruction. Inside the call of a delegate are the
-nodes of the edge graph that it computes, the same objects as in that graph. Without a record these
-are XNNPACK's own operators, whose order is known, but not their edges.
+nodes of the edge graph that it computes, the same objects as in that graph. Without a record they
+are XNNPACK's operators in order, without edges.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ExecutedGraph(LinkedGraph):
 
     @cached_property
     def instructions(self) -> Mapping[int, tuple[int, ...]]:
-        """The instruction that runs a node, by `id` of the node, also for nodes in delegates."""
+        """The instruction that runs a node, by `id` of the node, also inside delegates."""
         table = {key: (number,) for key, number in self.number_of.items()}
         for call, inner in self._delegated:
             for node in inner:
@@ -73,14 +73,14 @@ class ExecutedGraph(LinkedGraph):
             numbers = self.edge.instructions.get(id(source), ())
             if numbers and numbers[-1] in self._node_of:
                 return self._node_of[numbers[-1]].name
-            # A view that costs no instruction: follow it to its base.
+            # A view without an instruction: follow it to its base.
             known = self.edge.graph.by_name
             waiting += [known[value] for value in reversed(source.inputs) if value in known]
         return None
 
     @cached_property
     def _inputs(self) -> Mapping[str, str]:
-        """Map the inputs of the edge graph to those of this graph, by name."""
+        """Map the edge graph's inputs to this graph's inputs, by name."""
         if self.edge is None:
             return {}
         theirs = [n for n in self.edge.graph.inputs if n not in self.edge.graph.parameters]
@@ -112,8 +112,8 @@ def executed_graph(
     symbols: MethodSymbols | None = None,
     edge: LinkedGraph | None = None,
 ) -> ExecutedGraph:
-    """Build the graph of a method's instructions. `symbols` are the record's of the method, `edge`
-    its edge graph, both None without a record. Raises `MissingDataError` without such a method."""
+    """Build the graph of a method's instructions. symbols: the record's, of the method; edge: its
+    edge graph; both None without a record. Raises `MissingDataError` for an unknown method."""
     found = program.method(method)
     outputs = {} if symbols is None else symbols.num_outputs
     records = instructions(program, method, delegate_outputs=outputs).records
@@ -154,7 +154,7 @@ class _Builder:
         self._program, self._method, self._symbols, self._edge = program, method, symbols, edge
         self.weights: dict[int, Node] = {}
         self.parameters: dict[str, str] = {}
-        # The nodes that hold a value or a place in memory (for views, which no instruction writes).
+        # The nodes that hold a value, or a place in memory: no instruction writes a view.
         self._holders: dict[int, tuple[str, ...]] = {}
         self._at: dict[Allocation, tuple[str, ...]] = {}
         self._moves: set[str] = set()
@@ -181,7 +181,7 @@ class _Builder:
         behind = () if self._edge is None else self._edge.ran(number)
         operator = (record.operator or "").replace("::", ".")
         handles = None if self._symbols is None else self._symbols.handles.get(number)
-        # Without a record, the program's own stack in torch's format.
+        # Without a record: the program's stack trace, in torch's format.
         stack_trace = next((node.stack_trace for node in behind if node.stack_trace), None)
         lines = (
             f'  File "{line.file}", line {line.line}, in {line.function}'
@@ -218,7 +218,7 @@ class _Builder:
     # -- values
 
     def _tensors_and_symbols(self, indices: Sequence[int]) -> tuple[int, ...]:
-        """The tensors of the arguments, lists unfolded, and the numbers that were computed."""
+        """The tensors of the arguments, lists unfolded, and computed numbers."""
         tensors = unfolded(self._method.values, indices)
         return tensors + tuple(i for i in indices if i in self._holders and i not in tensors)
 
@@ -238,7 +238,7 @@ class _Builder:
         return () if value.allocation is None else self._at.get(value.allocation, ())
 
     def _hold(self, index: int, names: tuple[str, ...], *, moved: bool = False) -> None:
-        """Both branches of a condition move their result to one value, so both hold it."""
+        """Add a holder: both branches of a condition move their result to one value."""
         before = self._holders.get(index, ())
         if moved:
             names = (*(n for n in before if n in self._moves), *names)
@@ -314,7 +314,7 @@ def _lowered(name: str, edge: Graph, behind: Nodes) -> Graph:
 
 
 def _xnnpack_operators(name: str, data: memoryview) -> Graph | None:
-    """XNNPACK's operators in order; None for other backends and unreadable data."""
+    """Return XNNPACK's operators in order; None for other backends and unreadable data."""
     if not is_xnnpack(data):
         return None
     try:

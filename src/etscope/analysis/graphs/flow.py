@@ -1,7 +1,7 @@
 """The edges of a `GraphView`: the values that go from node to node, through opened calls.
 
-The inputs of a call that opens go to the placeholders inside, the outputs of the graph inside go to
-the call, and from there to its users.
+The inputs of an opened call go to the placeholders inside. The outputs of the graph inside go to
+the call, and on to its users.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from etscope.model.graph import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Value number `output` of the node `source` (a key) goes in as input `input` of `target`.
+    """Value number `output` of the node `source` (a key) is input `input` of `target`.
 
-    `name` and `tensor` are the value's.
+    name, tensor: of the value.
     """
 
     source: str
@@ -31,7 +31,7 @@ class Edge:
 
 
 def edges(view: GraphView) -> Iterator[Edge]:
-    """All edges, by target in the order of the view's nodes. No node is its own source."""
+    """All edges, by target in the order of the view's nodes, without loops at one node."""
     flow = _Flow(view)
     for node in view.nodes:
         for position, found in enumerate(flow.into(node)):
@@ -46,10 +46,10 @@ def edges(view: GraphView) -> Iterator[Edge]:
 
 
 def own_times(view: GraphView, statistic: str) -> dict[str, float]:
-    """A statistic of the time of each node, in ticks, by key, such that boxes add up: a call that
-    opens has its time without that of the nodes inside.
+    """A statistic of the time of each node, in ticks, by key, so that boxes add up: an opened call
+    excludes the time of the nodes inside.
 
-    If times inside a call contain each other, they are left out, and the call has all of its time.
+    If times inside a call contain each other, they are excluded and the call keeps its whole time.
     """
     values: dict[str, float] = {}
     within: dict[str, float] = {}
@@ -59,7 +59,7 @@ def own_times(view: GraphView, statistic: str) -> dict[str, float]:
         if time is None:
             own = 0.0
         elif node.opens and view.rest(node.key) is None and inside:
-            # The times inside contain each other: only that of the call is used.
+            # The times inside contain each other: use only the call's.
             for inner in view.inside(node.key):
                 values.pop(inner.key, None)
             own, inside = time.statistic(statistic), 0.0
@@ -73,7 +73,7 @@ def own_times(view: GraphView, statistic: str) -> dict[str, float]:
 
 
 def without_delegates(view: GraphView) -> GraphView:
-    """Close the delegates of a view: their calls are nodes like others."""
+    """Close the delegates of a view: their calls become plain nodes."""
     nodes: list[ViewNode] = []
     opened: set[str | None] = {None}
     for node in view.nodes:
@@ -129,7 +129,7 @@ class _Flow:
                 yield key, value
 
     def _results(self, call: ViewNode) -> Iterator[tuple[str, str]]:
-        """The outputs of the graphs inside a call: of their output nodes, or by name."""
+        """The outputs of the graphs inside a call: from their output nodes, or by name."""
         for inner in self._view.below[call.key]:
             if inner.node.kind == "output":
                 yield inner.key, inner.node.name
@@ -142,7 +142,7 @@ class _Flow:
                     yield self._view.keys[call.key, id(graph), maker.name], value
 
     def _feeds(self, call: ViewNode) -> dict[str, str]:
-        """The value that goes to each placeholder of the graphs that a call opens."""
+        """The value of each placeholder of the graphs that a call opens."""
         linked, found = self._view.linked, dict[str, str]()
         makers = call.graph.by_name
         values = [v for v in call.node.inputs if v not in makers or makers[v].kind != "get_attr"]

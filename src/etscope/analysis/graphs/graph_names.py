@@ -23,8 +23,8 @@ def short_name(name: str) -> str:
 def find_graph(record: RecordView, wanted: str) -> str:
     """Find the graph `wanted` and return its name in the record.
 
-    wanted: the name in the file, the short name, or a part of either that no other graph has:
-    "edge", "forward". Raises `UsageError` if several graphs match, `MissingDataError` if none does.
+    wanted: the name in the file, the short name, or a unique part of either: "edge", "forward".
+    Raises `UsageError` if several graphs match, `MissingDataError` if none does.
     """
     head, slash, method = wanted.partition("/")
     full = _LONG.get(head, head) + slash + method
@@ -34,7 +34,7 @@ def find_graph(record: RecordView, wanted: str) -> str:
     found = [n for n in names if n.startswith(full + "/") or n.endswith("/" + wanted)]
     if len(found) > 1:
         raise UsageError(
-            f"several graphs could be meant by {wanted!r}",
+            f"{wanted!r} matches several graphs",
             hint="name one of: " + ", ".join(map(short_name, found)),
         )
     if not found:
@@ -51,8 +51,7 @@ def find_graph(record: RecordView, wanted: str) -> str:
 
 
 def float_graph(record: RecordView, method: str) -> str | None:
-    """Return the name of the graph of a method before it was quantised; None if the record has
-    none."""
+    """Return the name of a method's graph before quantization; None if the record has none."""
     name = f"{FLOAT}/{method}"
     return name if name in record.graph_names else None
 
@@ -76,8 +75,8 @@ _COLUMNS = (
 
 
 def graph_list(record: RecordView) -> Table:
-    """A table with one row for each graph. Nodes are those of the graph itself; calls, operators,
-    modules, delegates, branches and handles are counted in its sub-graphs, too."""
+    """A table with one row for each graph. Nodes count in the graph alone; calls, operators,
+    modules, delegates, branches and handles count in its sub-graphs, too."""
     rows = []
     for name in record.graph_names:
         graph = graph_from_record(record, name)

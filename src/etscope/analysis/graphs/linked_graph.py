@@ -1,7 +1,7 @@
 """A graph of a record, linked to the instructions that run its nodes.
 
-Nodes of the edge graph are those of `RunNodes`. Nodes of the exported program are found from these
-by their `from_node` chains, nodes of other graphs by their own handles.
+`RunNodes` finds nodes of the edge graph. Their `from_node` chains lead to nodes of the exported
+program; nodes of other graphs are found by their handles.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ class LinkedGraph:
         return None if self.run_nodes is None else self.run_nodes.symbols
 
     def behind(self, edge_nodes: Iterable[Node]) -> Nodes:
-        """The nodes of this graph that nodes of the edge graph are or come from, each once."""
+        """The nodes of this graph for nodes of the edge graph (the same ones, or their origins),
+        each once."""
         found = {id(node): node for edge in edge_nodes for node in self._counterparts(edge)}
         return tuple(found.values())
 
     @cached_property
     def instructions(self) -> Mapping[int, tuple[int, ...]]:
-        """The instructions that run a node, by `id` of the node; for a delegate call those of the
-        nodes inside."""
+        """The instructions that run a node, by `id` of the node; a delegate call has the
+        instructions of the nodes inside."""
         table: dict[int, set[int]] = {}
         for instruction in () if self.run_nodes is None else self.run_nodes.nodes:
             for node in self.ran(instruction):
@@ -74,7 +75,7 @@ class LinkedGraph:
 
     @cached_property
     def calls(self) -> Mapping[int, Node]:
-        """The outermost delegate call that a node is inside of, by `id` of the node."""
+        """The outermost delegate call around a node, by `id` of the node."""
         table: dict[int, Node] = {}
         for call, inner in self._delegated:
             for node in inner:
@@ -91,8 +92,8 @@ class LinkedGraph:
         ]
 
     def ran(self, instruction: int) -> Nodes:
-        """The nodes of this graph that an instruction runs; several if it runs them together, or
-        if it is unknown which of them it runs."""
+        """The nodes of this graph that an instruction runs; several if it runs them together, or if
+        the right one is unknown."""
         run = self.run_nodes
         return () if run is None else self.behind(run.nodes.get(instruction, ()))
 
@@ -118,7 +119,7 @@ class LinkedGraph:
 
 
 def linked_graph(capture: Capture, name: str) -> LinkedGraph:
-    """Link the graph `name` of a record with the instructions that ran, or that a program has.
+    """Link the graph `name` of a record with the instructions of a run or a program.
 
     Raises `MissingDataError` without a record.
     """

@@ -24,11 +24,9 @@ _LONGEST_OPTION = 80
 
 
 def find_node(linked: LinkedGraph, name: str) -> PlacedNode:
-    """Find a node by its name or that of its value; in a sub-graph "lowered_module_0/add".
-
-    The sub-graph may be left out if no other sub-graph has the name. Raises `UsageError` if several
-    have it, `MissingDataError` if none has.
-    """
+    """Find a node by its name or its value's name; in a sub-graph "lowered_module_0/add", or only
+    "add" if the name is unique. Raises `UsageError` if several have it, `MissingDataError` if none
+    has."""
     places = list(placed_nodes(linked.graph))
     parent, _, plain = name.rpartition("/")
     matching = [
@@ -43,13 +41,13 @@ def find_node(linked: LinkedGraph, name: str) -> PlacedNode:
         if found:
             names = (f"{p.graph.own_name}/{p.node.name}" for p in found)
             raise UsageError(
-                f"several nodes are called {name!r}", hint="name one of: " + ", ".join(names)
+                f"several nodes have the name {name!r}", hint="name one of: " + ", ".join(names)
             )
     known = [place.node.name for place in places]
     close = get_close_matches(name, known, n=1)
     raise MissingDataError(
         f"the graph {short_name(linked.name)} has no node {name!r}",
-        hint=f"did you mean {close[0]!r}?" if close else "without --node all nodes are shown",
+        hint=f"did you mean {close[0]!r}?" if close else "leave out --node to see all nodes",
     )
 
 
@@ -155,9 +153,7 @@ def _times(place: PlacedNode, times: NodeTimes | None, scale: Scale | None) -> S
             ),
             (Column("together_with", Kind.LIST), others),
         ),
-        notes=("The time is of all these nodes together: one instruction runs them.",)
-        if others
-        else (),
+        notes=("One instruction runs all these nodes: the time is their sum.",) if others else (),
     )
 
 
@@ -181,9 +177,7 @@ def _work(linked: LinkedGraph, place: PlacedNode) -> Section | None:
             ),
             (Column("state_bytes", Kind.BYTES, title="state"), traffic.state),
         ),
-        notes=("Sizes are the largest that the program was exported for.",)
-        if work.is_bound
-        else (),
+        notes=("Sizes are upper bounds of the export.",) if work.is_bound else (),
     )
 
 

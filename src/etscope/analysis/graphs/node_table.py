@@ -26,7 +26,8 @@ from etscope.model.selector import Fields
 from etscope.model.table import Column, Kind, Table, grouped
 from etscope.units import format_duration
 
-# The columns shown by default, if they are not empty. The names of nodes contain their operators.
+# The columns shown by default, unless empty. `op` is not among them: node names contain the
+# operator.
 DEFAULT_COLUMNS = (
     "node", "output", "avg", "share", "nodes", "instructions", "handle", "backend", "module",
     "source", "users",
@@ -52,7 +53,7 @@ class PlacedNode:
         return self.node.name in self.graph.parameters
 
     def cells(self, linked: LinkedGraph) -> Mapping[str, Any]:
-        """The cells that need no times. linked: the graph of the node."""
+        """The cells without times. linked: the graph of the node."""
         node = self.node
         line = user_line(node.stack_trace)
         users = self.graph.users[node.name]
@@ -81,7 +82,7 @@ class PlacedNode:
 def placed_nodes(
     graph: Graph, depth: int = 0, backend: str | None = None, *, into_delegates: bool = True
 ) -> Iterator[PlacedNode]:
-    """Yield all nodes of a graph, each followed by those of its sub-graphs.
+    """Yield all nodes of a graph, each followed by the nodes of its sub-graphs.
 
     Nodes of a lowered module are one level below their call. Nodes of a branch are two levels below
     it: between them is the `get_attr` node that names the branch.
@@ -116,14 +117,13 @@ def fields_of(linked: LinkedGraph, place: PlacedNode) -> Fields:
 
 
 NUMBERS = ("flops", "bytes", "intensity", "share")
-"""Numbers of nodes that a selector may compare; the share is known with times."""
+"Numbers of nodes that a selector can compare; the share needs times."
 
 
 def _fields_with_numbers(
     linked: LinkedGraph, times: NodeTimes | None
 ) -> Callable[[PlacedNode], Fields]:
-    """Return the function that tells a node's fields with its `NUMBERS`, as far as they are
-    known."""
+    """Return the function from a node to its fields, with its known `NUMBERS`."""
     work_of = node_work(linked)
     total = 0.0 if times is None else float(times.profile.total.mean())
 
@@ -143,8 +143,7 @@ def _fields_with_numbers(
 
 
 def columns(times: bool, unit: str) -> tuple[Column, ...]:
-    """All columns of `node_table`; narrow terminals leave out those of high priority numbers
-    first."""
+    """All columns of `node_table`; narrow terminals first drop those with high priority numbers."""
     measured = (
         Column("avg", Kind.DURATION, unit),
         Column("share", Kind.SHARE),
@@ -193,9 +192,9 @@ def node_table(
 ) -> Table:
     """A table with one row for each node, in execution order, sub-graphs below their calls.
 
-    keep: selects nodes, which are shown with the calls around them; None: all but weights and
+    keep: selects nodes; the calls around them are shown, too. None: all nodes except weights and
     `get_attr`. times, scale: for the columns of times; see `NodeTimes`. sort: a column, with "-"
-    largest first; sub-graphs stay below their calls. limit: of nodes of the graph itself.
+    largest first; sub-graphs stay below their calls. limit: of nodes outside sub-graphs.
     """
     places = list(placed_nodes(linked.graph, into_delegates=into_delegates))
     fields_of_place = _fields_with_numbers(linked, times)
@@ -204,7 +203,7 @@ def node_table(
     ]
     hidden = len(shown) - sum(shown) if keep is None else 0
     # Show the calls around shown nodes.
-    calls_wanted: set[int] = set()  # depths at which the next node before is such a call
+    calls_wanted: set[int] = set()  # depths where the next node before is such a call
     for i in range(len(places) - 1, -1, -1):
         depth = places[i].depth
         shown[i] = shown[i] or depth in calls_wanted
@@ -213,7 +212,7 @@ def node_table(
             calls_wanted.add(depth - 1)
     places = [place for place, is_shown in zip(places, shown, strict=True) if is_shown]
     table = _table(linked, places, times, scale)
-    # The rows of each node of the graph itself with those below it.
+    # The rows of each node outside sub-graphs, with the rows below it.
     groups = grouped(range(len(places)), lambda row: places[row].depth == 0)
     if sort is not None:
         name = sort.removeprefix("-")
@@ -228,8 +227,8 @@ def node_table(
         notes.append(f"{rest:,} more {'node is' if rest == 1 else 'nodes are'} not shown.")
     if hidden:
         notes.append(
-            f"Weights and lowered modules, {hidden:,} in number, are not shown "
-            "(--select 'kind:*' shows all nodes)."
+            f"{hidden:,} weights and lowered modules are not shown (--select 'kind:*' shows "
+            "all nodes)."
         )
     if times is not None and scale is not None:
         notes += _time_notes(times, scale, [places[row] for row in rows])
@@ -294,20 +293,21 @@ def _time_notes(times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]) -> 
         for ticks in (times.profile.total, times.accounted)
     )
     yield (
-        f"Times are averages of {runs:,} {'run' if runs == 1 else 'runs'}: of {total} {scale.unit} "
-        f"of Method::execute, {accounted} {scale.unit} are of instructions of this graph's nodes."
+        f"Times are averages of {runs:,} {'run' if runs == 1 else 'runs'}: of {total} "
+        f"{scale.unit} of Method::execute, instructions of this graph's nodes take "
+        f"{accounted} {scale.unit}."
     )
     if times.rest:
         rest = float(scale(sum(float(time.ticks.mean()) for time in times.rest.values())))
         yield (
-            f"Of these, {format_duration(rest, scale.unit)} {scale.unit} are the rest of delegate "
-            "calls beside the events that they logged: no node has them."
+            f"Of these, delegate calls spend {format_duration(rest, scale.unit)} {scale.unit} "
+            "outside the events that they logged: this time belongs to none of the nodes."
         )
     here = [times.at[id(place.node)] for place in shown if id(place.node) in times.at]
     if any(len(time.nodes) > 1 for time in here):
         yield (
-            "A time shared by several nodes is of one instruction (#) and is shown at the first of "
-            "them; how it divides is not known."
+            "If one instruction (#) runs several nodes, the first of them shows its time: "
+            "their shares are unknown."
         )
 
 
@@ -316,7 +316,7 @@ def _time_notes(times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]) -> 
 
 @dataclass(slots=True)
 class _Module:
-    """A module of the tree: sums over it and all below."""
+    """A module of the tree, with sums over it and all modules below."""
 
     name: str
     parent: str | None
@@ -325,7 +325,7 @@ class _Module:
     nodes: int = 0
     operators: set[str] = field(default_factory=set)
     delegated: int = 0
-    ticks: float | None = None  # None: no instruction belongs to this module alone
+    ticks: float | None = None  # None: this module has no instruction for itself
 
 
 def module_tree(
@@ -338,8 +338,8 @@ def module_tree(
 ) -> Table:
     """A table with one row for each module, in order of first use, with the sums of its sub-tree.
 
-    Nodes that call an operator are counted, if `keep` selects them. An instruction's time counts
-    for the innermost module that contains all its nodes, and for those around it.
+    Counts nodes that call an operator, if `keep` selects them. An instruction's time counts for the
+    innermost module that contains all its nodes, and for the modules around it.
     """
     fields_of_place = _fields_with_numbers(linked, times)
     calls = [
@@ -378,8 +378,8 @@ def module_tree(
             value / total if value and total else value for value in ticks
         ]
         notes = (
-            "A time counts for the innermost module that holds all its nodes, and for those around "
-            "it.",
+            "A time counts for the innermost module that holds all its nodes, and for the "
+            "modules around it.",
         )
     return Table.of(
         content,
@@ -407,7 +407,7 @@ class _Tree:
             module.ticks = (module.ticks or 0.0) + ticks
 
     def modules(self) -> list[_Module]:
-        """All modules, each before those below it, siblings in order of first use."""
+        """All modules: parents first, siblings in order of first use."""
         children: dict[str | None, list[_Module]] = {}
         for module in self._modules.values():
             children.setdefault(module.parent, []).append(module)
@@ -420,7 +420,7 @@ class _Tree:
         return ordered
 
     def _around(self, path: str | None) -> list[_Module]:
-        """The module and those around it, outermost first."""
+        """The module and the modules around it, outermost first."""
         modules: list[_Module] = []
         above: str | None = None
         for name in modules_around(module_name(path)):

@@ -26,9 +26,8 @@ class NodeTime:
     """Time of the instructions (or of a delegate's events) that `nodes` share.
 
     ticks: int64, one element for each run of the method; 0 where it did not run. ran: bool, True
-    where it did. inside: part of a delegate call's time, which is displayed at another node. keys:
-    of the nodes in a `GraphView`, in its order; the time is displayed at the first that displays
-    no other time.
+    where it did. inside: part of the time of a delegate call that another node displays. keys: of
+    the nodes in a `GraphView`, in its order; the first node without another time displays it.
     """
 
     nodes: Nodes
@@ -43,8 +42,8 @@ class NodeTime:
         return float(self.ticks.mean())
 
     def statistic(self, name: str) -> float:
-        """One of `STATISTICS`, in ticks: `avg` over all runs, the others over those in which the
-        node ran, as in the table of events. NaN if it never ran."""
+        """One of `STATISTICS`, in ticks: `avg` over all runs, the others over the runs of the node,
+        as in the table of events. NaN if it never ran."""
         return self.avg if name == "avg" else statistic(self.ticks[self.ran], name)
 
 
@@ -52,12 +51,12 @@ class NodeTime:
 class NodeTimes:
     """The times of a graph's nodes in a profile.
 
-    at: `id` of a node -> the time displayed at it. That is the first of the time's nodes, in the
-    order of the graph, that does not display a time of fewer nodes; for a delegate call in the
-    graph, the call. shared: `id` of each other node -> the time that it shares. rest: what the
-    events inside a delegate leave of its call, by instruction, where the call is no node.
-    accounted: time of the instructions with nodes in this graph in each run, in ticks. `at` and
-    `rest` add up to it, without times that are `inside`.
+    at: `id` of a node -> the time that it displays. A time is displayed at its first node, in the
+    order of the graph, without a time of fewer nodes; for a delegate call in the graph, at the
+    call. shared: `id` of each other node -> the time that it shares. rest: by instruction, the time
+    of a delegate call outside its events, if the graph has no node for the call. accounted: time of
+    the instructions with nodes in this graph in each run, in ticks: the sum of `at` and `rest`,
+    without times that are `inside`.
     """
 
     profile: MethodProfile
@@ -72,7 +71,7 @@ class NodeTimes:
 
 
 def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
-    """The times of the nodes of `linked` in `profile`, which is of the graph's method."""
+    """Return the times of the nodes of `linked`. profile: of the graph's method."""
     found = [(row, nodes) for row in profile.rows if (nodes := nodes_of_row(linked, row))]
     explained: dict[int | None, Ticks] = {}
     for row, _ in found:
@@ -102,7 +101,7 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
         free = next((node for node in ids if node not in at), None)
         if free is not None:
             at[free] = time
-        else:  # there is no node left to display it at
+        else:  # all its nodes display other times
             at[ids[0]] = _both(at[ids[0]], time)
     return NodeTimes(
         profile=profile,
@@ -118,7 +117,8 @@ def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
 
 
 def nodes_of_row(linked: LinkedGraph, row: Row) -> Nodes:
-    """The nodes of the graph that a row of a profile ran; none for times of another clock."""
+    """Return the nodes of the graph that a row of a profile ran; empty for times of another
+    clock."""
     if row.own_clock:
         return ()
     if row.depth == 0 and row.instruction_id is not None:
@@ -132,6 +132,7 @@ def _call_node(linked: LinkedGraph, nodes: Sequence[Node]) -> Node | None:
 
 
 def _both(first: NodeTime, time: NodeTime) -> NodeTime:
-    """The sum of two times, with the nodes of the second, which has as many or more."""
+    """Return the sum of two times, with the nodes of the second time, which has at least as
+    many."""
     ticks, ran = first.ticks + time.ticks, first.ran | time.ran
     return NodeTime(time.nodes, ticks, ran, time.inside)

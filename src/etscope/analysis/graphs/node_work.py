@@ -1,6 +1,6 @@
-"""The work of a graph's nodes: of any dialect, and of the executed program.
+"""The work of a graph's nodes, for any dialect and for the executed program.
 
-Of symbolic sizes it is that of the largest that the program was exported for.
+Symbolic sizes count with their upper bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NodeWork = Callable[[Node], Work]
 
 
 def node_work(linked: LinkedGraph) -> NodeWork:
-    """Return the function that tells the work of a node of the graph, or of one in a delegate."""
+    """Return the function from a node, also inside a delegate, to its work."""
     if isinstance(linked, ExecutedGraph):
         return _of_executed(linked)
     of_graph = GraphWork(linked.graph)
@@ -27,7 +27,8 @@ def node_work(linked: LinkedGraph) -> NodeWork:
         return of_graph.of
 
     def of(node: Node) -> Work:
-        # Memory planning makes views of most: these have no instruction, or one that moves nothing.
+        # Memory planning turns most into views: without an instruction, or with one that moves no
+        # data.
         if stem(node.op) != "view" or node.kind != "call_function":
             return of_graph.of(node)
         ran = [labels[n] for n in linked.instructions.get(id(node), ()) if 0 <= n < len(labels)]
@@ -41,7 +42,7 @@ _LISTED = 6  # operators
 
 
 def work_notes(linked: LinkedGraph) -> Iterator[str]:
-    """Yield what a reader of the work of a graph's nodes has to know."""
+    """Yield notes on unknown work and upper bounds."""
     work_of = node_work(linked)
     calls = [node for node in linked.graph.walk() if node.kind == "call_function"]
     works = list(map(work_of, calls))
@@ -50,14 +51,14 @@ def work_notes(linked: LinkedGraph) -> Iterator[str]:
         names = sum_of(works).unknown
         listed = ", ".join(names[:_LISTED])
         listed += f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-        yield f"The work of {unknown:,} of {len(calls):,} nodes is not known: {listed}."
+        yield f"The work of {unknown:,} of {len(calls):,} nodes is unknown: {listed}."
     if any(work.is_bound for work in works):
-        yield "Of dynamic shapes, the work is that of the largest that the program allows."
+        yield "With dynamic shapes, work is counted for the largest shapes that the program allows."
 
 
 def _of_executed(executed: ExecutedGraph) -> NodeWork:
-    """The work of instructions, and of the operators inside of delegates: of the edge program's
-    nodes, or of those that XNNPACK's data lists."""
+    """Return the work of instructions and of operators inside delegates: of the edge program's
+    nodes, else of XNNPACK's operators."""
     program, method = executed.program, executed.method or ""
     of_program = ProgramWork(program, method)
     of_edge = None if executed.edge is None else GraphWork(executed.edge.graph)

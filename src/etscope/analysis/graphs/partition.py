@@ -1,5 +1,5 @@
-"""The partition of a method: the delegate call of each node of its edge program, and who refused
-the others and why."""
+"""The partition of a method: the delegate call of each node of its edge program, and for other
+nodes who refused them and why."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from etscope.model.graph import Graph, Node
 @dataclass(frozen=True, slots=True)
 class AddedLayout:
     """An operator that a backend added to a delegate at its border: its kind ("StaticTranspose"),
-    its result, and whether it takes what goes in, or gives what comes out."""
+    its result, and whether it lays out an input or an output."""
 
     kind: str
     tensor: str
@@ -34,11 +34,10 @@ class AddedLayout:
 class DelegateCall:
     """A call of a delegate, with the nodes of the edge program that it computes.
 
-    number: in the order of the program's instructions, from 0. module: "lowered_module_0", None
-    where the record does not tell. instruction: its id, None if unknown. state: the buffers that it
-    owns and changes. added: operators of its data that lay out what crosses its border; empty
-    without a program, and for backends other than XNNPACK. caller: the node that calls it, in a
-    graph from after lowering.
+    number: in the order of the program's instructions, from 0. module: "lowered_module_0", None if
+    unknown. instruction: its id, None if unknown. state: the buffers that it owns and changes.
+    added: operators of its data that lay out values at its border; empty without a program, and for
+    backends other than XNNPACK. caller: the node that calls it, in a graph after lowering.
     """
 
     number: int
@@ -60,7 +59,7 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """A partitioner's answer about a node that it did not take; see `partitioning.Refusal`."""
+    """A partitioner's answer about a refused node; see `partitioning.Refusal`."""
 
     partitioner: str
     backend: str | None
@@ -77,11 +76,11 @@ class NodeRefusal:
 class Partition:
     """The partition of a method.
 
-    partitionings: what the partitioners said, in their order; None if the record does not tell.
-    refusals: by `id` of the node; also of nodes that a later partitioner took. unsure: the number
-    of nodes that more than one call may compute, as the record has only handles that they share.
-    lost: the number of nodes that partitioners named and the edge program does not have.
-    mutated: value -> the buffer that the method's end writes it to.
+    partitionings: the partitioners' answers, in order; None if unknown. refusals: by `id` of the
+    node; also of nodes that a later partitioner took. unsure: the number of nodes with several
+    possible calls, because the record has only shared handles. lost: the number of nodes that
+    partitioners named and the edge program lacks. mutated: value -> the buffer that it is written
+    to at the end of the method.
     """
 
     linked: LinkedGraph
@@ -100,8 +99,8 @@ class Partition:
 
     @cached_property
     def places(self) -> tuple[PlacedNode, ...]:
-        """The operators of the edge program, those of branches and loops below the node that runs
-        them, and those inside delegate calls, if the graph is from after lowering."""
+        """The operators of the edge program. Operators of branches and loops follow the node that
+        runs them; so do operators inside delegate calls, in a graph after lowering."""
         return tuple(
             place
             for place in placed_nodes(self.linked.graph)
@@ -120,10 +119,10 @@ class Partition:
 def partition(capture: Capture, method: str) -> Partition:
     """Find the partition of a method of a record.
 
-    With what etscope kept while lowering it is exact, and has reasons. Other records have only the
-    debug handles of each delegate call: nodes that share one may be placed wrongly (`unsure`).
+    It is exact, with reasons, if etscope recorded the lowering.
 
-    Without a program the names of the kernels that ran tell which nodes are theirs.
+    Other records have only the debug handles of each delegate call: nodes that share one may be
+    placed wrongly (`unsure`). Without a program, kernel names in the run find the nodes of kernels.
 
     Raises `MissingDataError` without a record, or if it has no edge program of the method.
     """
@@ -131,14 +130,14 @@ def partition(capture: Capture, method: str) -> Partition:
     name = f"{EDGE}/{method}"
     if name not in record.graph_names:
         raise MissingDataError(
-            f"the record has no edge program of {method!r}, whose partition could be shown",
-            hint=f"methods with one: {', '.join(record.edge_methods) or 'none'}",
+            f"the record has no edge program of {method!r}: its partition is unknown",
+            hint=f"methods with an edge program: {', '.join(record.edge_methods) or 'none'}",
         )
     linked = linked_graph(capture, name)
     mutated = mutated_buffers(record, name)
     run = _ProgramCalls(linked)
     callers = [node for node in linked.graph.walk(into_delegates=False) if node.delegate]
-    if callers:  # a graph from after lowering: what partitioners said is of the one before it
+    if callers:  # a graph after lowering: partitioners saw the graph before it
         return Partition(linked, tuple(run.lowered(callers)), mutated=mutated)
     kept = None if record.partition is None else record.partition.get(method)
     if kept is None:
@@ -159,8 +158,8 @@ def partition(capture: Capture, method: str) -> Partition:
 
 
 class _Finder:
-    """Finds the nodes that partitioners named: by path, and by debug handle and operator where the
-    record's graph has other names. It does not have nodes that passes made after it was kept."""
+    """Finds the nodes that partitioners named: by path, or by debug handle and operator if the
+    record's graph has other names. The graph lacks nodes that later passes made."""
 
     def __init__(self, graph: Graph) -> None:
         self._by_path = graph.calls
@@ -182,7 +181,7 @@ class _Finder:
 
 class _ProgramCalls:
     """The delegate calls of a method's program, in the order of its instructions. Without a
-    program they are those of the record's maps, which lack the calls in branches."""
+    program: the calls in the record's maps, which lack the calls in branches."""
 
     def __init__(self, linked: LinkedGraph) -> None:
         program = None if linked.run_nodes is None else linked.run_nodes.program
@@ -221,7 +220,7 @@ class _ProgramCalls:
             )
 
     def lowered(self, callers: Sequence[Node]) -> Iterator[DelegateCall]:
-        """The calls of a graph from after lowering, whose nodes are inside them."""
+        """Return the calls of a graph after lowering, which contain their nodes."""
         delegates = [(node, node.delegate) for node in callers if node.delegate is not None]
         numbers = self.instructions([(one.name, one.backend_id) for _, one in delegates])
         for position, (node, one) in enumerate(delegates):
@@ -237,7 +236,8 @@ class _ProgramCalls:
             )
 
     def of_handles(self, linked: LinkedGraph) -> tuple[tuple[DelegateCall, ...], int]:
-        """The calls, as the maps of a record tell, and how many nodes may be in several places."""
+        """Return the calls by the maps of a record, and the number of nodes with several possible
+        places."""
         found = {number: list[Node]() for number in self.backends}
         unsure = 0
         for node in linked.graph.operators.values():
@@ -263,8 +263,8 @@ def _added_layouts(
 ) -> Mapping[int, tuple[AddedLayout, ...]]:
     """The transposes that XNNPACK's passes added at the border of each call, by instruction.
 
-    They have no debug handle, and nothing but a conversion of type stands between them and what
-    goes in or comes out: XNNPACK convolves with the channels last.
+    They have no debug handle, and at most a type conversion separates them from an input or output.
+    XNNPACK needs them because it convolves with the channels last.
     """
     found = {}
     for one in records:
@@ -297,8 +297,8 @@ def _added_layouts(
 
 
 def mutated_buffers(record: RecordView, name: str) -> Mapping[str, str]:
-    """Return the qualified names of the buffers that a method of a record writes when it ends, by
-    the value. name: of the method's graph."""
+    """Return value -> qualified name of the buffer that it is written to at the end of a method.
+    name: of the method's graph."""
     with reading("ETRecord", record.path, member=name):
         module = mapping(record.program_json(name)["graph_module"], "graph_module")
         signature = mapping(module["signature"], "signature")

@@ -24,16 +24,16 @@ _ANSWERS = {
     REFUSED: "refused without a reason",
     UNPLACED: "supported, but in no partition",
     NOT_ASKED: "not asked: in a branch",
-    SILENT: "no answer is known",
+    SILENT: "answer unknown",
 }
 _NOT_TOLD = (
-    "This record does not tell who refused a node and why: that is kept by etscope export, and by "
-    "etscope.export.keeping_partition around another lowering."
+    "The record does not store who refused a node and why. Export with etscope export, "
+    "or wrap your lowering in etscope.export.keeping_partition."
 )
 
 
 def refusal_text(refusal: NodeRefusal) -> str:
-    """Say why a partitioner did not take a node, in its own words if it gave any."""
+    """Say why a partitioner refused a node, in its words if it gave a reason."""
     answer = _ANSWERS.get(refusal.answer)
     if answer is None:
         return refusal.reason or ""
@@ -41,7 +41,7 @@ def refusal_text(refusal: NodeRefusal) -> str:
 
 
 def place_fields(partition: Partition, place: PlacedNode) -> Fields:
-    """The node's fields for a selector; its `delegate` and `id` are those of its call."""
+    """The node's fields for a selector; `delegate` and `id` come from its call."""
     call = partition.call_of.get(id(place.node))
     fields = dict(fields_of(partition.linked, place))
     if partition.partitionings is not None or call is not None:
@@ -111,13 +111,13 @@ def _notes(partition: Partition) -> list[str]:
         notes.append("No partitioner was asked: the program was lowered without a backend.")
     if partition.unsure:
         notes.append(
-            f"Of {partition.unsure:,} nodes in delegates the call is not sure, as the record "
-            "identifies them by debug handles that several nodes share."
+            f"The delegate calls of {partition.unsure:,} nodes are uncertain: these nodes "
+            "share debug handles."
         )
     if partition.lost:
         notes.append(
-            f"{partition.lost:,} nodes that partitioners named are not in the edge program of the "
-            "record: passes have changed it before."
+            f"Partitioners named {partition.lost:,} nodes that the record's edge program "
+            "lacks: passes changed it."
         )
     return notes
 
@@ -149,7 +149,7 @@ def _facts(borders: Borders) -> Section:
             ),
             (Column("added_transposes", Kind.COUNT, title="transposes that XNNPACK added"), added),
             (
-                Column("reasons_kept", Kind.BOOL, title="tells who refused and why"),
+                Column("reasons_kept", Kind.BOOL, title="records who refused and why"),
                 asked is not None,
             ),
         ),
@@ -157,7 +157,7 @@ def _facts(borders: Borders) -> Section:
 
 
 def _backends(borders: Borders) -> Section:
-    """A row for each backend in the order in which they were asked, then the runtime's."""
+    """A row for each backend in the order of the partitioners, then the runtime."""
     partition = borders.partition
     asked = [one.backend or one.partitioner for one in partition.partitionings or ()]
     names = dict.fromkeys((*asked, *(call.backend for call in partition.calls)))
@@ -300,7 +300,7 @@ def _crossings(found: Sequence[Crossing]) -> Section:
             )
             for one in found
         ],
-        notes=("Bytes of symbolic sizes are of those at export.",) if has_hints else (),
+        notes=("Symbolic sizes count as at export.",) if has_hints else (),
     )
 
 

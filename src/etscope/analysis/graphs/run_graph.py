@@ -1,4 +1,4 @@
-"""`RunGraph`: the edge program of a method with what ran of it: kernels, delegate calls, values."""
+"""`RunGraph`: the edge program of a method with its kernels, delegate calls and values in a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_TORCH = frozenset({"gru", "lstm", "multi_head_attention_forward", "rnn_relu",
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A node of the edge program that the runtime's own kernel computes, and the leaves of it."""
+    """A node of the edge program that a kernel of the runtime computes, and its leaves."""
 
     node: Node
     graph: Graph
@@ -31,8 +31,8 @@ class Kernel:
 
     @property
     def call(self) -> str | None:
-        """The call of torch's function that the exporter decomposed into it and others, with its
-        module: the nodes of one `scaled_dot_product_attention` have the same."""
+        """The call of torch's function that the exporter decomposed into this and other nodes, with
+        its module. The nodes of one `scaled_dot_product_attention` share it."""
         function = self.node.metadata.get("torch_fn")
         return None if function is None else f"{module_of(self.node)}/{function}"
 
@@ -41,7 +41,7 @@ class RunGraph(MadeOnce):
     """The edge program of a method, linked to the leaves of its profile."""
 
     def __init__(self, partition: Partition, members: Sequence[Leaf] = ()) -> None:
-        """members: the leaves of the profile, whose nodes are those of the partition."""
+        """members: the leaves of the profile; their nodes are the partition's."""
         self.partition, self.members_of_run = partition, members
 
     @property
@@ -52,12 +52,12 @@ class RunGraph(MadeOnce):
     def has_xnnpack(self) -> bool:
         return any(call.backend == XNNPACK for call in self.calls)
 
-    # -- what ran
+    # -- leaves
 
     @cached_property
     def kernels(self) -> Mapping[int, Kernel]:
-        """The nodes outside of delegates that ran, by `id` of the node. A kernel that may be of
-        several nodes is one of the first of them."""
+        """The nodes outside delegates that ran, by `id` of the node. A kernel with several possible
+        nodes counts for the first."""
         graph, ran = self.partition.linked.graph, self.partition.linked.ran
         found: dict[int, tuple[Node, list[Leaf]]] = {}
         for member in self.members_of_run:
@@ -74,8 +74,8 @@ class RunGraph(MadeOnce):
 
     @cached_property
     def _events(self) -> Mapping[int, tuple[Leaf, ...]]:
-        """The events inside of delegates, by `id` of their node; those of several nodes, of which
-        it is not known which it is, are left out."""
+        """The events inside delegates, by `id` of their node. Events with several possible nodes
+        are excluded."""
         found: dict[int, list[Leaf]] = {}
         for member in self.members_of_run:
             nodes = member[1].attribution.nodes
@@ -84,7 +84,7 @@ class RunGraph(MadeOnce):
         return {key: tuple(members) for key, members in found.items()}
 
     def members(self, nodes: Iterable[Node]) -> list[Leaf]:
-        """The leaves of nodes, as kernels or inside of delegates."""
+        """The leaves of nodes, as kernels or inside delegates."""
         found: dict[int, Leaf] = {}
         for node in nodes:
             kernel = self.kernels.get(id(node))
@@ -95,7 +95,7 @@ class RunGraph(MadeOnce):
         return list(found.values())
 
     def rests(self, members: Iterable[Leaf]) -> list[Leaf]:
-        """The time in no event of delegate calls of which all events are among some leaves."""
+        """The unaccounted time of the delegate calls that have all their events among `members`."""
         given = {id(leaf) for _, leaf in members}
         numbers = [
             number
@@ -121,14 +121,14 @@ class RunGraph(MadeOnce):
     # -- values
 
     def givers(self, node: Node) -> Iterator[Node]:
-        """The nodes, placeholders among them, whose values a node reads in its graph."""
+        """The nodes, including placeholders, that a node reads values of in its graph."""
         by_name = self.partition.linked.graph.graph_of(node).by_name
         for name in dict.fromkeys(node.inputs):
             if name in by_name:
                 yield by_name[name]
 
     def readers(self, node: Node) -> Iterator[Node]:
-        """The nodes, the output among them, that read a value of a node in its graph."""
+        """The nodes, including the output, that read a value of a node in its graph."""
         graph = self.partition.linked.graph.graph_of(node)
         return (graph.by_name[name] for name in graph.users[node.name])
 
@@ -144,8 +144,8 @@ class RunGraph(MadeOnce):
 
     @cached_property
     def constant(self) -> frozenset[int]:
-        """The nodes whose values are the same in each run, by `id`: made of weights and literals
-        only, or of the sizes of values whose sizes are fixed."""
+        """The nodes with the same values in each run, by `id`: computed from weights and literals
+        only, or from fixed sizes only."""
         found: set[int] = set()
         for graph in self.partition.linked.graph.with_subgraphs():
             for node in graph.nodes:
@@ -154,17 +154,20 @@ class RunGraph(MadeOnce):
                 if not node.outputs or stem(node.op) in _NEVER_CONSTANT:
                     continue
                 specs = [one.tensor for one in node.outputs]
-                is_filled = stem(node.op) in _OF_SIZES and all(map(_is_fixed, specs))
+                is_filled = stem(node.op) in _OF_SIZES and all(
+                    spec is not None and all(isinstance(size, int) for size in spec.shape)
+                    for spec in specs
+                )
                 read = [graph.by_name[name] for name in node.inputs if name in graph.by_name]
                 if is_filled or all(id(one) in found or self.is_weight(one) for one in read):
                     found.add(id(node))
         return frozenset(found)
 
-    # -- delegate calls that would be one
+    # -- delegate calls that could merge
 
     def merged_calls(self, nodes: Iterable[Node]) -> int:
-        """The number of delegate calls by which the method would have fewer, if these nodes were
-        not there, or inside of delegates."""
+        """The number of delegate calls that the method would save if these nodes were gone, or
+        inside delegates."""
         absorbed = {id(node) for node in nodes}
         if len(self.calls) < 2 or not absorbed:
             return 0
@@ -172,10 +175,10 @@ class RunGraph(MadeOnce):
         return max(0, before - self._number_of_calls(absorbed))
 
     def _number_of_calls(self, absorbed: set[int]) -> int:
-        """The number of delegates of a partition in which some kernels are inside of them.
+        """The number of delegates of a partition with some kernels moved inside.
 
-        Each call is one unit. Units inside are of one delegate if they are connected, and no
-        path between them leaves it: the longest paths to them leave a delegate equally often.
+        Each call is one unit. Connected units share a delegate if no path between them leaves it:
+        the longest paths to them leave a delegate equally often.
         """
         call_of = self.partition.call_of
         before, is_call = self._units
@@ -209,14 +212,14 @@ class RunGraph(MadeOnce):
                 waits[reader] -= 1
                 if not waits[reader]:
                     ready.append(reader)
-        if len(level) < len(before):  # nodes that share a handle may be placed in a wrong call
+        if len(level) < len(before):  # a cycle: a node that shares its handle is in a wrong call
             return len(set(map(id, call_of.values())))
         return len({root(unit) for unit in level if is_call[unit]})
 
     @cached_property
     def _units(self) -> tuple[Mapping[int, list[int]], Mapping[int, bool]]:
-        """The calls and the nodes outside of them, by `id`: those that each reads from, and
-        whether it is a call. Nodes of branches are left to the runtime."""
+        """The calls and the nodes outside them, by `id`: the units that each reads, and whether it
+        is a call. Nodes of branches count for the runtime."""
         call_of = self.partition.call_of
         graph = self.partition.linked.graph
         before: dict[int, set[int]] = {}
@@ -237,19 +240,15 @@ class RunGraph(MadeOnce):
         return {unit: sorted(sources) for unit, sources in before.items()}, is_call
 
 
-# Operators whose results are not decided by what they read.
+# Operators with random or uninitialized results.
 _NEVER_CONSTANT = frozenset(
     {"alloc", "bernoulli", "multinomial", "native_dropout", "normal", "rand", "rand_like",
      "randint", "randn", "randn_like", "uniform"}
 )  # fmt: skip
-# Operators that only the size of what they read matters to.
+# Operators that only use the sizes of their inputs.
 _OF_SIZES = frozenset(
     {"empty_like", "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"}
 )
-
-
-def _is_fixed(spec: TensorSpec | None) -> bool:
-    return spec is not None and all(isinstance(size, int) for size in spec.shape)
 
 
 def module_of(node: Node) -> str:
@@ -273,8 +272,8 @@ def is_same_type(node: Node, other: Node) -> bool:
 
 
 def order_of(spec: TensorSpec) -> tuple[int, ...] | None:
-    """The dimensions from the outermost in memory to the innermost; None where strides do not
-    tell. Those of one element are where they cannot be told apart from the usual order."""
+    """The dimensions from the outermost in memory to the innermost; None without matching strides.
+    Dimensions of one element do not matter: they count as in the usual order."""
     if len(spec.strides) != len(spec.shape):
         return None
     known = [stride for stride in spec.strides if isinstance(stride, int)]
@@ -288,7 +287,7 @@ def order_of(spec: TensorSpec) -> tuple[int, ...] | None:
 
 
 def bytes_of(node: Node) -> int:
-    """Bytes of the tensors that a node makes; 0 for those of unknown size."""
+    """Bytes of the tensors that a node makes; 0 for unknown sizes."""
     return sum(value.tensor.nbytes or 0 for value in node.outputs if value.tensor)
 
 

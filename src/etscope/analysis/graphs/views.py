@@ -17,7 +17,7 @@ from etscope.analysis.graphs.executed import EXECUTED, executed_graph
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_times import NodeTime, node_times
-from etscope.analysis.memory import memory_plan
+from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.profile import MethodProfile, Ticks, profile_of
 from etscope.analysis.profile.trace import Capture, Trace
@@ -46,12 +46,11 @@ class ViewNode:
     """A node of a view.
 
     key: unique in the view, and the same in every run of etscope: the node's name, in sub-graphs
-        with the sub-graph's as prefix ("lowered_module_0/aten_add_tensor").
-    graph: the graph of the node. call: key of the node that calls that graph, None in the first.
-    scope: the boxes around it, outermost first: modules, and for nodes in branches and delegates
-        the box of the call. A call that opens is in its own box.
-    backend: that it is delegated to. instructions: those of the program that run it.
-    opens: True for a call with a sub-graph in the view.
+    with the sub-graph's as prefix ("lowered_module_0/aten_add_tensor"). graph: the graph of the
+    node. call: key of the node that calls that graph, None in the first. scope: the boxes around
+    it, outermost first: modules, and for nodes in branches and delegates the box of the call. A
+    call with a sub-graph is in its box, too. backend: the delegate's, None outside. instructions:
+    of the program, that run it. opens: True for a call with a sub-graph in the view.
     """
 
     key: str
@@ -149,9 +148,9 @@ class GraphView:
         return total
 
     def rest(self, call: str) -> Ticks | None:
-        """The time of a delegate call without the times of the nodes inside, in each run, in
-        ticks, so that a box adds up to its call. None if no node inside has a time, or if these
-        times contain each other."""
+        """The time of a delegate call without the times of the nodes inside, in each run, in ticks,
+        so that a box adds up to its call. None if no node inside has a time, or if these times
+        contain each other."""
         whole = self.times.get(call)
         inside = [
             time.ticks
@@ -171,8 +170,8 @@ class GraphView:
 
 
 def graph_views(capture: Capture, *, only: Collection[str] | None = None) -> tuple[GraphView, ...]:
-    """The views of the record's graphs (exported programs first, then the edge dialect, then the
-    others), and of the executed program of each method. Those of a run have its times.
+    """The views of the record's graphs (exported programs, edge dialect, others), then of the
+    executed program of each method. Views of a run have its times.
 
     only: keys of the views; None for all.
 
@@ -181,7 +180,7 @@ def graph_views(capture: Capture, *, only: Collection[str] | None = None) -> tup
     """
     if capture.record is None and capture.recorded_program is None:
         raise UsageError(
-            "graphs are in an ETRecord or a program: neither was given",
+            "graphs need an ETRecord or a program, and both are missing",
             hint="pass the .etrecord of the export, or the .pte",
         )
     maker = _Views(capture)
@@ -191,7 +190,7 @@ def graph_views(capture: Capture, *, only: Collection[str] | None = None) -> tup
         raise UsageError(f"no graph {unknown[0]!r}", hint="graphs are: " + ", ".join(known))
     if not known:
         raise MissingDataError(
-            "the record has no graphs and no program",
+            "the record has neither graphs nor a program",
             hint="export again with an ETRecord of the edge program",
         )
     return tuple(maker.view(key) for key in known if only is None or key in only)
@@ -274,8 +273,8 @@ def view_of(
     profile: MethodProfile | None = None,
     program: Program | None = None,
 ) -> GraphView:
-    """The view of one graph. `profile`, of the graph's method, is for the times, `program` for the
-    memory that is alive."""
+    """The view of one graph. profile: of the graph's method, for the times; program: for the live
+    memory."""
     placing = _Placing(linked)
     nodes = tuple(placing.nodes(linked.graph, None, "", (), 0, None))
     keys: dict[int, list[str]] = {}
@@ -324,9 +323,9 @@ def view_of(
 def with_errors(views: Iterable[GraphView], found: Numerics) -> tuple[GraphView, ...]:
     """Add the errors of a diagnosis to the views of its method.
 
-    A row belongs to a node of the reference graph. In other views it is displayed at the node that
-    this one is, or comes from, which is known for the edge graph only. Of several rows of one node
-    (passes of a loop, several outputs) the worst counts.
+    A row belongs to a node of the reference graph. Other views display it at the same node, or at
+    its origin, which is known for the edge graph only. Among several rows of one node (passes of a
+    loop, several outputs) the worst counts.
     """
     views = tuple(views)
     reference = next((view for view in views if view.linked.name == found.reference), None)
@@ -409,7 +408,7 @@ class _Placing:
                 )
 
     def rest(self, instruction: int, time: NodeTime) -> ViewNode:
-        """A node for what the events inside a delegate leave of its call."""
+        """A node for the time of a delegate call outside its events."""
         backend = next((self._linked.backends.get(id(node)) for node in time.nodes), None)
         key = self._free(f"rest_of_{instruction}")
         return ViewNode(
@@ -433,8 +432,8 @@ class _Placing:
 
 
 def _around(node: Node, graph: Graph, box: tuple[str, ...]) -> tuple[str, ...]:
-    """The boxes around a node of a graph in `box`: those of its module. A call without one has the
-    module of all nodes inside; a weight without one the boxes that its users share."""
+    """The boxes around a node of a graph in `box`: the boxes of its module. Without a module, a
+    call has the module of all nodes inside, and a weight the boxes that its users share."""
     if node.name in graph.parameters:
         module = graph.parameters[node.name].rpartition(".")[0]
         users = [graph.by_name[name] for name in graph.users[node.name]]
@@ -456,7 +455,7 @@ def _shared(scopes: Sequence[tuple[str, ...]]) -> int:
 
 
 def _relative(path: str | None, box: tuple[str, ...]) -> tuple[str, ...]:
-    """The modules of a path that are not among the boxes around already."""
+    """The modules of a path that are not yet among the boxes around."""
     parts = tuple(path.split(".")) if path else ()
     shared = _shared([parts, box])
     return parts[shared:]

@@ -21,10 +21,10 @@ def file_info(
     programs: Sequence[Program] = (),
     data: Sequence[ExternalData] = (),
 ) -> Report:
-    """Summarise the file at `path`. Its kind is found by its content, not by its name.
+    """Summarise the file at `path`. Its content decides the kind, not its name.
 
-    programs: that tell who asks for the keys of a .ptd. data: the .ptd files that tell the sizes of
-    what a program has there.
+    programs: the readers of the keys of a .ptd. data: the .ptd files of a program, for the sizes of
+    its external data.
 
     `about` has "file" (the path) and "kind": "etdump", "etrecord", "pte", "bpte" or "ptd". Raises
     `FormatError` for a file of another kind or a damaged one, `MissingFileError` if there is none.

@@ -22,14 +22,14 @@ from etscope.model.table import Column, Kind
 
 _TICKS_PER_MS = 1e6
 _CLOCK = (
-    "A dump does not say what its clock counts: times are shown as if it were nanoseconds, as it "
-    "is on desktops and phones (etscope inspect has --source-unit)."
+    "A dump does not store the unit of its clock. Times assume nanoseconds, as on "
+    "desktops and phones (change it with etscope inspect --source-unit)."
 )
 
 
 def etdump_sections(dump: ETDump, blocks: Sequence[Block] | None = None) -> tuple[Section, ...]:
     """The sections "file", "blocks", "values" and "allocations"; one without rows is left out.
-    `blocks` are the dump's, if they are known already."""
+    blocks: of the dump, if known already."""
     blocks = find_blocks(dump) if blocks is None else blocks
     values = logged_values(dump)
     allocations = rows(

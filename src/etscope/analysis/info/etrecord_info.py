@@ -29,8 +29,8 @@ from etscope.model.table import Column, Kind
 def etrecord_sections(
     record: RecordFile, graphs: Mapping[str, Graph] | None = None
 ) -> tuple[Section, ...]:
-    """The sections "file", "graphs", "methods", "delegates" and "members"; one without rows is
-    left out. `graphs` are the record's by name, if they are known already."""
+    """The sections "file", "graphs", "methods", "delegates" and "members"; one without rows is left
+    out. graphs: of the record by name, if known already."""
     if graphs is None:
         graphs = {name: graph_from_record(record, name) for name in record.graph_names}
     members = rows(
@@ -53,7 +53,7 @@ def etrecord_sections(
 
 
 def written_by(record: RecordFile) -> str:
-    """The tool that wrote the record (before it was slimmed), by the layout: it has no version."""
+    """The tool that wrote the record (before slimming), by its layout: a record has no version."""
     members = record.members
     if any(name.startswith(OWN_PREFIX) and name != SLIMMED for name in members):
         return "etscope"
@@ -161,7 +161,7 @@ def _methods(record: RecordFile) -> Iterator[Section]:
             )
             for method in methods
         ],
-        notes=() if known else ("This record does not say how many instructions a method has.",),
+        notes=() if known else ("This record does not store the number of instructions.",),
     )
     content: dict[tuple[str, str], list[int]] = {}
     for method, entries in delegates.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.memory import memory_plans, peak_section, summary_section
+from etscope.analysis.memory.plan import memory_plans, peak_section, summary_section
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.compile_options import option_texts
 from etscope.formats.program.pte import Program, program_fingerprint
@@ -64,8 +64,8 @@ def program_sections(export: Export) -> tuple[Section, ...]:
 
 
 def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> tuple[Section, ...]:
-    """The sections "file" and "cases" of the bundle, then those of the program in it, whose names
-    begin with "program_" ("program_methods"). data: the program's .ptd files."""
+    """The sections "file" and "cases" of the bundle, then the sections of its program, with the
+    prefix "program_" ("program_methods"). data: the program's .ptd files."""
     from etscope.analysis.matching.export import Export
 
     program = bundle.program_span.size
@@ -110,8 +110,8 @@ def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> 
 
 
 def external_sections(data: ExternalData, programs: Sequence[Program] = ()) -> tuple[Section, ...]:
-    """The sections "file" and "external_data" (the entries, the largest first). programs: those
-    that may ask for its keys."""
+    """The sections "file" and "external_data" (the entries, the largest first). programs: the
+    possible readers of its keys."""
     from etscope.formats.program.ptd import external_readers
 
     entries = sorted(data.entries.values(), key=lambda entry: -entry.blob.size)
@@ -145,7 +145,7 @@ _ASKED_BY = Column("asked_by", Kind.LIST, title="asked for by", priority=1)
 
 
 def _external_keys(export: Export) -> Section:
-    """A section with one row for each key that a program asks for, as far as this is known."""
+    """A section with one row for each known key that a program reads."""
     program = export.needed_program
     tensors = {
         value.name: value
@@ -154,7 +154,7 @@ def _external_keys(export: Export) -> Section:
         if isinstance(value, TensorValue) and value.external
     }
     readers_of: Mapping[str, Sequence[str]] = {}
-    if tensors or export.data:  # what XNNPACK asks for is not worth reading all of its data else
+    if tensors or export.data:  # else the keys of XNNPACK are not worth reading all its data
         from etscope.formats.program.ptd import external_readers
 
         readers_of = external_readers(program)
@@ -328,7 +328,7 @@ def _calls(program: Program) -> Iterator[Section]:
 
 
 def _value_text(value: CaseValue) -> str:
-    """ "float32[1, 8]", or a number as it is."""
+    """ "float32[1, 8]", or the text of a number."""
     if isinstance(value, (bool, int, float)):
         return repr(value)
     return f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"

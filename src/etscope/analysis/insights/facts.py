@@ -29,8 +29,8 @@ from etscope.units import TimeScale
 if TYPE_CHECKING:
     from etscope.analysis.graphs.partition import Partition
     from etscope.analysis.graphs.run_graph import RunGraph
+    from etscope.analysis.memory.size import SizedFile
     from etscope.analysis.numerics.rows import Numerics
-    from etscope.analysis.size import SizedFile
     from etscope.analysis.work.limits import ProfileLimits
     from etscope.analysis.work.operation import Work
     from etscope.analysis.work.profile_work import ProfileWork

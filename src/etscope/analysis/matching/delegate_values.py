@@ -1,7 +1,7 @@
-"""Pair what a delegate logged for its own operators with nodes of the graph.
+"""Pair the values that a delegate logged for its operators with nodes of the graph.
 
 The delegate's map leads from the identifier of a value to debug handles, and the last node with one
-of these has the value. `delegates.values` tells how the backend's value becomes the node's.
+of these has the value. `delegates.values` converts the backend's value to the node's.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from etscope.model.graph import Graph, NodeValue
 def match_delegate_values(
     runtime: Runtime, symbols: MethodSymbols, graph: Graph, found: PartialMatching
 ) -> None:
-    """Pair the values that delegates logged inside of their calls, as far as it is known how they
-    become the graph's; all others have a reason."""
+    """Pair the values that delegates logged inside their calls, if the conversion to the graph's
+    values is known; all others get a reason."""
     if not runtime.delegated:
         return
     calls: dict[int, list[int | str]] = {}
@@ -85,10 +85,10 @@ class _Nodes:
         return [self.paths[position] for position in sorted(positions)]
 
     def logged_as(self, identifier: str, count: int, table: LoggedHandles) -> NodeValue | Reason:
-        """The value of the graph that was logged under an identifier, or the reason why none is
-        known. count: of the values that were logged under it."""
+        """Return the value of the graph for an identifier, or the reason why it is unknown. count:
+        of the values logged under the identifier."""
         if identifier not in table.handles:
-            return "the delegate's map does not have it", "unknown"
+            return "the delegate's map lacks it", "unknown"
         if not any(handle in self.by_handle for handle in table.handles[identifier]):
             return "no node of the reference has its debug handles", "unknown"
         certain, possible = (
@@ -97,11 +97,11 @@ class _Nodes:
         )
         last = max(certain, default=-1)
         if max(possible, default=-1) > last:
-            return "several values of the call are of its debug handles", "ambiguous"
+            return "several values of the call have its debug handles", "ambiguous"
         if last < 0:
-            return "another value of the call is of its debug handles", "differs"
+            return "another value of the call has its debug handles", "differs"
         values = self.graph.values_of(self.graph.calls[self.paths[last]])
-        if len(values) > 1:  # a batch norm has values that nothing reads
+        if len(values) > 1:  # values without readers do not count: a batch norm has some
             values = tuple(value for value in values if self.graph.users_of(value))
         if len(values) != 1 or count != 1:
             return f"{count} values were logged for {self.paths[last]}", "differs"
@@ -112,17 +112,17 @@ class _Nodes:
 class LoggedHandles:
     """The debug handles of a delegate's map, and the identifiers that a call logged values under.
 
-    Core ML's map has all of its operators that a node became, and operators that several nodes
-    became together; it logs the last operator of each handle. Handles of the same operators have
-    the same last one, and each logged operator is the last of one handle at least.
+    Core ML's map lists all operators made from a node, and operators made from several nodes
+    together. It logs the last operator of each handle. Handles of the same operators share the last
+    one, and each logged operator is the last of at least one handle.
     """
 
     handles: Mapping[str, Sequence[int]]
     logged: Sequence[str]
 
     def of(self, identifier: str) -> tuple[list[int], list[int]]:
-        """Split the debug handles of a logged value: those whose value it is, and those of which it
-        may be an inner part."""
+        """Split the debug handles of a logged value: handles with this value, and handles that it
+        may be an inner part of."""
         mine = {
             names: handles
             for names, handles in self._groups(identifier).items()
@@ -150,7 +150,8 @@ class LoggedHandles:
 
     @cached_property
     def _owners(self) -> Mapping[frozenset[str], set[str]]:
-        """The logged identifiers that are the last of handles, as they have no others."""
+        """The logged identifiers that are the only candidates for the last operator of some
+        handle."""
         found: dict[frozenset[str], set[str]] = {}
         for name in self.logged:
             groups = self._groups(name) if name in self.handles else {}

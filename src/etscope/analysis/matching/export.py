@@ -1,4 +1,4 @@
-"""`Export`: a program with its record and its .ptd files, as a run has them too."""
+"""`Export`: a program with its record and its .ptd files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["Export"]
 
 @dataclass(frozen=True)
 class Export(MadeOnce):
-    """The program of an export, its record and its .ptd files, each as far as it is given.
+    """The program of an export, its record and its .ptd files; each may be missing.
 
-    program: by default the one that the record stores.
+    program: by default the record's.
     """
 
     program: Program | None = None
@@ -33,7 +33,7 @@ class Export(MadeOnce):
 
     @cached_property
     def recorded_program(self) -> Program | None:
-        """The program: the one that was given, or that the record stores."""
+        """The given program, else the program in the record."""
         if self.program is not None or self.record is None:
             return self.program
         view = self.record.program_view()
@@ -43,19 +43,19 @@ class Export(MadeOnce):
     def needed_program(self) -> Program:
         """The program. Raises `MissingDataError` without one."""
         if self.recorded_program is None:
-            raise MissingDataError("this needs a program", hint="name the .pte of the export")
+            raise MissingDataError("this needs a program", hint="pass the .pte of the export")
         return self.recorded_program
 
     @property
     def needed_record(self) -> RecordView:
         """The record. Raises `MissingDataError` without one."""
         if self.record is None:
-            raise MissingDataError("this needs an ETRecord", hint="name the record of the export")
+            raise MissingDataError("this needs an ETRecord", hint="pass the record of the export")
         return self.record
 
     def edge_nodes(self, method: str) -> RunNodes:
-        """Return the nodes of the edge program that a method's instructions run, as far as program
-        and record tell without a run. Without a record lines are those that the program stores."""
+        """Return the nodes of the edge program that a method's instructions run, as far as they are
+        known without a run. Without a record, lines come from the program's stack traces."""
         return self.once(("edge nodes", method), lambda: self._edge_nodes(method))
 
     def _edge_nodes(self, method: str) -> RunNodes:
@@ -89,7 +89,7 @@ class Export(MadeOnce):
 
     def check_record(self, name: str | None = None) -> None:
         """Raise `MismatchError` if the record is of another program: by the instructions that it
-        lists, or else by its maps and graphs. name: of the program, for the sentence."""
+        lists, else by its maps and graphs. name: of the program, for the message."""
         record, program = self.record, self.needed_program
         if record is None:
             return
@@ -116,5 +116,5 @@ class Export(MadeOnce):
                 raise MismatchError(
                     f"{name or program.source.name} and the ETRecord {record.path or ''} do not "
                     f"belong together: {difference}",
-                    hint="give the record of each program's own export; --force goes on regardless",
+                    hint="pass the record of the same export, or --force",
                 )

@@ -1,12 +1,12 @@
-"""Pair the values of a graph with those of a graph that was made of it: of a program before and
-after it was quantised, decomposed or changed by passes; and with what modules return.
+"""Pair the values of an earlier and a later graph: of a program before and after quantization,
+decomposition or passes; also with the results of modules.
 
-Nodes are paired by what both come from: the later node's `from_node` chain leads to the earlier
-node, or to one that both come from. Where some nodes have no such chain, by module and operator, if
-the module has as many of them in both graphs. Where none has, as the model was exported anew
-(torchao's `quantize_` changes the module), operators are aligned by operator, module and result. An
-operator that became several is paired by the value that leaves these. Only nodes of the graphs
-themselves are paired, not those of branches and loops.
+Nodes are paired by their common origin: the later node's `from_node` chain leads to the earlier
+node, or to a node that both come from. Nodes without such a chain are paired by module and
+operator, if the module has equally many in both graphs. If no node has a chain, because the model
+was exported anew (torchao's `quantize_` changes the module), nodes are aligned by operator, module
+and result. An operator that became several is paired by the value that leaves these. Nodes of
+branches and loops are not paired.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ from etscope.analysis.program.source_location import module_path
 from etscope.model.common_subsequence import matched_in_turn
 from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, TensorSpec, stem
 
-# Operators that quantisation folds into the convolution before.
+# Operators that quantization folds into the convolution before them.
 FOLDED = frozenset({"batch_norm", "native_batch_norm", "native_batch_norm_legit_no_training"})
-_NOTHING = frozenset({"dropout", "native_dropout"})  # of an exported model: later graphs lack them
-_SAME_SHAPE = SAME_VALUE | {"expand"}  # the same values, if the shape is the same
+# checks of an exported model: later graphs lack them
+_NOTHING = frozenset({"dropout", "native_dropout"})
+_SAME_SHAPE = SAME_VALUE | {"expand"}  # the same values, if the shape stays
+# Why an earlier operator has no value in the later graph.
+_AMBIGUOUS = "it became several operators, and it is unknown which of their values is its value"
+_WITHOUT_PARTS = "none of the later operators is known to come from it"
 
 
 @dataclass(frozen=True)
 class GraphAlignment:
     """The values that an earlier graph and a later one have in common.
 
-    values: value of the earlier graph -> the same value of the later one, as it is read there: of
-    one that is quantised the dequantised. owners: node of the later graph -> the earlier node that
-    it is a part of. missing: earlier operators without a value in the later graph, with the reason.
-    added: later operators that belong to none of the earlier graph.
-
-    of: float value of the later graph -> value of the earlier one, of all that stand for it: as
-    computed, quantised and back, and copied. Inputs are values of their placeholders. computed: the
-    paths of the nodes that compute such a value, without copies and conversions of it. rounded: the
-    paths of the conversions with fixed parameters, whose rounding belongs to the operator that
-    computes the number; where they are computed from the number (dynamic quantisation), it belongs
-    to the operator that reads it.
+    values: value of the earlier graph -> the same value of the later one as its readers see it:
+    dequantized, if it is quantized. owners: node of the later graph -> the earlier node that it is
+    a part of. missing: earlier operators without a value in the later graph, with the reason.
+    added: later operators without an earlier one. of: float value of the later graph -> value of
+    the earlier one, for all its forms: computed, quantized and dequantized, copied. Inputs are
+    values of their placeholders. computed: the paths of the nodes that compute such a value,
+    without copies and conversions. rounded: the paths of conversions with fixed parameters: their
+    rounding belongs to the operator that computes the number. With parameters computed from the
+    number (dynamic quantization), it belongs to the operator that reads it.
     """
 
     values: Mapping[NodeValue, NodeValue]
@@ -53,8 +55,8 @@ class GraphAlignment:
     rounded: frozenset[str]
 
     def unpaired(self, earlier: str, later: str) -> str:
-        """Name what has no counterpart, in words; empty for nothing. earlier, later: what kinds of
-        graphs they are."""
+        """Name the nodes without a counterpart in a sentence; "" without any. earlier, later: the
+        kinds of the graphs."""
         return " and ".join(
             f"{len(paths)} node{'' if len(paths) == 1 else 's'} of the {kind} graph "
             f"({', '.join(paths[:3])}{', …' if len(paths) > 3 else ''})"
@@ -64,17 +66,23 @@ class GraphAlignment:
 
 
 def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> GraphAlignment:
-    """Pair the values of two graphs of a method, of which the later was made of the earlier.
+    """Pair the values of two graphs of a method; the later one was made from the earlier one.
 
-    between: a graph that the later one was made of, and whose operators are those of the earlier
-    one (the quantised exported program of a quantised edge program); None if there is none.
+    between: a graph between the two with the earlier one's operators (the quantized exported
+    program of a quantized edge program); None if there is none.
     """
-    groups = _groups(earlier, later, between)
+    linked = _links(earlier, later)
+    if linked:
+        groups = _joined(earlier, later, linked)
+        paths = {path for group in groups for path in group.earlier}
+        groups += _by_module(earlier, later, paths, set(linked))
+    else:
+        groups = _joined(earlier, later, _aligned(earlier, later, between))
     found: dict[NodeValue, NodeValue] = {}
     owners: dict[str, str] = {}
     for group in groups:
         nodes = group.earlier
-        # That which stands for it: the last that computes with tensors.
+        # The node with its value: the last one that computes with tensors.
         last = next((one for one in reversed(nodes) if _has_tensor(earlier.calls[one])), nodes[-1])
         for path in group.later:
             own = stem(later.calls[path].op)
@@ -86,14 +94,19 @@ def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     computed = frozenset(value.path for value in of)
     rounded = _add_copies(earlier, later, of)
     known = {path for group in groups if group.later for path in group.earlier}
+    paired = {value.path for value in found} | folded
     return GraphAlignment(
-        # Where the later graph alone quantises a value: the one that is read there.
+        # If only the later graph quantizes a value: the value that is read there.
         values={
             one: as_used(later, other) if as_used(earlier, one) == one else other
             for one, other in found.items()
         },
         owners=owners,
-        missing=_missing(earlier, {value.path for value in found} | folded, known),
+        missing={
+            path: _AMBIGUOUS if path in known else _WITHOUT_PARTS
+            for path, node in earlier.own_operators.items()
+            if path not in paired and _has_tensor(node) and stem(node.op) not in _NOTHING
+        },
         added=_added(later, of, owners),
         of={
             value: one
@@ -105,23 +118,11 @@ def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     )
 
 
-def _missing(earlier: Graph, paired: set[str], known: set[str]) -> dict[str, str]:
-    """The operators without a value in the later graph, with the reason. known: those of which
-    operators were made."""
-    return {
-        path: "it is unknown which value of the operators made of it is its own"
-        if path in known
-        else "no operator that was made of it is known"
-        for path, node in earlier.own_operators.items()
-        if path not in paired and _has_tensor(node) and stem(node.op) not in _NOTHING
-    }
-
-
 def _added(
     later: Graph, of: Mapping[NodeValue, NodeValue], owners: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The operators that belong to none of the earlier graph, without conversions and those that
-    compute with weights only."""
+    """Return the later operators without an earlier one, without conversions and operators on
+    weights only."""
     constant = set(later.parameters)
     known = {*owners}
     for path, node in later.own_operators.items():
@@ -138,28 +139,19 @@ def _added(
     )
 
 
-# -- nodes that belong together
+# -- groups of nodes
 
 
 class _Group(NamedTuple):
-    """Nodes of both graphs that are the same part of the model, by path, in order."""
+    """Nodes of both graphs for the same part of the model, by path, in order."""
 
     earlier: tuple[str, ...]
     later: tuple[str, ...]
 
 
-def _groups(earlier: Graph, later: Graph, between: Graph | None) -> list[_Group]:
-    linked = _links(earlier, later)
-    if not linked:
-        return _joined(earlier, later, _aligned(earlier, later, between))
-    groups = _joined(earlier, later, linked)
-    known = {path for group in groups for path in group.earlier}
-    return groups + _by_module(earlier, later, known, set(linked))
-
-
 def _joined(earlier: Graph, later: Graph, linked: Mapping[str, Sequence[str]]) -> list[_Group]:
-    """Join the nodes that each later node comes from, and all that come from them."""
-    of_earlier: dict[str, str] = {}  # each to the first of its group
+    """Join the origins of each later node with all nodes that come from them."""
+    of_earlier: dict[str, str] = {}  # node -> the first node of its group
 
     def root(path: str) -> str:
         while of_earlier.setdefault(path, path) != path:
@@ -181,7 +173,7 @@ def _joined(earlier: Graph, later: Graph, linked: Mapping[str, Sequence[str]]) -
 
 
 def _links(earlier: Graph, later: Graph) -> dict[str, list[str]]:
-    """The earlier nodes that each later node comes from, as its `from_node` chain tells."""
+    """Return the earlier nodes that each later node comes from, by its `from_node` chain."""
     number = graph_id_of(later, earlier)
     found: dict[str, list[str]] = {}
     for path, node in later.own_operators.items():
@@ -193,8 +185,8 @@ def _links(earlier: Graph, later: Graph) -> dict[str, list[str]]:
     for path, node in earlier.own_operators.items():
         for origin in node.all_origins():
             shared.setdefault((origin.graph_id, origin.name, origin.target), []).append(path)
-    # Ids under which the later graph names nodes that the earlier one doesn't know are those of
-    # another graph, which had the number of one that was gone.
+    # Graph ids can be reused after a graph is gone. If the later graph names unknown nodes under an
+    # id, the id belongs to another graph.
     ids = {number for number, _, _ in shared} if not found else set()
     foreign = {
         origin.graph_id
@@ -212,7 +204,7 @@ def _links(earlier: Graph, later: Graph) -> dict[str, list[str]]:
 
 
 def _aligned(earlier: Graph, later: Graph, between: Graph | None) -> dict[str, list[str]]:
-    """The earlier node of each later one, without what these say of their origins."""
+    """Return the earlier node of each later one, aligned without their origins."""
     base = later if between is None else between
     ones, others = (
         [(path, node) for path, node in graph.own_operators.items() if not is_quantization(node)]
@@ -239,7 +231,7 @@ def _token(graph: Graph, node: Node) -> tuple[object, ...]:
 
 
 def _by_module(earlier: Graph, later: Graph, known: set[str], linked: set[str]) -> list[_Group]:
-    """Pair nodes that no chain leads to by module and operator."""
+    """Pair nodes without a chain by module and operator."""
 
     def by_place(graph: Graph, without: set[str]) -> dict[tuple[str | None, str], list[str]]:
         places: dict[tuple[str | None, str], list[str]] = {}
@@ -258,12 +250,12 @@ def _by_module(earlier: Graph, later: Graph, known: set[str], linked: set[str]) 
 
 
 def is_conversion(node: Node) -> bool:
-    """True for an operator that quantises, or goes back to floats."""
+    """True for an operator that quantizes or dequantizes."""
     return "quantize_" in stem(node.op)
 
 
 def is_quantization(node: Node) -> bool:
-    """True for an operator that quantises, finds scales to do so, or goes back to floats."""
+    """True for an operator that quantizes, dequantizes, or chooses scales."""
     return is_conversion(node) or "qparams" in stem(node.op)
 
 
@@ -275,7 +267,7 @@ def _has_tensor(node: Node) -> bool:
 
 
 def _paired(earlier: Graph, later: Graph, group: _Group) -> dict[NodeValue, NodeValue]:
-    """The values of a group that both graphs have, as they are computed."""
+    """Return the values of a group that both graphs compute."""
     found: dict[NodeValue, NodeValue] = {}
     if not any(is_quantization(earlier.calls[path]) for path in group.earlier):
         computing = [path for path in group.later if not is_quantization(later.calls[path])]
@@ -313,7 +305,8 @@ def _paired(earlier: Graph, later: Graph, group: _Group) -> dict[NodeValue, Node
 def _paired_elements(
     earlier: Graph, later: Graph, node: Node, paths: Sequence[str]
 ) -> dict[NodeValue, NodeValue]:
-    """The values of a node with several, of the only later node with as many of the same types."""
+    """Return the values of a node with several, from the only later node with equally many of the
+    same types."""
     values = earlier.values_of(node)
     for path in reversed(paths):
         others = later.values_of(later.calls[path])
@@ -340,8 +333,8 @@ def _fitting(
 
 
 def _leaving(graph: Graph, paths: Sequence[str]) -> list[NodeValue]:
-    """The values of nodes that others read, each once: a value that is quantised and read from
-    several dequantisations is the first of these."""
+    """Return the values that other nodes read, each once: for a value with several dequantized
+    copies, the first copy."""
     inside = {id(graph.calls[path]) for path in paths}
     found: dict[NodeValue, None] = {}
     for path in paths:
@@ -352,7 +345,7 @@ def _leaving(graph: Graph, paths: Sequence[str]) -> list[NodeValue]:
 
 
 def _computing_users(graph: Graph, value: NodeValue) -> list[Node]:
-    """The nodes that read a value; through `getitem`, which hands an element on."""
+    """Yield the nodes that read a value, directly or through `getitem`."""
     return [user for user in graph.users_of(value) if user.op != "getitem"]
 
 
@@ -368,7 +361,8 @@ def _first_dequantized(graph: Graph, value: NodeValue) -> NodeValue:
 
 
 def as_used(graph: Graph, value: NodeValue) -> NodeValue:
-    """The value that later operators read in place of one that is quantised at once, and back."""
+    """Return the value that later operators read: the dequantized one, if the value is quantized at
+    once."""
     users = graph.users_of(value)
     if len(users) != 1 or not stem(users[0].op).startswith("quantize"):
         return value
@@ -380,15 +374,15 @@ def as_used(graph: Graph, value: NodeValue) -> NodeValue:
 
 
 def _is_same(one: TensorSpec | None, other: TensorSpec | None) -> bool:
-    """True for the same known spec: values without one are not taken for each other."""
+    """True for equal, known specs: two values without a spec are not the same."""
     return one is not None and same_spec(one, other)
 
 
 def _move_to_folded(
     earlier: Graph, found: dict[NodeValue, NodeValue], owners: dict[str, str]
 ) -> set[str]:
-    """Quantisation folds a batch norm into the convolution before: what the convolution is then is
-    the value of the batch norm. Return the paths of such convolutions."""
+    """Move values of a batch norm to the convolution before it, if quantization folded the norm
+    into it. Return the paths of such convolutions."""
     folded = set()
     known = {value.path for value in found} | set(owners.values())
     for path, node in earlier.own_operators.items():
@@ -412,8 +406,8 @@ def _move_to_folded(
 
 
 def _add_copies(earlier: Graph, later: Graph, of: dict[NodeValue, NodeValue]) -> frozenset[str]:
-    """Add the later values that are conversions or copies of others, and of inputs; return the
-    paths of the conversions with fixed parameters."""
+    """Add the later values that convert or copy others, or inputs. Return the paths of the
+    conversions with fixed parameters."""
     inputs = dict(zip(_user_inputs(later), _user_inputs(earlier), strict=False))
     rounded = set()
     for path, node in later.own_operators.items():
@@ -449,12 +443,12 @@ def _shape(graph: Graph, value: NodeValue) -> tuple[int | str, ...] | None:
     return None if spec is None else spec.shape
 
 
-# -- what modules return
+# -- results of modules
 
 
 def module_results(graph: Graph) -> dict[tuple[str, int], NodeValue]:
-    """The value that each call of a module returns, by the module's path and the number of the
-    call, where the graph shows one value only that leaves the module."""
+    """Return the result of each call of a module, by the module's path and the number of the call,
+    if exactly one value leaves the module."""
     inside: dict[tuple[str, int], list[str]] = {}
     for path, node in graph.own_operators.items():
         for frame in node.modules:

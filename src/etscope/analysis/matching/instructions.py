@@ -1,12 +1,11 @@
-"""Pair the outputs of instructions with the nodes of the graph that they were made of.
+"""Pair the outputs of instructions with nodes of the graph.
 
-A kernel's debug handle is that of all nodes that one operator of the model was decomposed into;
-the name of its operator, the shapes that it wrote and the values that it reads (`Flow`) decide. A
-delegate has the handles of all its nodes. Instructions of branches and loops are found by
-`branches.branch_nodes`.
+All nodes that one operator of the model was decomposed into share the debug handle of a kernel; its
+operator's name, the shapes that it wrote and the values that it reads (`Flow`) decide. A delegate
+has the handles of all its nodes. `branches.branch_nodes` finds instructions of branches and loops.
 
-Lowering to a backend sorts nodes anew, so the order of instructions alone decides only in a
-program without delegates, as long as no pair contradicts it.
+Lowering to a backend sorts nodes anew, so the order of instructions alone decides only in a program
+without delegates, as long as no pair contradicts it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from etscope.analysis.program.correlate import (
 from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 
-# -- Candidates are narrowed down by the flow of values until nothing changes.
+# -- The flow of values narrows candidates down until nothing changes.
 #
 # Each choice starts with all candidates that debug handles, operators' names, shapes and dtypes
 # allow. An instruction reads values that others wrote, and a node reads values of other nodes: a
@@ -36,7 +35,7 @@ from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 # The values of a choice's slots, in the order of the slots.
 Candidate = tuple[NodeValue, ...]
 
-# How the reason of a node that a delegate computes begins.
+# The start of the reason of a node inside a delegate.
 INSIDE_A_DELEGATE = "inside the delegate"
 
 
@@ -44,7 +43,7 @@ INSIDE_A_DELEGATE = "inside the delegate"
 class Choice:
     """Slots that are matched together: all outputs of a kernel, or one output of a delegate.
 
-    reads: the slots whose values the instruction reads, as far as they are known.
+    reads: the known slots that the instruction reads values of.
     """
 
     slots: tuple[Slot, ...]
@@ -70,7 +69,7 @@ class Flow:
     """The choices of a run, and the flow of values between them.
 
     delegate_reads: for each delegate call, the slots that it reads, and all values that its nodes
-    read. results: the graph's outputs that the program's outputs may be, by slot.
+    read. results: the possible outputs of the graph for each slot that is an output of the program.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Flow:
             changed = self._take_chosen() or changed
 
     def choose(self, choice: Choice, candidate: Candidate) -> None:
-        """Decide a choice for a reason that the caller knows."""
+        """Decide a choice."""
         choice.candidates = [candidate]
         self._take_chosen()
 
@@ -152,30 +151,30 @@ class Flow:
         return changed
 
     def _keep(self, choice: Choice, kept: list[Candidate]) -> bool:
-        """Narrow a choice down. A choice that handles and names have decided stays, and the last
-        candidate stays: if the flow contradicts all, passes have changed it."""
+        """Narrow a choice down. A choice decided by handles and names stays, and so does the last
+        candidate: if the flow contradicts all candidates, passes changed the graph."""
         if choice.was_sure or not kept or len(kept) == len(choice.candidates):
             return False
         choice.candidates = kept
         return True
 
 
-# -- The outputs of delegate calls are values of the nodes that went into the delegate.
+# -- The outputs of delegate calls are values of the delegate's nodes.
 #
-# In a graph from after lowering, the call is a node, and its elements are the outputs. In a graph
-# from before lowering, the outputs are values of covered nodes that other nodes use. A backend may
-# log tensors of its own operators, too: its delegate map leads from them to nodes.
+# In a graph after lowering, the call is a node, and its elements are the outputs. In a graph before
+# lowering, the outputs are values of covered nodes that other nodes use. A backend may also log
+# tensors of its operators: its delegate map leads from them to nodes.
 
 
 def known_delegates(runtime: Runtime, symbols: MethodSymbols) -> list[InstructionRecord]:
-    """The delegate calls with handles in the record: those outside of branches."""
+    """Return the delegate calls with handles in the record: the calls outside branches."""
     return [r for r in runtime.of_kind("delegate") if r.instruction_id in symbols.handles]
 
 
 def match_calls(
     runtime: Runtime, symbols: MethodSymbols, graph: Graph, found: PartialMatching
 ) -> bool:
-    """Pair the calls with those of the graph, in order; False if the graph has none."""
+    """Pair the calls with the graph's calls, in order; False if the graph has none."""
     records = known_delegates(runtime, symbols)
     calls = [path for path, node in graph.own_operators.items() if node.delegate is not None]
     if calls and len(calls) != len(records):
@@ -204,7 +203,7 @@ def match_calls(
 
 
 def leaving_values(covered: Sequence[str], inside: set[str], graph: Graph) -> list[NodeValue]:
-    """The values of covered nodes that nodes outside of `inside` use."""
+    """Return the values of covered nodes that nodes outside `inside` use."""
     return [
         value
         for path in covered
@@ -216,10 +215,10 @@ def leaving_values(covered: Sequence[str], inside: set[str], graph: Graph) -> li
 def in_own_order(
     leaving: Sequence[NodeValue], covered: Sequence[str], handles: Sequence[int], graph: Graph
 ) -> list[NodeValue] | None:
-    """Sort values into the order of the delegate's own graph, whose nodes have `handles`; None if
-    the order is unknown.
+    """Sort values into the order of the delegate's graph.
 
-    It is known when each value has a handle of its own, or when the graph has kept its order.
+    handles: of its nodes. None if the order is unknown. It is known if each value has a separate
+    handle, or if the graph kept its order.
     """
     own = [graph.calls[path].debug_handle for path in covered]
     if own == list(handles):
@@ -240,12 +239,12 @@ def in_own_order(
 
 
 def read_by(covered: Iterable[str], graph: Graph) -> set[NodeValue]:
-    """The values that the nodes read, and those that these are views or copies of."""
+    """Return the values that the nodes read, and the bases of their views and copies."""
     return {value for path in covered for value in graph.read_through(graph.calls[path])}
 
 
 _Group = tuple[int, str]  # a debug handle and an operator's stem
-# Libraries whose kernels ExecuTorch generates: they log their name.
+# Libraries with kernels that ExecuTorch generates: they log their name.
 _NAMED = ("aten", "dim_order_ops", "quantized_decomposed", "executorch_prim", "et_copy")
 
 
@@ -292,9 +291,9 @@ class _Matcher:
                 self._groups.setdefault(group, []).append(choice)
 
     def _stem_of(self, record: InstructionRecord, handle: int) -> str:
-        """The stem of a kernel's operator. Kernels that were registered by hand, as those of
-        ExecuTorch's LLM operators, log no name: it is that of the only node of a custom operator
-        with the debug handle; "" without one."""
+        """Return the stem of a kernel's operator. Kernels registered by hand, such as ExecuTorch's
+        LLM operators, log no name: take the stem of the only node of a custom operator with the
+        debug handle; "" without one."""
         if record.operator is not None:
             return stem(record.operator)
         custom = {
@@ -321,10 +320,10 @@ class _Matcher:
             frozenset[int], tuple[list[str], list[tuple[NodeValue, TensorSpec | None]]]
         ] = {}
         for record in self._delegates:
-            # The parts of a decomposed operator may be in many delegates, of the same handles.
+            # The parts of a decomposed operator may be in many delegates with the same handles.
             handles = frozenset(handle_list(self._symbols.handles.get(record.instruction_id)))
             if handles not in known:
-                covered = [  # some of these nodes may be outside of the delegate
+                covered = [  # some of these nodes may be outside the delegate
                     path
                     for path, node in graph.own_operators.items()
                     if node.debug_handle in handles and not self._is_kernels(path)
@@ -364,7 +363,7 @@ class _Matcher:
 
     @cached_property
     def _holders(self) -> Mapping[int, list[int]]:
-        """The number of times each delegate that has a debug handle has it, by handle."""
+        """Return by handle how often each delegate has it."""
         found: dict[int, list[int]] = {}
         for record in self._delegates:
             handles = Counter(handle_list(self._symbols.handles[record.instruction_id]))
@@ -403,8 +402,8 @@ class _Matcher:
                 self.found.add_reason(choice.slots, self._why_not(choice, taken))
 
     def _results(self) -> dict[Slot, set[NodeValue]]:
-        """The outputs of the graph that the program's outputs are. They come after the buffers
-        that the graph writes back."""
+        """Return the graph's outputs for the program's outputs. They follow the buffers that the
+        graph writes back."""
         count, graph = len(self._runtime.outputs), self._graph
         named: dict[Slot, set[NodeValue]] = {}
         if not count or count > len(graph.outputs):
@@ -419,7 +418,7 @@ class _Matcher:
 
     def _break_tie(self, flow: Flow) -> bool:
         """Decide one of the choices that the flow leaves open: between nodes of the same operator
-        and arguments, or by order where instructions keep the order of nodes."""
+        and arguments, or by order if instructions keep the order of nodes."""
         ordered = self._is_in_order()
         for group, choices in self._groups.items():
             waiting = [c for c in choices if len(c.candidates) > 1]
@@ -437,8 +436,8 @@ class _Matcher:
         return self._break_tie_of_calls(flow)
 
     def _break_tie_of_calls(self, flow: Flow) -> bool:
-        """The outputs of a delegate come in the order of its own graph, in which the record lists
-        the handles of its nodes."""
+        """Decide outputs of a delegate by the order of its graph: the record lists the handles of
+        its nodes in that order."""
         kernels = _chosen(choice for choices in self._groups.values() for choice in choices)
         for number, choices in self._calls.items():
             if all(choice.chosen for choice in choices):
@@ -494,8 +493,8 @@ class _Matcher:
                 self.found.add_reason(slots, (why, "differs"))
 
     def _match_replaced(self) -> None:
-        """Pair nodes whose operator a pass replaced or decomposed with the last instruction of
-        their handle, if that has no partner and there is no other such node."""
+        """Pair a node with the last instruction of its handle, if a pass replaced or decomposed its
+        operator, the instruction has no partner, and no other node qualifies."""
         last: dict[int, InstructionRecord] = {}
         for record in self._runtime.of_kind("kernel"):
             handle = self._symbols.handles.get(record.instruction_id)
@@ -553,7 +552,7 @@ class _Matcher:
             elif record.instruction_id not in self._symbols.handles:
                 why = "the record has no debug handle for it"
                 if stem(record.operator or "") == "copy":
-                    why = "writes state back, or copies for a loop: no node of the graph is it"
+                    why = "writes state back, or copies for a loop: the graph has no node for it"
                 self.found.add_reason(slots, (why, "unknown"))
         taken = self.found.taken
         inside = {path: n for n, covered in self.found.covered.items() for path in covered}
@@ -572,9 +571,9 @@ class _Matcher:
         if node.subgraphs:
             return "it runs sub-graphs, and their nodes are compared", "inside"
         if "/" in path:
-            return "in a branch or loop, whose instructions are not known", "unknown"
+            return "in a branch or loop with unknown instructions", "unknown"
         if node.outputs and all(value.tensor is None for value in node.outputs):
-            return "a number: the runtime logs tensors only", "not logged"
+            return "a number: the runtime logs only tensors", "not logged"
         if stem(node.op) in VIEWS:
             return "a view of its input: memory planning left no instruction for it", "view"
         if node.debug_handle in handled:

@@ -1,8 +1,8 @@
 """Pair the values that the runtime logged with the values of a reference graph.
 
-A pair says that two numbers should be equal but for rounding. It is only made when that is known:
-by debug handles and operators' names, by the flow of values through the program, and never against
-shapes and dtypes. Every value without a partner has a reason, as text.
+The values of a pair should be equal up to rounding. Debug handles, operators' names and the flow of
+values through the program decide; shapes and dtypes must agree. Every value without a partner has a
+reason, as text.
 
 Nodes are named by their paths: "add", and "true_graph_0/add" for a node of a sub-graph.
 """
@@ -25,14 +25,14 @@ from etscope.model.table import Column, Kind, Table
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A logged value and the node whose value it is.
+    """A logged value and its node.
 
     output: index among the instruction's outputs, tensors of lists one by one. logged: index among
-    all that the instruction logged; a delegate logs its inputs, too. element: index into the node's
-    tuple or list, None for a node of one value. delegate_id: identifies the operator inside a
-    delegate that logged the value. is_view: the logged value has the same elements in another
-    shape, since memory planning made the node a view of what the instruction computed. form: how a
-    value that was logged inside of a delegate becomes the node's; None for other values.
+    all values that the instruction logged; a delegate logs its inputs, too. element: index into the
+    node's tuple or list, None for a node of one value. delegate_id: identifies the operator inside
+    a delegate that logged the value. is_view: the logged value has the same elements in another
+    shape, because memory planning made the node a view of the instruction's result. form: how a
+    value logged inside a delegate converts to the node's; None for other values.
     """
 
     instruction: int
@@ -63,9 +63,9 @@ class Unpaired:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The parts of a run and of its reference that could be compared.
+    """The compared parts of a run and of its reference.
 
-    sees_inside: a delegate logged values of its own operators.
+    sees_inside: a delegate logged values of its operators.
     """
 
     pairs: int
@@ -82,16 +82,16 @@ class Coverage:
 
     @property
     def hidden(self) -> str | None:
-        """Say that most of the reference lies inside delegates, and how to see into them; None if
-        it does not."""
+        """Say that most of the reference is inside delegates, and how to see into them; None if it
+        is not."""
         inside = sum(node.reason.startswith(INSIDE_A_DELEGATE) for node in self.nodes)
         nodes = self.paired_nodes + len(self.nodes)
         if 2 * inside <= nodes or self.sees_inside:
             return None
         return (
-            f"{inside:,} of {nodes:,} reference nodes lie inside delegates, whose outputs alone "
-            "are recorded: to compare them one by one, export with taps "
-            "(etscope export -X taps='op:*')"
+            f"{inside:,} of {nodes:,} reference nodes are inside delegates, which record only "
+            "their outputs. To compare each node, export with taps: etscope export -X "
+            "taps='op:*'"
         )
 
     def table(self) -> Table:
@@ -115,7 +115,7 @@ class Coverage:
 class Matching:
     """The pairs of a run and a reference graph in order of execution, and values without a pair.
 
-    covered: the known nodes inside of each delegate call, by instruction.
+    covered: the known nodes inside each delegate call, by instruction.
     """
 
     pairs: tuple[Pair, ...]
@@ -163,11 +163,11 @@ def match(
 
     graph: of the record: the edge program, the exported program, or a graph with debug handles.
     symbols: of the edge program that ran; they find the nodes of a `graph` without debug handles.
-    instructions: of the method; without a program, those that the dump names (see `logged_run`).
-    logged: for each instruction that ran, the types of its values, tensors of lists one by one;
-        None for a number. For an instruction in a loop, those of one pass.
-    delegated: the same for the operators inside delegates, by identifier.
-    outputs: the program's, if it is known. With `instructions` they give the flow of values.
+    instructions: of the method; without a program, the dump's (see `logged_run`). logged: for each
+    instruction that ran, the types of its values, tensors of lists one by one; None for a number.
+    For an instruction in a loop, the types of one pass. delegated: the same for the operators
+    inside delegates, by identifier. outputs: the program's, if known. With `instructions` they give
+    the flow of values.
     """
     counts = {
         record.instruction_id: symbols.num_outputs.get(record.instruction_id, len(record.outputs))
@@ -178,7 +178,7 @@ def match(
     before = symbols.before_passes
     has_handles = any(node.debug_handle for node in graph.nodes)
     if before is not None and graph.name == before.name:
-        has_handles = False  # those of the graph before the passes are of other nodes
+        has_handles = False  # handles of the graph before the passes belong to other nodes
     if graph is symbols.graph or symbols.graph is None or has_handles:
         found = match_instructions(runtime, replace(symbols, graph=graph), graph)
     else:
@@ -197,20 +197,8 @@ def match(
         )
         for slot, value in sorted(found.pairs.items(), key=lambda item: item[0].order)
     ]
-    unpaired = _unpaired_slots(found, runtime)
-    paired_nodes = {pair.node for pair in pairs}
-    missing = [
-        Unpaired(*found.reason_of_node(path), node=path, op=node.op)
-        for path, node in graph.operators.items()
-        if path not in paired_nodes
-    ]
-    return Matching(tuple(pairs), tuple(unpaired), tuple(missing), dict(found.covered))
-
-
-def _unpaired_slots(found: PartialMatching, runtime: Runtime) -> list[Unpaired]:
-    """Return the logged values without a partner, with the reason of each."""
     labels = {record.instruction_id: record.label for record in runtime.records}
-    return [
+    unpaired = [
         Unpaired(
             *found.reason_of(slot),
             instruction=slot.instruction,
@@ -222,18 +210,25 @@ def _unpaired_slots(found: PartialMatching, runtime: Runtime) -> list[Unpaired]:
         for slot in runtime.slots
         if slot not in found.pairs
     ]
+    paired_nodes = {pair.node for pair in pairs}
+    missing = [
+        Unpaired(*found.reason_of_node(path), node=path, op=node.op)
+        for path, node in graph.operators.items()
+        if path not in paired_nodes
+    ]
+    return Matching(tuple(pairs), tuple(unpaired), tuple(missing), dict(found.covered))
 
 
 # -- A program without a run.
 
-COMPUTING = ("kernel", "delegate")  # the kinds of instructions that compute something
+COMPUTING = ("kernel", "delegate")  # the kinds of instructions that compute values
 
 
 def program_matching(
     graph: Graph, symbols: MethodSymbols, method: Method, records: Sequence[InstructionRecord]
 ) -> Matching:
-    """Match the values that a method's instructions would log with those of `graph`, by
-    `matching.match`. Dynamic shapes are compared by their bounds."""
+    """Match the values that a method's instructions would log with the values of `graph`, by
+    `match`. Dynamic shapes are compared by their bounds."""
     specs = {
         record.instruction_id: [
             LoggedSpec(value.scalar_type.torch_name, value.sizes)
@@ -251,8 +246,8 @@ def program_matching(
 def with_flow(
     values: Sequence[Value], records: Sequence[InstructionRecord]
 ) -> list[InstructionRecord]:
-    """Return the records with the tensors of lists one by one. A view that no instruction writes is
-    replaced by the value that it is a view of: the last one written to the same memory."""
+    """Return the records with the tensors of lists one by one. A view without an instruction is
+    replaced by its base: the last value written to the same memory."""
     written: set[int] = set()
     last: dict[object, int] = {}
     found = []
@@ -278,7 +273,7 @@ def one_by_one(values: Sequence[Value], indices: Sequence[int]) -> tuple[int, ..
     return tuple(found)
 
 
-# -- Carry pairs with the edge graph over to the program that it was made of.
+# -- Carry pairs with the edge graph over to the program before lowering.
 #
 # Each node of the edge graph names, in its `from_node` chain, the node of the exported program that
 # it is a part of. The value of this node (the whole) is the one that leaves its parts. If there are
@@ -286,7 +281,7 @@ def one_by_one(values: Sequence[Value], indices: Sequence[int]) -> tuple[int, ..
 
 
 class _Origins:
-    """Finds the pairs of `graph`, given those of the edge graph it was lowered to."""
+    """Finds the pairs of `graph` from the pairs of its edge graph."""
 
     def __init__(self, edge_found: PartialMatching, edge: Graph, graph: Graph) -> None:
         self._edge_found, self._edge, self._graph = edge_found, edge, graph
@@ -318,7 +313,7 @@ class _Origins:
             self.found.node_reasons[path] = self._why_not(node, parts)
 
     def _whole_tuple(self, node: Node, parts: Sequence[Node]) -> list[NodeValue | None] | None:
-        """The values of the only part with values of the same types; None without one."""
+        """Return the values of the only part with values of the same types; None without one."""
         if len(node.outputs) < 2:
             return None
         same = [
@@ -333,7 +328,7 @@ class _Origins:
         return list(self._edge.values_of(same[0])) if len(same) == 1 else None
 
     def _take(self, source: NodeValue, value: NodeValue) -> bool:
-        """Pair the logged values of an edge node, or of the node it is a view of."""
+        """Pair the logged values of an edge node, or of its base if it is a view."""
         is_view = False
         while source not in self._slots:
             node = self._edge.calls[source.path]
@@ -350,7 +345,7 @@ class _Origins:
         return True
 
     def _candidates(self, node: Node, value: NodeValue, parts: Sequence[Node]) -> list[NodeValue]:
-        """The values of parts that may be `value` of the whole."""
+        """Return the values of parts that may be `value` of the whole."""
         spec = self._graph.spec_of(value)
         fitting = [
             candidate
@@ -404,16 +399,16 @@ class _Origins:
             if slot not in self.found.pairs:
                 part = self._edge.calls[self._edge.inner_value(value).path]
                 whole = self._whole.get(id(part))
-                reason: Reason = ("comes from no node of the reference graph", "unknown")
+                reason: Reason = ("no node of the reference graph is its origin", "unknown")
                 if whole is not None:
-                    reason = f"inside of {whole}: part of what it was decomposed into", "inside"
+                    reason = f"inside {whole}, which was decomposed", "inside"
                 self.found.reasons[slot] = reason
 
     def _why_not(self, node: Node, parts: Sequence[Node]) -> Reason:
         if node.subgraphs:
             return "it runs sub-graphs, and their nodes are compared", "inside"
         if not parts:
-            return "no node of the edge graph comes from it: passes removed it", "unknown"
+            return "passes removed it: no node of the edge graph comes from it", "unknown"
         paths = [self._edge.path_of[id(part)] for part in parts]
         known = self._edge_found.node_reasons
         reasons = dict.fromkeys(known[path] for path in paths if path in known)
@@ -421,7 +416,7 @@ class _Origins:
             if len(reasons) == 1 or reason[1] == "inside":
                 return reason
         names = ", ".join(paths[-3:])
-        return f"it is unknown which value of its parts is its own ({names})", "ambiguous"
+        return f"it is unknown which value of its parts is its value ({names})", "ambiguous"
 
 
 def parts_of(edge: Graph, graph: Graph) -> Mapping[str, list[Node]]:
@@ -461,9 +456,9 @@ def _graph_pairs(
 
 
 def graph_id_of(edge: Graph, graph: Graph) -> int | None:
-    """The id of a graph; if the file does not store it, the one under which all origins of the edge
-    graph's nodes are nodes of the graph, by name and operator. None without such an id, or if
-    several such ids contradict each other."""
+    """Return the id of a graph. If the file does not store it: the id whose nodes, in the origins
+    of the edge graph's nodes, are all in the graph by name and operator. None without such an id,
+    or if several contradict each other."""
     if graph.graph_id is not None:
         return graph.graph_id
     operators = {node.name: node.op for node in graph.nodes if node.kind == "call_function"}
@@ -488,8 +483,8 @@ def graph_id_of(edge: Graph, graph: Graph) -> int | None:
 
 
 def same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:
-    """True for the same type and sizes, where a symbol stands for any size; and for two that are
-    not known."""
+    """True for the same type and sizes, where a symbol matches any size; also for two unknown
+    specs."""
     if one is None or other is None:
         return one is None and other is None
     return (

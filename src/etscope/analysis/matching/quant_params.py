@@ -1,8 +1,8 @@
-"""The integers to which a backend quantises the values of a graph, as the record knows them.
+"""The quantization parameters (codes) of a graph's values, from the record.
 
-In a quantised graph an operator that quantises reads the value. QNN's passes remove these
-(`FoldQDQ` of backends/qualcomm/_passes), and the record has the graph from before the passes: a
-node of both has the same origin, and the operator that quantised it there says its codes.
+In a quantized graph a quantize operator reads the value. QNN's passes remove these (`FoldQDQ` of
+backends/qualcomm/_passes), but the record has the graph before the passes: nodes with the same
+origin in both graphs have the same codes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _Link = tuple[str, int]  # the name of a node of an earlier graph, and the graph
 
 @dataclass(frozen=True)
 class GraphCodes:
-    """Codes of the values of a graph; what is not quantised, or by scales that the record does not
-    write out, is left out.
+    """Codes of the values of a graph. Values without quantization, or with scales that the record
+    does not store, are excluded.
 
-    values: of nodes and inputs. arguments: those that a value is brought to for one reader alone,
-    by the paths of the reader and of the node that it reads.
+    values: of nodes and inputs. arguments: codes of a value for one reader only, by the paths of
+    the reader and of the node that it reads.
     """
 
     values: Mapping[NodeValue, Codes] = field(default_factory=dict)
@@ -39,8 +39,8 @@ class GraphCodes:
 
 
 def codes_of_graph(graph: Graph, before: Graph | None) -> GraphCodes:
-    """Find the codes of a graph's values. before: the graph from before the passes that removed
-    what quantises; None if there were none."""
+    """Find the codes of a graph's values. before: the graph before the passes that removed quantize
+    operators; None if there were none."""
     found = _read_by_quantizers(graph)
     if before is None:
         return GraphCodes(found)
@@ -59,7 +59,7 @@ def codes_of_graph(graph: Graph, before: Graph | None) -> GraphCodes:
                 if last is not None and read in graph.by_name:
                     arguments[part.name, graph.by_name[read].name] = last
     of_name = {value: key for node in graph.nodes for value, key in _named(node)}
-    for node in graph.nodes:  # that passes inserted, with the numbers of their input
+    for node in graph.nodes:  # inserted by passes, with the values of their input
         if stem(node.op) in SAME_VALUE and node.inputs and node.inputs[0] in of_name:
             name = node.inputs[0]
             known = found.get(of_name[name]) or Codes.of(graph.by_name[name])
@@ -73,14 +73,14 @@ def _values(node: Node) -> list[NodeValue]:
 
 
 def _named(node: Node) -> list[tuple[str, NodeValue]]:
-    """The values of a node that stands in no sub-graph, with their names."""
+    """The values of a node outside sub-graphs, with their names."""
     if len(node.outputs) == 1 and node.outputs[0].name == node.name:
         return [(node.name, NodeValue(node.name))]
     return [(one.name, NodeValue(node.name, at)) for at, one in enumerate(node.outputs)]
 
 
 def _read_by_quantizers(graph: Graph) -> dict[NodeValue, Codes]:
-    """The codes of each value that operators read that quantise it, all in the same way."""
+    """The codes of each value that all its quantize operators agree on."""
     readers: dict[str, set[Codes | None]] = {}
     for node in graph.nodes:
         codes = Codes.of(node) if _quantizes(node) else None
@@ -97,7 +97,7 @@ def _read_by_quantizers(graph: Graph) -> dict[NodeValue, Codes]:
 
 
 def _is_quantizer(node: Node) -> bool:
-    """True for an operator that quantises or dequantises."""
+    """True for an operator that quantizes or dequantizes."""
     return "quantize" in stem(node.op)
 
 
@@ -106,8 +106,8 @@ def _quantizes(node: Node) -> bool:
 
 
 def _last_codes(graph: Graph, name: str) -> Codes | None:
-    """The codes that a value comes from by way of two operators that quantise, one after the other;
-    None if there are no two."""
+    """Return the codes of a value that two consecutive quantize operators produce; None without
+    two."""
     passed = []
     node = graph.by_name.get(name)
     while node is not None and _is_quantizer(node) and node.inputs:
@@ -119,8 +119,8 @@ def _last_codes(graph: Graph, name: str) -> Codes | None:
 
 
 def _same_nodes(graph: Graph, before: Graph) -> Iterator[tuple[Node, Node]]:
-    """Yield the nodes that both graphs have: of one origin, in order, for operators that both have
-    the same number of."""
+    """Yield the nodes of both graphs with the same origin, in order, if both have equally many of
+    the operator."""
     origins = _by_origin(before)
     for link, after in _by_origin(graph, origins).items():
         for op in dict.fromkeys(node.op for node in origins[link]):
@@ -132,8 +132,7 @@ def _same_nodes(graph: Graph, before: Graph) -> Iterator[tuple[Node, Node]]:
 def _by_origin(
     graph: Graph, known: Collection[_Link] | None = None
 ) -> Mapping[_Link, Sequence[Node]]:
-    """The nodes that compute, by the nearest link of their origins; by the nearest that is `known`,
-    if that is given."""
+    """The computing nodes, by their nearest origin; by the nearest one in `known`, if given."""
     found: dict[_Link, list[Node]] = {}
     for node in graph.nodes:
         if node.kind != "call_function" or _is_quantizer(node):

@@ -43,7 +43,7 @@ Reason = tuple[str, str]  # in words, and its kind
 
 @dataclass(frozen=True)
 class Runtime:
-    """The instructions and the types of what they logged: the arguments of `matching.match`.
+    """The instructions and the types of their logged values: the arguments of `matching.match`.
 
     num_outputs: by delegate call, the number of outputs, which are the last values it logged.
     """
@@ -99,7 +99,7 @@ class Runtime:
     # -- the flow of values
 
     def reads(self, record: InstructionRecord) -> tuple[Slot, ...]:
-        """The outputs that an instruction reads, as far as the program is known."""
+        """Return the outputs that an instruction reads; empty without a program."""
         return self._flow[0].get(record.instruction_id, ())
 
     @property
@@ -127,9 +127,8 @@ class Runtime:
 class PartialMatching:
     """The pairs found so far, and reasons for the values without one.
 
-    forms: how values that were logged inside of delegates become the nodes'. views: the slots whose
-    values have another shape than the node's. covered: the paths of the nodes in each delegate
-    call, by instruction.
+    forms: how values logged inside delegates convert to the nodes'. views: the slots with another
+    shape than the node's. covered: the paths of the nodes in each delegate call, by instruction.
     """
 
     pairs: dict[Slot, NodeValue] = field(default_factory=dict)
@@ -151,15 +150,15 @@ class PartialMatching:
 
     def reason_of(self, slot: Slot) -> Reason:
         """The reason why an output has no partner."""
-        return self.reasons.get(slot, ("no node of the reference graph is known for it", "unknown"))
+        return self.reasons.get(slot, ("its node in the reference graph is unknown", "unknown"))
 
     def reason_of_node(self, path: str) -> Reason:
         """The reason why a node has no partner."""
-        return self.node_reasons.get(path, ("no instruction is known to run it", "unknown"))
+        return self.node_reasons.get(path, ("its instruction is unknown", "unknown"))
 
 
 def type_mismatch(logged: LoggedSpec | None, spec: TensorSpec | None) -> str | None:
-    """Describe why a logged value cannot be the node's: its shape or dtype; None if it can."""
+    """Describe why a logged value cannot be the node's, by shape or dtype; None if it can."""
     if logged is None and spec is None:
         return None
     if logged is None or spec is None:

@@ -1,11 +1,11 @@
 """The nodes of the edge program that each instruction of a method runs.
 
 Debug handles lead from instructions to nodes. The parts of a decomposed operator share its handle,
-and each is an instruction, or went into one of several delegates. The operator's name tells kernels
-apart, for several parts of one name the shapes and the flow of values, and the flow of values tells
-which delegate computes a part: an instruction that computes a node must itself read what the node
-reads, or have computed it. Without a program, or if it does not decide, the order of equal kernels
-does, which is that of the instructions unless lowering to a backend has sorted them.
+and each is an instruction, or is in one of several delegates. The operator's name distinguishes
+kernels; for several parts of one name, shapes and the flow of values decide. The flow of values
+also finds the delegate of a part: an instruction that computes a node must read the node's inputs,
+or have computed them. Without a program, or if it does not decide, the order of equal kernels does.
+It is the order of instructions, unless lowering to a backend sorted them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Nodes = tuple[Node, ...]
 class RunNodes:
     """The nodes that the instructions of one method run.
 
-    symbols: the edge program's, of the method. labels: the method's instructions, if known:
-    "aten::add.out" or "add.out". program: the one that ran, if known.
+    symbols: of the method's edge program. labels: of the method's instructions, if known:
+    "aten::add.out" or "add.out". program: the program that ran, if known.
     """
 
     symbols: MethodSymbols
@@ -45,9 +45,9 @@ class RunNodes:
 
     @cached_property
     def nodes(self) -> Mapping[int, Nodes]:
-        """The nodes of each instruction: several if it runs them together, or if it is unknown
-        which of them it runs. A delegate has no node that another instruction may have run, unless
-        it would be left without any."""
+        """The nodes of each instruction: several if it runs them together, or if the right one is
+        unknown. A delegate has no node that another instruction may have run, unless it would be
+        left without nodes."""
         symbols = self.symbols
         table: dict[int, Nodes] = {}
         alike: dict[tuple[int, ...], list[int]] = {}  # by `id` of the nodes
@@ -67,15 +67,15 @@ class RunNodes:
         return table
 
     def ran(self, found: Attribution, instruction: int | None) -> Attribution:
-        """An attribution of an instruction's event without nodes that ran elsewhere: the parts of
-        a decomposed operator share its debug handle."""
+        """Return the attribution of an instruction's event without nodes that ran elsewhere: the
+        parts of a decomposed operator share its debug handle."""
         inside = self._ids.get(-1 if instruction is None else instruction, ())
         kept = tuple(node for node in found.nodes if id(node) in inside)
         return replace(found, nodes=kept) if kept else found
 
     def shown_at(self, found: Attribution, instruction: int | None) -> Attribution:
-        """`ran` that inherits, if its nodes have neither module nor line, from those whose values
-        the instruction reads."""
+        """Return `ran`; if its nodes have neither module nor line, inherit these from the nodes
+        that the instruction reads."""
         found = self.ran(found, instruction)
         if not found.outputs and found.nodes:
             found = self._with_tensors(found)
@@ -84,10 +84,10 @@ class RunNodes:
         return replace(found, inherited=self._inherited.get(instruction, ()))
 
     def _with_tensors(self, found: Attribution) -> Attribution:
-        """The attribution with the tensors that its nodes read from others, and give to others; of
-        a delegate's without its weights.
+        """Return the attribution with the tensors that its nodes read from other nodes, and give to
+        them; without a delegate's weights.
 
-        Without any where several nodes may be behind the event, and they are not one delegate's.
+        Without tensors if several nodes are possible outside a delegate.
         """
         nodes, graph = found.nodes, self.symbols.graph
         if graph is None or (len(nodes) > 1 and found.backend_id is None):
@@ -117,8 +117,8 @@ class RunNodes:
 
     @cached_property
     def _inherited(self) -> Mapping[int, Nodes]:
-        """The nodes of the values that each instruction reads, if its own nodes have neither module
-        nor line. Views of views have those of the first value."""
+        """The nodes that each instruction reads values of, if its nodes have neither module nor
+        line. Views of views have the nodes of the first value."""
         writer: dict[int, Nodes] = {}  # by index of the value
         found: dict[int, Nodes] = {}
         for record in self._flow:
@@ -132,7 +132,7 @@ class RunNodes:
         return found
 
     def _computed(self, instruction: int, output: int, nodes: Nodes) -> Nodes:
-        """The nodes, of an instruction, whose value an output is, as far as that is known."""
+        """Return the nodes of an instruction that an output is known to belong to."""
         if len(nodes) < 2 or self.matching is None or self.symbols.graph is None:
             return nodes
         calls = self.symbols.graph.calls
@@ -141,7 +141,7 @@ class RunNodes:
         return own or nodes
 
     def _distinguished(self, numbers: Sequence[int], nodes: Nodes) -> Mapping[int, Nodes]:
-        """The node that each of these kernels runs, where it is known."""
+        """Return the node that each of these kernels runs, if known."""
         known: dict[int, Node] = {}
         if self.symbols.delegates or len(numbers) != len(nodes):
             candidates = set(map(id, nodes))
@@ -171,7 +171,7 @@ class RunNodes:
         }
 
     def _can_run(self, instruction: int, node: Node) -> bool:
-        """False if the tensors that an instruction writes are known not to be the node's."""
+        """False if the instruction writes other tensors than the node."""
         if not 0 <= instruction < len(self.records):
             return True
         written = self.records[instruction].written
@@ -181,8 +181,8 @@ class RunNodes:
 
     @cached_property
     def matching(self) -> Matching | None:
-        """The matching of the program's values with the edge program's, as far as it is known
-        without a run; None without a program of the method."""
+        """The matching of the program's values with the edge program's, as far as known without a
+        run; None without a program of the method."""
         graph = self.symbols.graph
         if self.program is None or graph is None or not self.records:
             return None
@@ -201,7 +201,7 @@ class RunNodes:
 
     @cached_property
     def _flow(self) -> Sequence[InstructionRecord]:
-        """`records` with the values that views are of, in the place of the views."""
+        """`records` with views replaced by their bases."""
         if self.program is None or not self.records:
             return ()
         return with_flow(self.program.method(self.symbols.method).values, self.records)
@@ -221,10 +221,10 @@ class RunNodes:
             for record in self.records
         ]
 
-    # -- The parts of a decomposed operator, of which several instructions have the handle.
+    # -- The parts of a decomposed operator: several instructions have their handle.
 
     def _placed(self, table: Mapping[int, Nodes]) -> Mapping[int, Nodes]:
-        """The nodes of each instruction, without those that ran elsewhere or may have."""
+        """Return the nodes of each instruction, without nodes that may have run elsewhere."""
         graph = self.symbols.graph
         delegates = {i for i, h in self.symbols.handles.items() if not isinstance(h, int)}
         if graph is None or not delegates:
@@ -234,10 +234,10 @@ class RunNodes:
             for node in nodes:
                 places.setdefault(id(node), set()).add(instruction)
         for nodes in (table[i] for i in table.keys() - delegates):
-            if len(nodes) == 1:  # a kernel that is known to run it
+            if len(nodes) == 1:  # a kernel known to run it
                 places[id(nodes[0])] -= delegates
         calls = [node for node in graph.own_operators.values() if node.delegate is not None]
-        if calls:  # a graph from after lowering: its calls are the instructions, in order
+        if calls:  # a graph after lowering: its calls are the instructions, in order
             numbers = sorted(delegates) if len(calls) == len(delegates) else ()
             for number, call in zip(numbers, calls, strict=False):
                 inner = None if call.delegate is None else call.delegate.graph
@@ -254,7 +254,7 @@ class RunNodes:
 
     @cached_property
     def _reads(self) -> Mapping[int, set[int]]:
-        """The instructions whose results each instruction reads."""
+        """Return the instructions that each instruction reads results of."""
         writer: dict[int, int] = {}
         reads: dict[int, set[int]] = {}
         for record in self._flow:
@@ -272,10 +272,10 @@ def _are_located(nodes: Nodes) -> bool:
 class _Narrowing:
     """Removes instructions that cannot run a node from its places, until nothing changes.
 
-    A node is computed by the instruction that computed what it reads, if that is a delegate, or by
-    one that reads this from it. A view may have no instruction: it then counts where its input is.
-    A delegate has as many nodes of a debug handle as its list repeats it. Where all places of a
-    node contradict this, passes have changed the graph, and the places stay.
+    A node is computed by the delegate that computed its inputs, or by an instruction that reads
+    these. A view without an instruction counts with its input. A delegate has one node of a debug
+    handle for each time that its list repeats the handle. If all places of a node contradict these
+    rules, passes changed the graph, and the places stay.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ class _Narrowing:
             changed = sum(map(self._count, self._delegates)) > 0 or changed
 
     def _follow(self, source: Node, node: Node) -> bool:
-        """Keep the places of a node and of one that reads it that go together."""
+        """Keep the places of a node and of its reader that fit together."""
         before, after = self._places[id(source)], self._places[id(node)]
         together = before & after
         if stem(node.op) not in SAME_VALUE:
@@ -320,7 +320,7 @@ class _Narrowing:
         return self._keep(node, reading | together) or changed
 
     def _count(self, delegate: int) -> bool:
-        """Give a delegate the nodes of a handle when there are no more than it has."""
+        """Give a delegate the nodes of a handle if they are at most as many as in its list."""
         counts = self._counts[delegate]
         is_repeated = max(counts.values(), default=0) > 1
         changed = False

@@ -1,1 +1,1 @@
-"""The instructions of a program, the nodes and lines behind them, and what fits a program."""
+"""The instructions of a program, their nodes and lines, and checks that files belong together."""

@@ -2,7 +2,7 @@
 
 A dump names what each instruction ran ("native_call_add.out", "DELEGATE_CALL"). A program, and a
 record that etscope wrote, list their instructions: the two must agree at every instruction that
-ran. A record of ExecuTorch has no such list; its maps and graphs are held against the dump.
+ran. ExecuTorch's records have no such list; the check compares their maps and graphs with the dump.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from etscope.formats.program import pte_schema as pte
 from etscope.model.event_table import KERNEL_PREFIX, Block
 from etscope.model.graph import stem
 
-# What the runtime logs around an instruction of each kind, but kernels.
+# The events that the runtime logs for each kind of instruction other than kernels.
 _CALL_EVENTS = {"delegate": "DELEGATE_CALL", "move": "MOVE_CALL", "jump_false": "JF_CALL",
                 "free": "FREE_CALL"}  # fmt: skip
 _KERNEL_CALL = "OPERATOR_CALL"
 
-# The share of kernels that may be strange to a record. On dumps with their own records it is 0 but
-# for what passes of a backend rename; on foreign ones it was above a half wherever it was not 0.
+# The share of kernels that may be unknown to a record. Measured: 0 on dumps with their record,
+# except for kernels that a backend's passes rename; 0 or above a half on foreign dumps.
 _TOLERATED = 0.25
 
 
@@ -31,10 +31,10 @@ _TOLERATED = 0.25
 class Observed:
     """The events that a block's runs logged: instruction id -> names of its events.
 
-    An event inside a delegate has the name ""; `delegated` has the identifiers. ended: False if
-    the runs seem to have ended before the method did: they logged outputs of instructions, but not
-    of the program. Operators of the runtime itself log neither names nor outputs, so if nothing
-    else ran, more may have followed.
+    An event inside a delegate has the name ""; `delegated` has the identifiers. ended: False if the
+    runs seem to have stopped before the end of the method: they logged outputs of instructions, but
+    not of the program. Operators built into the runtime log neither names nor outputs, so more
+    instructions may have followed them.
     """
 
     events: Mapping[int, frozenset[str]]
@@ -65,24 +65,24 @@ class Observed:
 
     @classmethod
     def foreseen(cls, records: Sequence[InstructionRecord]) -> Observed:
-        """The events of a run of a program's instructions that takes all branches."""
+        """Return the events of a run of a program's instructions through all branches."""
         events = {r.instruction_id: frozenset({r.event, r.call}) for r in records}
         return cls(events, {}, any(record.kind == "jump" for record in records))
 
     def missing(self, instructions: Iterable[int]) -> list[int]:
-        """The instructions that did not run, though the runs reached them."""
+        """The instructions that did not run although the runs got past them."""
         last = max(self.events, default=-1)
         return [i for i in instructions if i not in self.events and (self.ended or i < last)]
 
     def kernel(self, instruction: int) -> str | None:
-        """The kernel that ran for the instruction ("add.out"), None when none was logged."""
+        """Return the logged kernel of the instruction ("add.out"), None without one."""
         for name in self.events[instruction]:
             if name.startswith(KERNEL_PREFIX):
                 return name[len(KERNEL_PREFIX) :]
         return None
 
     def joined(self, other: Observed) -> Observed | None:
-        """The union of what both logged; None if an instruction ran different things, as in two
+        """Return the union of both logs; None if they differ at an instruction, as in two
         methods."""
         events = dict(self.events)
         for instruction, names in other.events.items():
@@ -113,7 +113,7 @@ def instruction_labels(method: pte.Method) -> tuple[str, ...]:
 
 
 def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None:
-    """The first instruction of the dump that is another one in the program, as a sentence."""
+    """Describe the first instruction of the dump that differs in the program; None if all agree."""
     for instruction, names in observed.events.items():
         if not 0 <= instruction < len(labels):
             return f"instruction {instruction} ran, but the method has only {len(labels)}"
@@ -135,17 +135,17 @@ def differs_from_labels(observed: Observed, labels: Sequence[str]) -> str | None
     return None
 
 
-# Namespaces whose kernels are logged by the operator's name. A custom operator's kernel may be
-# logged by that of any function.
+# Namespaces with kernels that log the operator's name. A custom operator's kernel may log the name
+# of any function.
 _NAMED_KERNELS = frozenset({"aten", "dim_order_ops", "quantized_decomposed"})
 
-# Kernels that passes insert without a node of their own, by `stem`: the write-back of a buffer,
-# casts, changes of layout.
+# Kernels that passes insert without a node, by `stem`: the write-back of a buffer, casts, changes
+# of layout.
 _INSERTED = frozenset({"copy", "clone", "to", "to_dim_order", "clone_dim_order"})
 
 
 def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | None:
-    """The first instruction that contradicts a record's maps and graph, as a sentence.
+    """Describe the first instruction that contradicts a record's maps and graph; None without one.
 
     Passes rename and insert operators: up to the share `_TOLERATED` of the kernels may be another
     operator than their nodes, and as many may have no handle. Branches of control flow have no
@@ -170,12 +170,12 @@ def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | No
                 )
         # A delegate in a branch has no handles, like all instructions there.
         elif not recorded_delegate and (not observed.has_jumps or instruction in symbols.handles):
-            return f"instruction {instruction} ran a delegate, which the record does not have there"
+            return f"instruction {instruction} ran a delegate, but the record has none there"
     kernels = [i for i in observed.events if stem(observed.kernel(i) or "") not in ("", *_INSERTED)]
     unknown = [i for i in kernels if i not in symbols.handles]
     if not observed.has_jumps and len(unknown) > _TOLERATED * len(kernels):
         kernel = observed.kernel(unknown[0])
-        return f"instruction {unknown[0]} ran {kernel}, which the record has no handle for"
+        return f"instruction {unknown[0]} ran {kernel}, but the record has no handle for it"
     recorded_kernels = [i for i in kernels if i in symbols.handles]
     strangers = []
     for i in recorded_kernels:
@@ -200,7 +200,7 @@ def differs_from_record(
     difference = differs_from_symbols(observed, symbols)
     if difference is None or record is None:
         return difference
-    # Passes before lowering may have replaced operators: a record has the graph after them.
+    # Passes before lowering may replace operators: a record has the graph after them.
     for name in graphs_after_passes(record, method):
         if differs_from_symbols(observed, method_symbols(record, method, name)) is None:
             return None
@@ -210,9 +210,9 @@ def differs_from_record(
 def doubt(observed: Observed, symbols: MethodSymbols) -> str | None:
     """Describe why these runs are unlikely to be of that method; not a proof.
 
-    The dump of a program of one XNNPACK delegate only shows how often it logged
-    "Convolution (…) #k". Each convolution of the record should be there, maybe as "Deconvolution"
-    or as "Fully Connected" (a pointwise one).
+    For a program of one XNNPACK delegate, a dump only shows the number of "Convolution (…) #k"
+    events. Each convolution of the record should be there, perhaps as "Deconvolution" or
+    (pointwise) "Fully Connected".
     """
     for instruction, names in observed.delegated.items():
         delegate = symbols.delegates.get(instruction)

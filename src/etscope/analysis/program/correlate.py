@@ -1,4 +1,4 @@
-"""From events to graph nodes: which nodes, lines of Python and modules are behind an event.
+"""From events to graph nodes, lines of Python and modules.
 
 The chain is: instruction id -> debug handles (the record's `debug_handle_map`; for an event inside
 a delegate its `delegate_map`) -> nodes of a graph with one of these handles.
@@ -30,16 +30,16 @@ from etscope.model.graph import Graph, Node, SourceLine, source_lines, stem
 
 __all__ = ["UNATTRIBUTED", "Attribution", "handle_list"]
 
-# What upstream folds into other nodes when it makes its operator graph (debug_format/et_schema.py).
+# Nodes that upstream folds into others in its operator graph (debug_format/et_schema.py).
 _FOLDED_OPS = frozenset({"getitem", "alloc"})
 
 
-# As a record has them: an int for a kernel, a list for a delegate call; None where it has none.
+# As in a record: an int for a kernel, a list for a delegate call, None without handles.
 Handles = int | Sequence[int] | None
 
 
 def handle_list(handles: Handles) -> list[int]:
-    """The handles as a list, whichever way a record has them."""
+    """Return the handles as a list, from any form in a record."""
     if handles is None:
         return []
     return [handles] if isinstance(handles, int) else list(handles)
@@ -59,8 +59,8 @@ class MethodSymbols:
 
     `handles` has an int for a kernel's instruction, a list for a delegate's, as in the record.
     `has_maps`: whether the record maps instructions to handles at all (very old ones do not).
-    `before_passes`: the edge program, if `graph` is that after passes which numbered the debug
-    handles anew; else None.
+    `before_passes`: the edge program, if `graph` is the graph after passes that renumbered the
+    debug handles; else None.
     """
 
     method: str
@@ -95,7 +95,7 @@ class MethodSymbols:
         return {}
 
     def users_of(self, node: Node) -> tuple[Node, ...]:
-        """The nodes that take a value of `node`, in the graph that it stands in."""
+        """Return the nodes that read a value of `node`, in its graph."""
         if self.graph is None:
             return ()
         graph = self.graph.graph_of(node)
@@ -104,16 +104,16 @@ class MethodSymbols:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The source of an event. `debug_handles` is as in the record: an int, a list, or None.
+    """The source of an event.
 
-    The fields from `operator` on are from the program, None or empty without one: the operator
-    ("aten::add.out"), the tensors read and written ("float32[1, 8]"), their bytes, and the stack
-    trace stored with the instruction, innermost last. The tensors are those of the nodes where the
-    program does not tell them; an event inside a delegate has the delegate's own, if known.
-
-    inherited: the nodes whose values the instruction reads, if its own nodes have neither module
-    nor line: memory planning and emission add views and write-backs that no node stands for. It is
-    shown at their modules and lines; its operator and handles are not theirs.
+    debug_handles: as in the record: an int, a list, or None. The fields from `operator` on come
+    from the program, None or empty without one: the operator ("aten::add.out"), the tensors read
+    and written ("float32[1, 8]"), their bytes, and the stack trace stored with the instruction,
+    innermost last. Without tensors in the program, they come from the nodes; an event inside a
+    delegate has the delegate's tensors, if known. inherited: the nodes that the instruction reads
+    values of, if its nodes have neither module nor line: memory planning and emission add views and
+    write-backs without nodes. The event is shown at their modules and lines; it keeps its operator
+    and handles.
     """
 
     debug_handles: Handles = None
@@ -130,12 +130,12 @@ class Attribution:
 
     @property
     def located(self) -> tuple[Node, ...]:
-        """The nodes whose modules and lines the event is shown at."""
+        """The nodes that give the event its modules and lines."""
         return self.inherited or self.nodes
 
     @property
     def op_types(self) -> list[str]:
-        """Ops of the nodes; the program's operator where no node is known, as in branches."""
+        """Ops of the nodes; the program's operator if no node is known, as in branches."""
         if self.nodes or self.operator is None:
             return [node.op for node in self.nodes]
         return [self.operator]
@@ -147,24 +147,24 @@ class Attribution:
 
     @property
     def module(self) -> str | None:
-        """Path of the innermost module that holds all nodes it is shown at; see `common_module`."""
+        """Path of the innermost module that contains all `located` nodes; see `common_module`."""
         return common_module(self.located)
 
     @property
     def source(self) -> str | None:
-        """The lines for a table cell: "model.py:34 +2"; None where none is known."""
+        """The lines for a table cell: "model.py:34 +2"; None if unknown."""
         return short_lines(self.lines) or None
 
     @property
     def all_lines(self) -> tuple[SourceLine, ...]:
-        """`lines`, then those of libraries that they call, where they are not the same."""
+        """`lines`, then the lines of libraries that they call, if these differ."""
         innermost = innermost_lines_of(self.nodes) or user_lines(self.stack, "")
         innermost = innermost or innermost_lines_of(self.inherited)
         return tuple(dict.fromkeys((*self.lines, *innermost)))
 
     def told_name(self, name: str) -> str:
-        """Name an event that its backend has no name for by its operator, if that is known:
-        "hardswish (Invalid Unary Op) #1" of XNNPACK's "Invalid Unary Op #1"."""
+        """Name an event without a name in its backend by its operator, if known: "hardswish
+        (Invalid Unary Op) #1" for XNNPACK's "Invalid Unary Op #1"."""
         operators = {stem(op) for op in self.op_types}
         if not name.startswith("Invalid ") or len(operators) != 1:
             return name
@@ -211,12 +211,12 @@ def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
 def delegate_handles(
     identifier: int | str, handles: Mapping[str, Sequence[int]]
 ) -> Sequence[int] | None:
-    """The handles that a delegate's map gives for an event's identifier, or None.
+    """Return the handles of a delegate's map for an event's identifier, or None.
 
-    The identifier itself; else the longest key that stands in it as a whole word, since backends
-    log "conv_1:OpId_24 (cycles)" for what their map calls "conv_1". A key inside a word ("1" in
-    "15", "conv" in "conv_1") is another operator. A number in a name only counts ("Sigmoid (NC)
-    #1"): a key that is one has to be the identifier. Two equally long keys decide nothing.
+    The key is the identifier, else the longest key that is a whole word in it: backends log
+    "conv_1:OpId_24 (cycles)" for the key "conv_1". A key inside a word ("1" in "15", "conv" in
+    "conv_1") is another operator. Numbers in names are counters ("Sigmoid (NC) #1"): a number as
+    key must be the whole identifier. Two equally long keys decide nothing.
     """
     text = str(identifier)
     if text in handles:
@@ -243,15 +243,15 @@ EDGE_GRAPH = "edge_dialect_graph_module"
 
 
 def record_methods(record: RecordView) -> tuple[str, ...]:
-    """The methods that the record has any symbols of."""
+    """Return the methods with symbols in the record."""
     tables = record.debug_handle_map or (), record.delegate_map or ()
     return tuple(dict.fromkeys((*record.edge_methods, *tables[0], *tables[1])))
 
 
 def recorded_inputs(record: RecordView, method: str) -> Any:
-    """The record's inputs of a method; None without: the representative ones, which are of one
-    method, "forward" or the only one. In a record of several methods, also those that the method
-    was exported with."""
+    """Return the record's inputs of a method; None without. These are the representative inputs,
+    which belong to "forward" or the only method; in a record of several methods, also the inputs of
+    its export."""
     methods = record_methods(record)
     main = "forward" if "forward" in methods or len(methods) != 1 else methods[0]
     found = record.representative_inputs() if method == main else None
@@ -267,8 +267,8 @@ def recorded_inputs(record: RecordView, method: str) -> Any:
 def graph_name(record: RecordView, reference: str, method: str) -> str:
     """Return the record's name of the graph `reference` of a method.
 
-    "edge_dialect_graph_module" is the method's edge program; another name may leave the method
-    out. `MissingDataError` when the record has no such graph.
+    "edge_dialect_graph_module" is the method's edge program; other names need not contain the
+    method. Raises `MissingDataError` if the record has no such graph.
     """
     if reference in (EDGE_GRAPH, EDGE):
         candidates = [f"{EDGE}/{method}"]
@@ -289,7 +289,7 @@ def graph_name(record: RecordView, reference: str, method: str) -> str:
 
 
 def graphs_after_passes(record: RecordView, method: str) -> tuple[str, ...]:
-    """The record's graphs of a method beside its edge and its exported program."""
+    """Return the record's graphs of a method other than its edge and exported program."""
     return tuple(
         name
         for name in record.graph_names
@@ -302,12 +302,12 @@ _GENERATED = re.compile(r"(\w+)(?:: [^=]*)? = (torch\.ops\.[\w.]+)\(")
 
 
 def with_exported_lines(graph: Graph, exported: Graph) -> Graph:
-    """The graph with the exported program's stack traces and modules for nodes that have no line or
-    no module, as far as their `from_node` chains lead there.
+    """Return the graph with the exported program's stack traces and modules for nodes without a
+    line or module, if their `from_node` chains lead there. torch exports the body of `with
+    torch.no_grad()` as a sub-graph, and lowering keeps only its call.
 
-    torch exports the body of a `with torch.no_grad()` as a sub-graph, of which lowering knows the
-    call alone: such a node is traced to the code that torch generated for the sub-graph, whose text
-    has the name of the sub-graph's node.
+    Such a node's trace shows the code that torch generated for the sub-graph, which contains the
+    name of the sub-graph's node.
     """
 
     def located(node: Node) -> Node:
@@ -334,18 +334,18 @@ def with_exported_lines(graph: Graph, exported: Graph) -> Graph:
     return replace(graph, nodes=tuple(map(located, graph.nodes)))
 
 
-# Backends that log the names of nodes, and have a map only where they dump tensors too.
+# Backends that log the names of nodes, and have a map only if they dump tensors too.
 _NAMES_NODES = frozenset({"QnnBackend"})
-# Backends whose delegate map has other numbers than debug handles (`analysis.delegates.vulkan`).
+# Backends with other numbers than debug handles in the delegate map (`analysis.delegates.vulkan`).
 _WITHOUT_HANDLES = frozenset({"VulkanBackend"})
 
 
 def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH) -> MethodSymbols:
-    """The symbols of one method; its nodes are those of the graph called `reference`, with lines
-    and modules of the exported program where they have none.
+    """Return the symbols of one method with the nodes of the graph `reference`.
 
-    The edge program's debug handles are those of the program that ran, unless passes numbered them
-    anew, as QNN's do: then the graph after the passes stands for it.
+    Nodes without lines and modules get the exported program's. The edge program has the debug
+    handles of the run, unless passes renumbered them, as QNN's do: then the graph after the passes
+    replaces it.
     """
     graph, before = None, None
     if record.graph_names:
@@ -385,8 +385,8 @@ def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH)
 
 
 def _are_renumbered(before: Graph, after: Graph) -> bool:
-    """True if passes gave the nodes other debug handles, in their order from 1 on
-    (`ResolveDebugHandle` of backends/qualcomm/_passes)."""
+    """True if passes renumbered the debug handles in node order from 1 (`ResolveDebugHandle` of
+    backends/qualcomm/_passes)."""
     handles = [node.debug_handle for node in after.nodes if is_operator(node)]
     if handles != list(range(1, len(handles) + 1)):
         return False
@@ -405,13 +405,13 @@ def _are_renumbered(before: Graph, after: Graph) -> bool:
 def branch_nodes(labels: Sequence[str], symbols: MethodSymbols) -> Mapping[int, Node]:
     """The node of each instruction inside a control-flow branch, by instruction id.
 
-    No record has debug handles for them: ExecuTorch's emitter throws the maps of branches away
-    (emit/_emitter.py). But it writes a branch's instructions in the order of its nodes, so the
-    instructions without a handle and the nodes of the control-flow sub-graphs are the same sequence
-    of operators, without what only one side has (jumps, moves, loop counters).
+    Records have no debug handles for them: ExecuTorch's emitter drops the maps of branches
+    (emit/_emitter.py). But it writes a branch's instructions in node order. So the instructions
+    without a handle and the nodes of the control-flow sub-graphs are the same sequence of
+    operators, apart from jumps, moves and loop counters.
 
-    `labels` are the method's instructions ("aten::add.out"). Empty unless the two sequences agree
-    in full: a node is never given by guess.
+    labels: of the method's instructions ("aten::add.out"). Empty unless the two sequences agree in
+    full: this function never guesses.
     """
     if symbols.graph is None:
         return {}

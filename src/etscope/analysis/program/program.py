@@ -17,7 +17,7 @@ emitter, which hold for all operators:
 - A delegate call has its inputs, then its outputs. The outputs are emitted together, so their
   indices are consecutive, and nothing has written them: they are not inputs, weights or state. A
   view that costs no instruction is not written, either. When it stands just before the outputs in
-  both orders, it is recognised by memory that was written and not read since; if it was read, it is
+  both orders, it is recognized by memory that was written and not read since; if it was read, it is
   taken for an output. If a record gives the number of outputs, that decides.
 """
 
@@ -54,6 +54,13 @@ _Place = tuple[Allocation, int | None]  # where a tensor is, and its bytes
 
 # The names of the events that the runtime logs for an instruction.
 _NATIVE_CALL = "native_call_"
+_KINDS: Mapping[type[Instruction], str] = {
+    KernelCall: "kernel",
+    DelegateCall: "delegate",
+    MoveCall: "move",
+    JumpFalseCall: "jump",
+    FreeCall: "free",
+}
 _CALLS = {
     "kernel": "OPERATOR_CALL",
     "delegate": "DELEGATE_CALL",
@@ -67,7 +74,7 @@ _TENSOR_LISTS = (ValueKind.TENSOR_LIST, ValueKind.OPTIONAL_TENSOR_LIST)
 _PRIM_NAMESPACES = ("executorch_prim", "et_prim")
 _PRIM_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "aten::_local_scalar_dense"})
 
-# Those of them that read a tensor's shape or place, and not its elements.
+# Runtime operators that read a tensor's shape or place, but not its elements.
 _SHAPE_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "executorch_prim::et_view"})
 
 
@@ -78,10 +85,10 @@ class InstructionRecord:
     kind: "kernel", "delegate", "move", "jump" or "free". event: the most specific event that the
     runtime logs for it: "native_call_add.out", "DELEGATE_CALL". label: a short name: "add",
     "XnnpackBackend". inputs, outputs: indices of the method's values. read, written: the tensors
-    among them, those of lists one by one.
+    among them, lists unfolded.
 
-    bytes_read, bytes_written: sizes of these tensors, each counted once: what the instruction may
-    touch, not what was measured. Bounds for dynamic shapes, None without a bound.
+    bytes_read, bytes_written: sizes of these tensors, each counted once: upper bounds of the
+    traffic, not measurements. Bounds for dynamic shapes, None without a bound.
     """
 
     instruction_id: int
@@ -147,8 +154,8 @@ def instructions(
 ) -> MethodInstructions:
     """List the instructions of a method.
 
-    delegate_outputs: by instruction, how many of the last arguments of a delegate call are outputs,
-    where known; an ETRecord's `instruction_id_to_num_outs` is such a map.
+    delegate_outputs: by instruction, the number of outputs at the end of a delegate call's
+    arguments, if known; an ETRecord has it as `instruction_id_to_num_outs`.
     """
     found = program.method(method)
     known = delegate_outputs or {}
@@ -190,7 +197,7 @@ def unfolded(values: Sequence[Value], indices: Iterable[int]) -> tuple[int, ...]
 
 
 class _Flow:
-    """Follows the values that hold data along the instructions, to tell inputs from outputs."""
+    """Follows the values that hold data along the instructions, to separate inputs from outputs."""
 
     def __init__(self, method: Method) -> None:
         self._values = method.values
@@ -285,7 +292,7 @@ def _record(
     read = tuple(_tensors(method.values, inputs))
     written = tuple(_tensors(method.values, outputs))
     delegate = instruction.delegate if isinstance(instruction, DelegateCall) else None
-    kind, operator, touches = _kind(instruction), None, delegate is not None
+    kind, operator, touches = _KINDS[type(instruction)], None, delegate is not None
     label, event = kind, _CALLS[kind]
     match instruction:
         case KernelCall(number):
@@ -334,25 +341,11 @@ def _total(tensors: Iterable[TensorValue]) -> int | None:
     return total
 
 
-def _kind(instruction: Instruction) -> str:
-    match instruction:
-        case KernelCall():
-            return "kernel"
-        case DelegateCall():
-            return "delegate"
-        case MoveCall():
-            return "move"
-        case JumpFalseCall():
-            return "jump"
-        case FreeCall():
-            return "free"
-
-
 def quantizes_dynamically(program: Program, method: str) -> bool:
-    """Return True if scales of quantised values are chosen while the method runs.
+    """Return True if scales of quantized values are chosen while the method runs.
 
-    On portable kernels an operator chooses them; inside XNNPACK the types of values say so.
-    Delegates of other backends are not looked into.
+    On portable kernels an operator chooses them; inside XNNPACK the types of values show it.
+    Delegates of other backends are not checked.
     """
     from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
 
@@ -363,7 +356,7 @@ def quantizes_dynamically(program: Program, method: str) -> bool:
         data = program.delegate_blob(method, delegate)
         if not is_xnnpack(data):
             continue
-        with suppress(FormatError):  # the backend refuses it too
+        with suppress(FormatError):  # XNNPACK rejects such data, too
             if any(value.is_dynamic for node in read_xnnpack(data) for value in node.outputs):
                 return True
     return False

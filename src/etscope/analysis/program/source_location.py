@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from etscope.model.graph import ModuleFrame, Node, SourceLine, source_lines
 
-# -- Names of modules, as users write them and as graphs have them.
+# -- Names of modules, as users write them and as graphs store them.
 
 # How torch names the root in keys: "L__self__fc1", "L__self___fc1", "L['self'].fc1".
 _ROOT = re.compile(r"^(L__self___?|L\['self'\]\.?)")
@@ -34,25 +34,26 @@ def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
     )
 
 
-# A model that is built of the framework's modules alone (`nn.Sequential`) has no line of its own:
-# which of torch's exporters called it would say nothing. Of the checks that it adds for sizes that
-# vary, torch notes a line of its own as "torch/fx/passes/runtime_assert.py", without a folder.
-# ExecuTorch's examples are models: `export_llm` exports its Llama from there.
+# A model built only from the framework's modules (`nn.Sequential`) has no user line, and the line
+# of the exporter that called it would not help. For its checks of dynamic sizes, torch stores
+# "torch/fx/passes/runtime_assert.py", without a folder. ExecuTorch's examples are models:
+# `export_llm` exports its Llama from there.
 _FRAMEWORK = re.compile(r"(^|/(site|dist)-packages/)(torch|torchao|executorch(?!/examples))/")
-# What `etscope export` puts around a language model is shown only where nothing else is known.
+# The wrapper that `etscope export` puts around a language model is shown only if no other line is
+# known.
 _AROUND = re.compile(r"(^|/)etscope/bridge/language_models/")
 
 
 def user_line(stack_trace: str | None) -> SourceLine | None:
-    """Return the line of a stack to show: the innermost frame that is the user's own.
+    """Return the line of a stack to show: the user's innermost frame.
 
-    These are the frames in the files and folders of $ETSCOPE_MINE, if the stack has any; else all
-    frames outside torch, torchao and executorch, whose examples count. None if there are none.
+    The user's frames are in the files and folders of $ETSCOPE_MINE, if the stack has any; else
+    outside torch, torchao and executorch, or in ExecuTorch's examples. None without a user's frame.
     """
     return _user_line(stack_trace, os.environ.get(MINE, ""))
 
 
-# The environment variable with the user's own files and folders, separated as in $PATH.
+# The environment variable with the user's files and folders, separated as in $PATH.
 MINE = "ETSCOPE_MINE"
 
 
@@ -65,7 +66,7 @@ def _user_line(stack_trace: str | None, mine: str) -> SourceLine | None:
 def user_lines(frames: Sequence[SourceLine], mine: str | None = None) -> tuple[SourceLine, ...]:
     """Return the line of a stack to show, as a tuple of one or none; see `user_line`.
 
-    mine: in place of $ETSCOPE_MINE.
+    mine: replaces $ETSCOPE_MINE.
     """
     # Code that torch made and ran is in no file: "<eval_with_key>.12", "<string>".
     written = [
@@ -104,9 +105,9 @@ def innermost_lines_of(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
     return tuple(dict.fromkeys(line for line in lines if line is not None))
 
 
-# What torch calls the root of a control-flow branch, which it traces as a module of its own.
+# torch's name for the root of a control-flow branch, which it traces as a separate module.
 _BRANCH_ROOT = "_export_root"
-# What torch calls the module of a size that the exporter itself asks for.
+# torch's name for the module of a size that the exporter reads.
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
 
@@ -129,9 +130,9 @@ def module_type(node: Node) -> str | None:
 
 
 def common_module(nodes: Iterable[Node]) -> str | None:
-    """Path of the innermost module that holds all nodes: theirs if they agree, else an ancestor.
+    """Path of the innermost module that contains all nodes.
 
-    None when no node has a module; nodes without one (made by a pass) have no say.
+    None if no node has a module; nodes without one (made by a pass) do not count.
     """
     paths = {path for node in nodes if (path := module_path(node)) is not None}
     if not paths:

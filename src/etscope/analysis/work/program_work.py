@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
-from etscope.analysis.memory import planned_values
+from etscope.analysis.memory.plan import planned_values
 from etscope.analysis.program.program import (
     InstructionRecord,
     MethodInstructions,

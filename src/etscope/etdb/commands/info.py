@@ -11,7 +11,7 @@ import numpy as np
 
 from etscope.analysis.graphs.graph_names import graph_list
 from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
-from etscope.analysis.memory import memory_plan
+from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from etscope.analysis.generation.layout import Layout
 from etscope.analysis.generation.pace import Pace, generation_section, pace_section, phase_table
 from etscope.analysis.generation.plan import GenerationResult, GenerationTask, calls_of
-from etscope.analysis.measured_memory import memory_owners, owners_section
+from etscope.analysis.memory.measured import memory_owners, owners_section
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder

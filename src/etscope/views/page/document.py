@@ -20,12 +20,12 @@ from etscope.analysis.insights.facts import Facts, Level
 from etscope.analysis.insights.insights import insights
 from etscope.analysis.insights.rules.memory import memory_of
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import memory_plans
-from etscope.analysis.memory_owners import program_memory
+from etscope.analysis.memory.needs import program_memory
+from etscope.analysis.memory.plan import memory_plans
+from etscope.analysis.memory.size import SizedFile, part_by_part, sized_program
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Capture, Trace, runs_of
-from etscope.analysis.size import SizedFile, part_by_part, sized_program
 from etscope.analysis.work.limits import profile_limits
 from etscope.errors import MissingDataError
 from etscope.formats.calibration import Calibration

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.matching.run_nodes import RunNodes
-from etscope.analysis.memory import MemoryPlan
-from etscope.analysis.memory_owners import ProgramMemory, owner_tables
+from etscope.analysis.memory.needs import ProgramMemory, owner_tables
+from etscope.analysis.memory.plan import MemoryPlan
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.rollup import NO_MODULE, ROOT, Group, module_name, rollup
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples

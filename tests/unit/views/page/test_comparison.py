@@ -115,7 +115,9 @@ def test_few_profiles_are_compared_each_with_each_many_with_the_first(tmp_path: 
 def test_other_models_and_other_units_are_said(tmp_path: Path) -> None:
     one, other = trace("cnn_portable", tmp_path, 1), trace("transformer_portable", tmp_path, 2)
     found, _ = compared(one, other)["comparisons"]
-    assert found["headline"][0].startswith("The dumps are of different models: no module of ")
+    assert found["headline"][0].startswith(
+        "The dumps are from different models: none of the modules "
+    )
     assert found["table"] is not None
     cycles = replace(MS, source=TimeScale.CYCLES, target=TimeScale.CYCLES)
     none, _ = compared(one, one, scales=(MS, cycles))["comparisons"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.memory import memory_plan
+from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.tables.profile_table import profile_table
 from etscope.analysis.work.columns import WORK_COLUMNS

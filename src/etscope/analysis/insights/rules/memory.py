@@ -19,9 +19,9 @@ from etscope.units import format_bytes, format_share
 
 # A summary of a run without its program needs none of these: each is imported where it is used.
 if TYPE_CHECKING:
-    from etscope.analysis.memory import MemoryPlan
-    from etscope.analysis.size import SizedFile
-    from etscope.analysis.weights import FilePart
+    from etscope.analysis.memory.plan import MemoryPlan
+    from etscope.analysis.memory.size import SizedFile
+    from etscope.analysis.memory.file_parts import FilePart
 
 _COMMAND = ("info", "--memory")
 _NAMED = "what backends ask for by name, such as their weights"
@@ -42,7 +42,7 @@ def memory(facts: Facts) -> Iterator[Finding]:
         return
     sized = facts.sized
     if sized is None and facts.trace.record is not None:
-        from etscope.analysis.size import sized_program
+        from etscope.analysis.memory.size import sized_program
 
         sized = sized_program(facts.trace.export, facts.trace.run_nodes)
     yield from memory_of(method, facts.trace.export, sized, facts.profile.rows)
@@ -59,7 +59,7 @@ def memory_of(
     sized: the program's files with their parts; a record gives their modules. rows: of the method's
     runs, which name the places.
     """
-    from etscope.analysis.memory import memory_plans
+    from etscope.analysis.memory.plan import memory_plans
 
     try:
         plan = memory_plans(export)[method]
@@ -136,7 +136,7 @@ def _largest_at_peak(plan: MemoryPlan, rows: Sequence[Row]) -> Finding | None:
 def _weights(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
     """Yield the module with most bytes of weights: repeated blocks count as one. parts: of the
     program's file and its .ptd files."""
-    from etscope.analysis.weights import WEIGHTS
+    from etscope.analysis.memory.stored import WEIGHTS
 
     weights = [part for part in parts if part.kind == WEIGHTS]
     families: dict[str, dict[str, int]] = {}
@@ -164,7 +164,7 @@ def _weights(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
 
 def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     """Constants of the same bytes that the file holds more than once."""
-    from etscope.analysis.weights import equal_content
+    from etscope.analysis.memory.file_parts import equal_content
 
     spans = {
         program.constant_span(tensor)

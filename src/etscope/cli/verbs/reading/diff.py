@@ -281,11 +281,7 @@ def _are_external(files: Sequence[str]) -> bool:
 
 def _diff_external(files: Sequence[str], view: ViewOptions, output: OutputOptions) -> int:
     """Compare .ptd files with the first one, by key."""
-    from etscope.analysis.comparison.external_report import (
-        IDENTICAL,
-        SCHEMA,
-        external_diff_report,
-    )
+    from etscope.analysis.comparison.program_report import EXTERNAL_SCHEMA, external_diff_report
     from etscope.errors import UsageError
     from etscope.formats.program.ptd import read_ptd
 
@@ -302,8 +298,8 @@ def _diff_external(files: Sequence[str], view: ViewOptions, output: OutputOption
         external_diff_report((names[0], name), first, other)
         for name, other in zip(names[1:], others, strict=True)
     ]
-    output.write_reports(reports, SCHEMA, limit=view.limit, text_limit=_ROWS)
-    return 0 if all(report.about["result"] == IDENTICAL for report in reports) else 1
+    output.write_reports(reports, EXTERNAL_SCHEMA, limit=view.limit, text_limit=_ROWS)
+    return 0 if all(report.about["result"] == "identical" for report in reports) else 1
 
 
 def _diff_programs(

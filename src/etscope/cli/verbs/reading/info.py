@@ -174,7 +174,7 @@ def _write_sizes(
     *,
     force: bool,
 ) -> None:
-    from etscope.analysis.size import SCHEMA, flat_sizes, size_files, size_reports
+    from etscope.analysis.memory.size import SCHEMA, flat_sizes, size_files, size_reports
 
     sized = size_files(with_folders_opened(files, buffers=True), record, force=force)
     if output.is_text or output.chosen_format == "json":
@@ -234,9 +234,9 @@ class _Beside:
     ) -> Report:
         """The owners of the memory that a program needs, or that a run took."""
         from etscope.analysis.matching.export import Export
-        from etscope.analysis.measured_memory import measured_report
-        from etscope.analysis.memory import memory_report
-        from etscope.analysis.memory_owners import program_memory, with_owners
+        from etscope.analysis.memory.measured import measured_report
+        from etscope.analysis.memory.needs import program_memory, with_owners
+        from etscope.analysis.memory.plan import memory_report
         from etscope.errors import UsageError
         from etscope.formats.identify import BPTE, PTE, identify
         from etscope.formats.program.bpte import read_program_file

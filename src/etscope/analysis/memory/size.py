@@ -1,15 +1,15 @@
 """Owners of the bytes of files, one for each byte, and estimates of what could be saved.
 
-A program's parts are those of `weights`; a bundle adds its cases, a record the members of its zip,
-a dump its tables by kind. A debug buffer is known by the dump that was given with it. Programs and
-the .ptd files given with them tell each other's names.
+A program has the parts of `file_parts`; a bundle adds its cases, a record the members of its zip, a
+dump its tables by kind. A debug buffer needs its dump. Programs and their .ptd files give each
+other's parts their names.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,28 +18,26 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.weights import (
+from etscope.analysis.memory.file_parts import (
     PADDING,
-    SCALES,
     TABLES,
-    WEIGHTS,
     Claim,
     Claims,
     FilePart,
-    NodesOf,
     ProgramClaims,
     by_module,
     equal_content,
     external_parts,
     shown_module,
 )
+from etscope.analysis.memory.stored import SCALES, WEIGHTS, NodesOf
 from etscope.errors import FormatError, MismatchError, reading
 from etscope.formats.bytes.files import PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.bytes.flatbuffer_columns import own_sizes
 from etscope.formats.etdump.reader import ETDump, bytes_by_kind, logged_values, read_etdump
 from etscope.formats.etrecord import reader as etrecord
-from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
+from etscope.formats.etrecord.reader import RecordView, read_etrecord
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.bpte import BundledFile, read_bundled
 from etscope.formats.program.ptd import ExternalData, check_external, read_ptd
@@ -55,7 +53,7 @@ DEBUG_BUFFER = "debug_buffer"
 
 _CASES = "test cases"
 _HEADERS, _DIRECTORY = "zip headers", "zip directory"
-# The kinds of a record's members by the ends of their names; others are graphs, or unknown.
+# The kind of a record's member by the end of its name.
 _MEMBERS = {
     etrecord.STATE_DICT: "weights of a graph",
     etrecord.CONSTANTS: "weights of a graph",
@@ -72,8 +70,8 @@ _RECORD_KINDS = (
 
 @dataclass(frozen=True)
 class SizedFile:
-    """A file and its parts, whose sizes sum to its bytes. kind: as `identify` says, or
-    "debug_buffer". notes: what is not known of it. data: its bytes, mapped."""
+    """A file and its parts, which sum to its size. kind: from `identify`, or "debug_buffer". notes:
+    what is unknown. data: its bytes, mapped."""
 
     file: str
     kind: str
@@ -83,7 +81,7 @@ class SizedFile:
 
     @cached_property
     def saved(self) -> Savings:
-        """Bytes that changes of each weight would save."""
+        """Bytes that each change of each weight would save."""
         return Savings.of(self.parts, self.data)
 
 
@@ -92,9 +90,9 @@ def size_files(
 ) -> list[SizedFile]:
     """Find the owner of each byte of files. record: of the programs among them.
 
-    Raises `MismatchError` for a record of another program, unless `force` is given, and for a .ptd
-    that no program among the files reads, or that lacks what one of them needs; `FormatError` for a
-    damaged file, one of an unknown kind, or a folder; `MissingFileError`.
+    Raises `MismatchError` for a record of another program unless `force` is given, and for a .ptd
+    that no program among the files reads, or that lacks a key that one of them needs; `FormatError`
+    for a damaged file, one of an unknown kind, or a folder; `MissingFileError`.
     """
     names = [os.fspath(path) for path in paths]
     kinds: dict[str, str] = {}
@@ -105,14 +103,14 @@ def size_files(
                 one.name for one in sorted(folder.iterdir()) if one.is_file() and _kind_of(one)
             ]
             raise FormatError(
-                "a folder, and size takes ExecuTorch files",
+                "this is a folder, but --size needs ExecuTorch files",
                 path=folder,
                 hint=f"name files in it: {', '.join(found)}" if found else "it holds none",
             )
         try:
             kinds[name] = identify(name)
         except FormatError:
-            # A debug buffer has no form of its own: the dump beside it tells.
+            # A debug buffer has no magic number: accept any file together with a dump.
             if not any(_kind_of(one) == ETDUMP for one in names):
                 raise
             kinds[name] = DEBUG_BUFFER
@@ -146,7 +144,7 @@ def size_files(
 
 
 def sized_program(export: Export, nodes_of: NodesOf | None = None) -> tuple[SizedFile, ...]:
-    """Find the owner of each byte of a program that is open, and of its .ptd files."""
+    """Find the owner of each byte of an open program, and of its .ptd files."""
     claims = ProgramClaims(export.needed_program, nodes_of)
     source = export.needed_program.source
     external = (
@@ -192,12 +190,10 @@ class _Opened:
         notes = []
         if self.claims.external and not has_external:
             count = len(self.claims.external)
-            notes.append(
-                f"{count:,} weights are in a .ptd file, which was not given: name it as a FILE."
-            )
+            notes.append(f"{count:,} weights are in a .ptd file: name that as a FILE, too.")
         if overlapping := self.claims.claims.overlapping():
             notes.append(
-                f"{overlapping:,} constants overlap: a byte is counted for the smallest of them."
+                f"{overlapping:,} constants overlap: each byte counts for the smallest of them."
             )
         data = self.program.source.buffer
         parts = self.claims.parts()
@@ -208,21 +204,21 @@ class _Opened:
 
 
 def _check_external(programs: Mapping[str, _Opened], external: Mapping[str, ExternalData]) -> None:
-    """Raise `MismatchError` unless each .ptd is of a program, and each program has its data."""
+    """Raise `MismatchError` unless a program reads each .ptd, and each program has its data."""
     wanted = [one.claims.external.keys() for one in programs.values()]
     for name, data in external.items():
         if not any(data.entries.keys() & keys for keys in wanted):
             raise MismatchError(
-                f"{name} is not the .ptd of {' or '.join(programs)}: none of its "
-                f"{len(data.entries):,} keys is asked for",
-                hint="take the .ptd of the same export, or give it alone",
+                f"{name} is not the .ptd of {' or '.join(programs)}, which uses none of its "
+                f"{len(data.entries):,} keys",
+                hint="pass the .ptd of the same export, or pass it alone",
             )
     for one in programs.values():
         check_external(one.program, list(external.values()))
 
 
 def _bundle_parts(bundle: BundledFile, inner: Sequence[FilePart]) -> tuple[FilePart, ...]:
-    """The parts of a bundle: those of its program, the tensors of its cases, and its tables."""
+    """The parts of a bundle: the parts of its program, the tensors of its cases, and its tables."""
     span, data = bundle.program_span, bundle.source.buffer
     first = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
     claims = Claims((PADDING, _CASES, TABLES))
@@ -247,10 +243,16 @@ def _shifted(part: FilePart, by: int) -> FilePart:
 
 
 def _sized_record(path: str) -> SizedFile:
-    """The members of a record's zip, as they are stored; the program in it by its own parts."""
+    """Size the stored members of a record's zip; an uncompressed program by its parts."""
     record = read_etrecord(path)
     archive, data = record.archive, record.archive.buffer
     claims = Claims(_RECORD_KINDS)
+    kinds = {
+        **dict.fromkeys(record.graph_members.values(), _GRAPHS),
+        **dict.fromkeys(_VALUES, "values"),
+        **dict.fromkeys(_MAPS, "maps"),
+        etrecord.PROGRAM_BUFFER: _PROGRAM,
+    }
     nested: Span | None = None
     for member in archive.members.values():
         with reading("ETRecord", path, member=member.name):
@@ -258,14 +260,18 @@ def _sized_record(path: str) -> SizedFile:
         end = span.offset + span.size
         claims.add(Span(member.offset, span.offset - member.offset), Claim(_HEADERS))
         claims.add(Span(end, member.limit - end), Claim(_HEADERS, detail="descriptors"))
-        kind = _member_kind(member.name, record)
+        of_end = (kind for end, kind in _MEMBERS.items() if member.name.endswith(end))
+        kind = kinds.get(member.name) or next(of_end, _OTHER)
         if kind == _PROGRAM and not member.deflated:
             nested = span
         unpacked = member.size if member.deflated else None
         claims.add(span, Claim(kind, label=member.name, unpacked=unpacked))
     directory = max((member.limit for member in archive.members.values()), default=0)
     claims.add(Span(directory, len(data) - directory), Claim(_DIRECTORY))
-    parts = _together(claims.parts(data), (_HEADERS,))
+    found = claims.parts(data)
+    parts = [part for part in found if part.kind != _HEADERS]
+    headers = sum(part.size for part in found if part.kind == _HEADERS)
+    parts += [Claim(_HEADERS).part(None, headers)] if headers else []
     if nested is not None:
         inside = Source(data[nested.offset : nested.offset + nested.size], path)
         program = read_program(inside, member=etrecord.PROGRAM_BUFFER)
@@ -275,42 +281,19 @@ def _sized_record(path: str) -> SizedFile:
     return SizedFile(path, ETRECORD, tuple(parts), data)
 
 
-def _member_kind(name: str, record: RecordFile) -> str:
-    if name == etrecord.PROGRAM_BUFFER:
-        return _PROGRAM
-    if name in _MAPS:
-        return "maps"
-    if name in _VALUES:
-        return "values"
-    if name in record.graph_members.values():
-        return _GRAPHS
-    return next((kind for end, kind in _MEMBERS.items() if name.endswith(end)), _OTHER)
-
-
-def _together(parts: Iterable[FilePart], kinds: Sequence[str]) -> list[FilePart]:
-    """The parts with one part for all of each of these kinds."""
-    found, sizes = [], dict.fromkeys(kinds, 0)
-    for part in parts:
-        if part.kind in sizes:
-            sizes[part.kind] += part.size
-        else:
-            found.append(part)
-    return found + [Claim(kind).part(None, size) for kind, size in sizes.items() if size]
-
-
 # -- debug buffers
 
 
 def _sized_buffer(path: str, dumps: Sequence[ETDump]) -> SizedFile:
-    """The tensors that a dump has in its debug buffer, by type; the rest was not written."""
+    """Size the tensors that a dump has in its debug buffer, by type; the rest is unused."""
     data = open_source(path, "debug buffer").buffer
     logged = [logged_values(dump) for dump in dumps]
-    if len(logged) > 1:  # a saved run has a dump of times, too
+    if len(logged) > 1:  # a saved run also has a dump of times, without values
         logged = [values for values in logged if values.buffer_size]
     if len(logged) != 1 or logged[0].buffer_size > len(data):
         raise MismatchError(
-            f"{path} is not the debug buffer of a dump among the files",
-            hint="give it with the one dump that it was written with",
+            f"{path} is not the debug buffer of any dump among the files",
+            hint="pass it with its dump, and without other dumps",
         )
     (values,) = logged
     here = (values.offset >= 0) & (values.nbytes > 0)
@@ -330,10 +313,9 @@ def _sized_buffer(path: str, dumps: Sequence[ETDump]) -> SizedFile:
 
 _UNREAD_NOTE = "Weights and values that no instruction names and no method returns are dead."
 _FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element
-_QUANTISABLE = 2  # dimensions: those of fewer stay in float, as backends have them
+_QUANTIZABLE = 2  # dimensions: backends keep vectors in float
 
 
-# Of a weight: what each change of it would save.
 SAVINGS = (
     Column("saved_by_float16", Kind.BYTES, title="float16 saves", priority=2),
     Column("saved_by_int8", Kind.BYTES, title="int8 saves", priority=2),
@@ -345,9 +327,9 @@ SAVINGS = (
 class Savings:
     """Bytes that a change of each weight would save, by index among the parts of a file.
 
-    float16, int8: as float16, or as int8 with a float32 scale for each channel; of weights that get
-    smaller by it. sharing: of all but the first of equal weights. groups: the equal ones.
-    uncertain: the bytes of those that were not read as a whole.
+    float16, int8: if stored as float16, or as int8 with a float32 scale for each channel; only
+    weights that get smaller. sharing: all but the first of equal weights. groups: the equal
+    weights. uncertain: bytes of weights that were not compared in full.
     """
 
     float16: Mapping[int, int]
@@ -368,7 +350,7 @@ class Savings:
         found, uncertain = equal_content([*placed.values()])
         groups = [[[*placed][position] for position in group] for group in found]
         return cls(
-            # The scales of quantised weights stay as the kernels of backends have them.
+            # The kernels of backends need the scales of quantized weights as float32.
             float16={
                 index: parts[index].size // 2
                 for index in weights
@@ -382,12 +364,12 @@ class Savings:
 
 
 def _saved_by_int8(part: FilePart) -> int:
-    """The bytes that int8 saves of a weight; 0 for one that quantisers leave: integers already, or
-    a vector, whatever its dimensions of one element."""
+    """Return the bytes that int8 saves of a weight. 0 if quantizers skip it: integers, and vectors,
+    also with further dimensions of size 1."""
     itemsize = _FLOATS.get(part.dtype or "")
-    if itemsize is None or sum(size > 1 for size in part.shape) < _QUANTISABLE:
+    if itemsize is None or sum(size > 1 for size in part.shape) < _QUANTIZABLE:
         return 0
-    # A scale for each channel: they come first, but in depthwise filters of XNNPACK last.
+    # One scale for each channel: the first dimension, in XNNPACK's depthwise filters the last.
     channels = part.shape[0] if part.shape[0] > 1 else part.shape[-1]
     return part.size - part.size // itemsize - 4 * channels
 
@@ -395,7 +377,7 @@ def _saved_by_int8(part: FilePart) -> int:
 def savings(sized: SizedFile) -> Section:
     """A section with one row for each way to make the file smaller: estimates, each alone."""
     parts, saved = sized.parts, sized.saved
-    notes = ["Estimates, each for itself: accuracy and what a backend supports are not looked at."]
+    notes = ["Estimates, each on its own. They ignore accuracy and the limits of backends."]
     changes = [("float32 to float16", saved.float16)]
     for dtype in _FLOATS:
         of_type = {index: size for index, size in saved.int8.items() if parts[index].dtype == dtype}
@@ -423,7 +405,8 @@ def savings(sized: SizedFile) -> Section:
         notes.append(f"{len(group):,} weights of {size:,} bytes are equal: {names}.")
     if saved.uncertain:
         notes.append(
-            f"{saved.uncertain:,} bytes of equal weights were compared at 16 places of each only."
+            f"{saved.uncertain:,} bytes of equal weights are uncertain: compared at 16 places "
+            "of each weight."
         )
     return rows(
         "savings",
@@ -444,9 +427,9 @@ def savings(sized: SizedFile) -> Section:
 
 
 def size_reports(files: Sequence[SizedFile], by: str = "kind") -> list[Report]:
-    """Build a report of each file with the sections "size" (bytes by kind, module, dtype or
-    owner), "tables" and "operators" (of a program's tables), "parts" (each part, the largest first)
-    and "savings"; and one of the total if there are several.
+    """Build a report of each file with the sections "size" (bytes by kind, module, dtype or owner),
+    "tables" and "operators" (of a program's tables), "parts" (each part, the largest first) and
+    "savings"; and one of the total for several files.
     """
     reports = []
     for sized in files:
@@ -546,7 +529,8 @@ def _operators(sized: SizedFile) -> Section:
 
 
 def part_by_part(files: Sequence[SizedFile]) -> Section:
-    """A section with one row for each part, in the order of the files, which several name."""
+    """A section with one row for each part, in file order; `file` is a column if there are
+    several."""
     several = len(files) > 1
     names = [Path(sized.file).name for sized in files]
     if len(set(names)) < len(names):
@@ -614,7 +598,7 @@ def _largest(sized: SizedFile) -> Section:
 
 
 def _saved(sized: SizedFile, index: int) -> list[int | None]:
-    """The cells of `SAVINGS` of a part: none for what is no weight."""
+    """The cells of `SAVINGS` of a part: empty unless it is a weight."""
     if sized.parts[index].kind != WEIGHTS:
         return [None] * len(SAVINGS)
     saved = sized.saved

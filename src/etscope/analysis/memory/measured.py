@@ -1,10 +1,10 @@
-"""Measured memory of a run beside what the program plans: owners that sum to the growth of the
-native runner's process, the delegates and instructions that took it, and the peak.
+"""Compare the measured memory of a run with the program's plan.
 
-The growth is that of the resident memory between the start, with the libraries loaded, and the end
-of the last execution. Bytes that the runtime asks for are counted as it asks; those of delegates
-are what else malloc gave while they were made, and those of instructions while they ran. malloc has
-more from the system than it gave, and of that only the pages that were touched are resident.
+Owners sum to the growth of the native runner's process. The growth is resident memory at the end of
+the last execution, minus resident memory at the start with all libraries loaded. The runner counts
+each request of the runtime. A delegate owns what malloc handed out beyond these requests during its
+initialization; an instruction owns what malloc handed out while it ran. malloc holds more memory
+than it hands out, and only touched pages of it are resident.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, memory_plans, reuse_section
+from etscope.analysis.memory.owned_bytes import MEASURED, OwnedBytes, with_total
+from etscope.analysis.memory.plan import MemoryPlan, memory_plans, reuse_section
+from etscope.analysis.memory.stored import WEIGHTS, stored_tensors
 from etscope.analysis.program.correlate import Attribution
-from etscope.analysis.weights import WEIGHTS, stored_tensors
 from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.bytes.files import Source
 from etscope.formats.bytes.flatbuffer import Span
@@ -50,25 +51,17 @@ _FILES = "pages of libraries"
 _STACKS = "stacks of threads"
 UNEXPLAINED = "unexplained"
 
-_WORTH_SAYING = 0.02  # of the growth
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryOwner:
-    """Bytes of the growth. planned: what the program's file says of them, None if nothing."""
-
-    name: str
-    planned: int | None
-    measured: int
+# of the growth: smaller owners get no sentence
+_WORTH_SAYING = 0.02
 
 
 def memory_owners(
     measured: MeasuredMemory, planned: Mapping[str, int] | None = None
-) -> tuple[MemoryOwner, ...]:
-    """Return the owners of the growth of a process, whose bytes sum to it; the last one is
-    "unexplained". planned: by owner, what the program's file says.
+) -> tuple[OwnedBytes, ...]:
+    """Return the owners of a process's growth. Their sizes sum to it; the last owner is
+    "unexplained". planned: bytes in the program's file, by owner.
 
-    Raises `MissingDataError` when the system did not tell what the process held.
+    Raises `MissingDataError` if the system reported no memory of the process.
     """
     start, end = _ends(measured)
     found = {
@@ -97,19 +90,19 @@ def memory_owners(
     found[UNEXPLAINED] = (growth or 0) - sum(found.values())
     known = planned or {}
     return tuple(
-        MemoryOwner(name, known.get(name), size)
+        OwnedBytes(name, size, MEASURED, known.get(name))
         for name, size in found.items()
         if size or known.get(name) or name == UNEXPLAINED
     )
 
 
 def _ends(measured: MeasuredMemory) -> tuple[MemoryPhase, MemoryPhase]:
-    """Return the first and the last phase, with what the process held."""
+    """Return the first phase with known memory, and the last phase."""
     known = [phase for phase in measured.phases if phase.rss is not None]
     if len(known) < 2 or known[-1] is not measured.phases[-1]:
         raise MissingDataError(
-            "the system of this run does not tell what a process holds",
-            hint="run it where there is a /proc/self/smaps: on Linux or Android",
+            "the memory of this run's process is unknown: its system has no /proc/self/smaps",
+            hint="run the program on Linux or Android",
         )
     return known[0], known[-1]
 
@@ -123,7 +116,7 @@ def _difference(after: int | None, before: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """The program of a run: its plans, and the places of its instructions."""
+    """The program of a run, with its memory plans and the places of its instructions."""
 
     program: Program
     plans: Mapping[str, MemoryPlan]
@@ -140,7 +133,7 @@ class _Planned:
         )
 
     def owners(self) -> dict[str, int]:
-        """The bytes of owners that the file tells."""
+        """The bytes in the program's file, by owner."""
         header = self.program.header
         stored = stored_tensors(self.program)
         constants = {one.span for one in stored if one.value is not None and one.kind == WEIGHTS}
@@ -154,7 +147,8 @@ class _Planned:
         }
 
     def delegate_bytes(self, method: str) -> dict[int, int]:
-        """The bytes in the file of each delegate of a method: its data, and its weights beside."""
+        """The bytes in the file of each delegate of a method: its data, and weights stored outside
+        it."""
         found = self.program.method(method)
         calls = self.calls(method)
         spans = {number: {one.blob} for number, one in enumerate(found.delegates)}
@@ -196,14 +190,14 @@ def measured_report(
     force: bool = False,
 ) -> Report:
     """Build a report of a run's memory with the sections "memory_owners", "memory_reuse" (with the
-    program), "memory_phases", "memory_delegates" and "memory_instructions", and the sentences that
-    explain the difference of plan and measurement.
+    program), "memory_phases", "memory_delegates" and "memory_instructions", and sentences on the
+    difference between plan and measurement.
 
-    programs: among which that of the run is, for what was planned; without any, the one in the
-    record is taken. record: of the program, for modules and lines.
+    programs: the run's program is among them; without any, the record's program is used. record: of
+    the program, for modules and lines.
 
-    Raises `MissingDataError` for a run without measured memory, `MismatchError` when none of the
-    programs is that of the run, or the record is of another one, unless `force` is given for it.
+    Raises `MissingDataError` for a run without measured memory, `MismatchError` if none of the
+    programs is the run's, or if the record belongs to another program and `force` is False.
     """
     measured = None if saved.memory is None else saved.memory.measured
     if measured is None:
@@ -231,7 +225,7 @@ def measured_report(
 def _program_of(
     saved: SavedRun, run: str, programs: Sequence[Program], record: RecordView | None
 ) -> Program | None:
-    """Return the program of a run, None if it is not among what was given."""
+    """Return the program of a run, None if no program was given."""
     given = list(programs)
     recorded = None if record is None else record.program_view()
     if not given and recorded is not None:
@@ -244,15 +238,15 @@ def _program_of(
     if given:
         raise MismatchError(
             f"{given[0].source.path or 'the program'} is not the program of {run}",
-            hint=f"give the one that ran: {saved.text('program')}",
+            hint=f"pass the program that ran: {saved.text('program')}",
         )
     return None
 
 
 def _of_process(
-    measured: MeasuredMemory, owners: Sequence[MemoryOwner], planned: _Planned | None
+    measured: MeasuredMemory, owners: Sequence[OwnedBytes], planned: _Planned | None
 ) -> Iterator[Section]:
-    """Yield the owners, then the reuse that the program plans, then the phases."""
+    """Yield the owners, then the planned reuse, then the phases."""
     yield owners_section(owners)
     if planned is not None:
         yield reuse_section(planned.plans)
@@ -284,12 +278,11 @@ def _of_process(
     )
 
 
-def owners_section(owners: Sequence[MemoryOwner]) -> Section:
+def owners_section(owners: Sequence[OwnedBytes]) -> Section:
     """Return a section with one row for each owner, and their sum."""
-    growth = sum(owner.measured for owner in owners)
     content = [
-        (one.name, one.planned, one.measured, one.measured / growth if growth else None)
-        for one in (*owners, MemoryOwner("growth of the process", None, growth))
+        (one.owner, one.planned, one.size, share)
+        for one, share in with_total(owners, "growth of the process")
     ]
     return rows(
         "memory_owners",
@@ -305,13 +298,13 @@ def owners_section(owners: Sequence[MemoryOwner]) -> Section:
 
 
 def _delegates(measured: MeasuredMemory, planned: _Planned | None) -> Section:
-    """A section with one row for each delegate, in the order in which they were made."""
+    """A section with one row for each delegate, the largest first."""
     content = []
     for method in measured.methods:
         mine = [one for one in measured.delegates if one.method == method]
         sizes: Mapping[int, int] = {}
         calls: Mapping[int, int] = {}
-        # They are made in the program's order; those without a segment were not seen.
+        # The runtime makes delegates in program order; the runner misses those without a segment.
         if planned is not None and len(mine) == len(planned.program.method(method).delegates):
             sizes, calls = planned.delegate_bytes(method), planned.calls(method)
         for number, one in enumerate(mine):
@@ -390,10 +383,10 @@ def _instructions(measured: MeasuredMemory, planned: _Planned | None) -> Section
 
 
 def _in_words(
-    measured: MeasuredMemory, owners: Sequence[MemoryOwner], planned: _Planned | None
+    measured: MeasuredMemory, owners: Sequence[OwnedBytes], planned: _Planned | None
 ) -> tuple[str, ...]:
     start, end = _ends(measured)
-    sizes = {owner.name: owner.measured for owner in owners}
+    sizes = {one.owner: one.size or 0 for one in owners}
     growth = sum(sizes.values())
 
     def share(name: str) -> str:
@@ -409,38 +402,42 @@ def _in_words(
         said.append(_of_delegates(measured, share(_DELEGATES), planned))
     if sizes.get(_COUNTED["constants"], 0) > _WORTH_SAYING * growth:
         said.append(
-            f"The constants of kernels are copied into memory: {share(_COUNTED['constants'])}. An "
-            "app that maps the file has them as pages of the file, which the system can drop."
+            "The runner copies the constants of kernels into memory: "
+            f"{share(_COUNTED['constants'])}. An app that maps the file has them as file "
+            "pages, which the system can drop."
         )
     if sizes.get(_FREED, 0) > _WORTH_SAYING * growth:
         said.append(
-            f"malloc keeps {share(_FREED)} that was freed, between blocks that are in use."
+            f"malloc keeps {share(_FREED)} of freed memory between blocks in use."
             + (
-                " What delegates read from the file while they are made leaves such gaps."
+                " Data that delegates read while they initialize leaves such gaps."
                 if measured.delegates
                 else ""
             )
         )
     if sizes.get(_FILES, 0) > _WORTH_SAYING * growth:
         said.append(
-            f"Code and data of the runtime's libraries are {share(_FILES)}: pages of files, which "
-            "come when they are first used."
+            f"Code and data of the runtime's libraries are {share(_FILES)}: file pages, "
+            "loaded on first use."
         )
     if sizes.get(_EXECUTING, 0) > _WORTH_SAYING * growth:
         said.append(
-            f"Executing took {share(_EXECUTING)} and keeps it: workspaces of delegates, say."
+            f"Executions took {share(_EXECUTING)} and kept it, for example as workspaces of "
+            "delegates."
         )
     made = () if planned is None else tuple(map(planned.program.method, planned.plans))
     unseen = sum(len(method.delegates) for method in made) - len(measured.delegates)
     if unseen > 0:
         said.append(
-            f"{unseen:,} delegates have their data in the program's tables: when they were made is "
-            f"not seen, and what they took is among '{_OTHERS}'."
+            f"{unseen:,} delegates have their data in the program's tables. The runner cannot "
+            f"see their initialization: their memory is in '{_OTHERS}'."
         )
     said += _peak(measured, planned)
     said.append(f"Unexplained: {share(UNEXPLAINED)}.")
     if end.malloc_used is None:
-        said.append("What malloc gave is not known: the C library of this run does not tell.")
+        said.append(
+            "Memory handed out by malloc is unknown: the C library of this run does not report it."
+        )
     return tuple(said)
 
 
@@ -454,15 +451,15 @@ def _of_delegates(measured: MeasuredMemory, taken: str, planned: _Planned | None
     held = planned.owners()[_DELEGATES]
     kept = measured.phases[-1].counted
     data = kept.get("delegate_data", 0) + kept.get("named_data", 0)
-    then = f"of which {format_bytes(data)} is kept as well" if data else "which were freed"
+    then = f"and {format_bytes(data)} of it stays in memory as well" if data else "which were freed"
     return f"{said}, of {format_bytes(held)} of data and weights in the program, {then}."
 
 
 def _peak(measured: MeasuredMemory, planned: _Planned | None) -> list[str]:
-    """Say where the process was at its peak."""
+    """Say what the process did at its peak."""
     known = [phase for phase in measured.phases if phase.peak is not None]
     if not known:
-        return ["The peak of the phases is not known: the system does not let it be reset."]
+        return ["The peak of each phase is unknown: the system does not allow to reset it."]
     phase = max(known, key=lambda one: one.peak or 0)
     peak, end = phase.peak or 0, measured.phases[-1].rss or 0
     where = f"in phase '{phase.phase}'"

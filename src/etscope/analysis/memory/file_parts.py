@@ -1,8 +1,8 @@
-"""The bytes of a program: its weights by module and element type, and what is not weights.
+"""The bytes of a program: its weights by module and element type, and everything else.
 
-A weight belongs to the module of the operators that read it, by the record's graph: to the
-innermost module that holds all of them. Without a record, and where nothing says who reads a
-weight, its module is unknown. Each byte counts once, so the parts sum to the program's size.
+A weight belongs to the innermost module that holds all operators that read it in the record's
+graph. Without a record, or with unknown readers, its module is unknown. Each byte counts once, so
+the parts sum to the program's size.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from etscope.analysis.delegates.xnnpack import QUANTIZATION
-from etscope.analysis.matching.parameters import parameter_at, parameters_of
-from etscope.analysis.matching.run_nodes import Nodes, RunNodes
-from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
+from etscope.analysis.memory.owned_bytes import OwnedBytes
+from etscope.analysis.memory.stored import (
+    STATE,
+    WEIGHTS,
+    NodesOf,
+    StoredTensor,
+    parameter_name,
+    parameters_of,
+    stored_tensors,
+)
 from etscope.analysis.program.source_location import (
     common_module,
     lines_of,
     module_path,
     short_lines,
 )
-from etscope.errors import FormatError
 from etscope.formats.bytes.files import scattered_reads
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.bytes.flatbuffer_columns import IntArray
@@ -38,47 +43,40 @@ from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import INSTRUCTIONS, Program, table_extents
 from etscope.formats.program.pte_schema import (
     Delegate,
-    DelegateCall,
-    Method,
-    TensorValue,
 )
-from etscope.formats.program.xnnpack import XnnConstant, is_xnnpack, read_xnnpack
+from etscope.formats.program.xnnpack import is_xnnpack
 from etscope.model.graph import Graph, Node
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind
 
-WEIGHTS = "weights"
-STATE = "initial state"
 DELEGATES = "delegates' data"
 NAMED = "named data"
 TABLES = "tables"
 PADDING = "padding"
-SCALES = "scales"  # the label of those of a quantised weight
 UNREFERENCED = "unreferenced"
-# What a byte is, if several say so: the first of these.
+# If several kinds claim a byte, the first of these wins: it says most.
 _KINDS = (WEIGHTS, STATE, DELEGATES, NAMED, TABLES)
 
 _SHOWN_NAMES = 4
-_LARGEST_PADDING = 1 << 14  # bytes: segments are aligned to pages at most
+_LARGEST_PADDING = 1 << 14  # bytes: exporters align segments to pages of 16 KiB at most
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """Bytes of a file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart(OwnedBytes):
+    """Bytes of a file. The owner is the parameters, else the tensor or backend, else the kind.
 
     kind: of a program "weights", "initial state", "delegates' data" (without the weights in it),
-    "named data" (that nothing says more about), "tables" (the program itself), "padding" (zeros
-    between the others) or "unreferenced" (bytes that nothing points to). module: "" is the root,
-    None unknown. offset: of the first byte, None for several places. size: in bytes, without those
-    that are another part's. label: the tensor, the backend or the key.
+    "named data" (of unknown use), "tables" (the program itself), "padding" (zeros between the
+    others) or "unreferenced" (bytes that nothing points to). module: "" is the root, None unknown.
+    offset: of the first byte, None for several places. size: in bytes, without the bytes of other
+    parts. label: the tensor, the backend or the key.
 
-    names: of the parameters with these bytes, as the model has them. detail: which part of a
-    delegate's data ("cmd_data"; "opaque": its layout is not known). shape: of a weight whose
-    elements are of `dtype`. line: of the operators that read it ("net.py:12"). shared_by: the
-    modules that read it, or the methods, if there are several. unpacked: its size when unpacked, of
-    a member of a zip. operator: that tables are for, or the backend. calls: the number of its
-    instructions, where these are the part. is_unread: no instruction reads the weight, and no
-    method returns it.
+    names: the parameters with these bytes, as in the model. detail: which part of a delegate's data
+    ("cmd_data"; "opaque": its layout is not known). shape: of a weight of `dtype` elements. line:
+    of its readers ("net.py:12"). shared_by: the modules that read it, or the methods, if there are
+    several. unpacked: its size when unpacked, of a member of a zip. operator: the operator or
+    backend that tables describe. calls: its instructions, if the part holds instructions.
+    is_unread: no instruction reads the weight, and no method returns it.
     """
 
     kind: str
@@ -99,31 +97,27 @@ class FilePart:
 
     @property
     def name(self) -> str | None:
-        """The first of the names, None where none is known."""
+        """The first name; None if unknown."""
         return self.names[0] if self.names else None
 
     @property
     def named(self) -> str | None:
-        """The names as a text, the first ones of many; None where none is known."""
-        more = len(self.names) - _SHOWN_NAMES
-        shown = ", ".join(self.names[:_SHOWN_NAMES])
-        return (f"{shown} and {more:,} more" if more > 0 else shown) or None
+        """The first names as text, "a, b, c, d and 3 more"; None if unknown."""
+        return _as_text(self.names)
 
-    @property
-    def owner(self) -> str:
-        """The thing to point at: the parameters, the tensor, the backend, else the kind."""
-        owner = self.named or self.label or self.kind
-        if self.module and not owner.startswith(self.module):
-            owner = f"{self.module}: {owner}"
-        return owner if self.detail is None else f"{owner}: {self.detail}"
+
+def _as_text(names: Sequence[str]) -> str | None:
+    more = len(names) - _SHOWN_NAMES
+    shown = ", ".join(names[:_SHOWN_NAMES])
+    return (f"{shown} and {more:,} more" if more > 0 else shown) or None
 
 
 @dataclass(slots=True)
 class Claim:
-    """A statement about bytes of a file. names: of the parameters that they are, as far as their
-    readers tell. nodes: of the operators that read them. candidates: the
-    parameters that these read, by name, with their shapes and readers. is_unread: nobody reads
-    them."""
+    """A statement about bytes of a file, which gathers their readers. names: the parameters stored
+    there, if the readers name them. nodes: the readers in the graph. candidates: all parameters of
+    these readers, by name, with their shapes and readers. is_unread: the bytes have no reader. The
+    other fields are as in `FilePart`."""
 
     kind: str
     dtype: str | None = None
@@ -133,28 +127,35 @@ class Claim:
     names: list[str] = field(default_factory=list)
     unpacked: int | None = None
     is_unread: bool = False
+    operator: str | None = None
+    calls: int | None = None
     nodes: list[Node] = field(default_factory=list)
     methods: list[str] = field(default_factory=list)
     candidates: dict[str, tuple[tuple[int, ...], list[Node]]] = field(default_factory=dict)
 
     def part(self, offset: int | None, size: int) -> FilePart:
-        """The part of the file that the claim is about."""
+        """Return the part of the file for this claim."""
         is_tensor = self.kind in (WEIGHTS, STATE)
         names = list(dict.fromkeys(self.names)) or self._fitting()
         name = names[0] if len(names) == 1 else None
         shape = self.shape
         if (
             len(shape) == 1 and name is not None and name in self.candidates
-        ):  # Core ML's data has no shapes
+        ):  # Core ML's data stores no shapes
             shape = self.candidates[name][0]
         nodes = self.nodes
         if name is not None and name in self.candidates:
             nodes = self.candidates[name][1]
         modules = {path or "(root)" for node in nodes if (path := module_path(node)) is not None}
         readers = sorted(modules) if len(modules) > 1 else sorted(set(self.methods))
+        module = common_module(nodes) if is_tensor else None
+        owner = _as_text(names) or self.label or self.kind
+        if module and not owner.startswith(module):
+            owner = f"{module}: {owner}"
         return FilePart(
+            owner=owner if self.detail is None else f"{owner}: {self.detail}",
             kind=self.kind,
-            module=common_module(nodes) if is_tensor else None,
+            module=module,
             dtype=self.dtype,
             label=self.label,
             offset=offset,
@@ -165,6 +166,8 @@ class Claim:
             line=(short_lines(lines_of(nodes)) or None) if is_tensor else None,
             shared_by=tuple(readers) if is_tensor and len(readers) > 1 else (),
             unpacked=self.unpacked,
+            operator=self.operator,
+            calls=self.calls,
             is_unread=self.is_unread,
         )
 
@@ -183,10 +186,15 @@ class Claim:
             self.candidates.setdefault(name, (shape, []))[1].extend(nodes)
 
     def _fitting(self) -> list[str]:
-        """The one parameter of the shape, or of its sizes in another order: backends permute."""
+        """Return the only parameter with this shape, or with its sizes in another order: backends
+        permute weights. Empty if several fit."""
         if self.kind != WEIGHTS or not self.shape:
             return []
-        for same in (tuple, _without_ones, math.prod):
+
+        def without_ones(sizes: Sequence[int]) -> list[int]:
+            return sorted(size for size in sizes if size != 1)
+
+        for same in (tuple, without_ones, math.prod):
             wanted = same(self.shape)
             fitting = [n for n, (shape, _) in self.candidates.items() if same(shape) == wanted]
             if fitting:
@@ -194,19 +202,15 @@ class Claim:
         return []
 
 
-def _without_ones(shape: Sequence[int]) -> list[int]:
-    return sorted(size for size in shape if size != 1)
-
-
 class Claims:
-    """All claims about one file, by span; of two for one span, the kind that says more wins."""
+    """All claims about one file, by span. If two claim one span, the kind that says more wins."""
 
     def __init__(self, kinds: Sequence[str] = _KINDS) -> None:
         self.kinds = kinds
         self.by_span: dict[Span, Claim] = {}
 
     def add(self, span: Span, claim: Claim) -> None:
-        """Claim a span. Readers of one that is claimed already are added to it."""
+        """Claim a span; if it is claimed already, add the readers to that claim."""
         known = self.by_span.get(span)
         if known is None:
             self.by_span[span] = claim
@@ -218,7 +222,8 @@ class Claims:
         first.join(other)
 
     def parts(self, data: memoryview) -> tuple[FilePart, ...]:
-        """The parts of the file, in its order, what nobody claims last; they sum to its bytes."""
+        """The parts of the file in file order, unclaimed bytes last. Their sizes sum to the
+        file's."""
         return self.parts_of(data, self.pieces(len(data)))
 
     def parts_of(self, data: memoryview, pieces: Sequence[Piece]) -> tuple[FilePart, ...]:
@@ -247,7 +252,7 @@ class Claims:
         return (*parts, Claim(PADDING).part(None, padding)) if padding else tuple(parts)
 
     def overlapping(self) -> int:
-        """Count the tensors that have bytes in common with another."""
+        """Count the tensors that overlap another tensor."""
         tensors = sorted(
             (span.offset, span.offset + span.size)
             for span, claim in self.by_span.items()
@@ -262,9 +267,9 @@ class Claims:
         return len(common)
 
     def pieces(self, whole: int) -> list[Piece]:
-        """Cut the file where a span begins or ends: each piece with the span that owns it, None for
-        a gap. Of spans that overlap, a byte is that of the kind that says most, then of the
-        smallest."""
+        """Cut the file where a span begins or ends. Each piece has the span that owns it, None for
+        a gap. Where spans overlap, the kind that says most owns the bytes, then the smallest
+        span."""
         begins = sorted(
             (span.offset, self.kinds.index(claim.kind), span.size, span)
             for span, claim in self.by_span.items()
@@ -290,61 +295,14 @@ Piece = tuple[Span | None, int, int]  # its owner, first byte and end
 
 
 def is_padding(data: memoryview, start: int, end: int) -> bool:
-    """Return True for a gap of zeros that is no longer than an alignment."""
+    """Return True for a gap of zeros, at most as long as an alignment."""
     return end - start < _LARGEST_PADDING and not any(data[start:end])
 
 
-NodesOf = Callable[[str], RunNodes]
-
-
-@dataclass(frozen=True, slots=True)
-class Quantized:
-    """Integers that stand for the numbers (integer - zero_point) * scale.
-
-    scales: numbers, or the bytes of float32 in the program's file. axis: the dimension whose
-    channels have a scale each; None: one for all.
-    """
-
-    scales: tuple[float, ...] | Span
-    zero_point: int
-    axis: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """A weight, or the initial state of a buffer, that a method reads from a program's file.
-
-    kind: "weights" or "initial state". dtype: of the elements, as torch calls it. label: type and
-    shape ("int8[16, 8]"), or "scales". instruction, operator: what reads it: the index, and the
-    kernel's label ("convolution") or the kind of XNNPACK's operator ("Conv2d"). slot: its position
-    among what that operator has from the file. nodes: of the record's graph, that read it. value:
-    the method's, None for one in a delegate's data. shape: in the order of the file. key: that
-    under which it is in a .ptd file; the span is then of no place. is_unread: nothing names it.
-    inside: the number of XNNPACK's operator in the delegate's data that reads it, None for what
-    else reads. quantized: what integers stand for, None where that is not known.
-    """
-
-    method: str
-    span: Span
-    kind: str
-    dtype: str
-    label: str
-    instruction: int | None
-    operator: str | None
-    slot: int
-    nodes: Nodes = ()
-    value: TensorValue | None = None
-    shape: tuple[int, ...] = ()
-    key: str | None = None
-    is_unread: bool = False
-    inside: int | None = None
-    quantized: Quantized | None = None
-
-
 def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tuple[FilePart, ...]:
-    """The parts of a .ptd file, in its order, padding last; their sizes sum to its bytes.
+    """The parts of a .ptd file in file order, padding last. Their sizes sum to the file's.
 
-    programs: those that read it, which tell who reads each key.
+    programs: the programs that read the file. They name the reader of each key.
     """
     claims = Claims()
     claims.add(data.tables, Claim(TABLES))
@@ -362,7 +320,7 @@ def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tup
 
 
 class ProgramClaims:
-    """The claims about a program's bytes, and about data in a .ptd: `external`, by key."""
+    """The claims about a program's bytes; `external`: about data in .ptd files, by key."""
 
     def __init__(
         self,
@@ -376,7 +334,7 @@ class ProgramClaims:
         self.claims.add(Span(0, program.tables_size), Claim(TABLES))
         for entry in program.named_data:
             self.claims.add(entry.blob, Claim(NAMED, label=entry.key))
-        # The nodes are looked up by identity: each method's are made once.
+        # Nodes are compared by identity, so each method's graph is made once.
         runs = {} if nodes_of is None else {one.name: nodes_of(one.name) for one in program.methods}
         if stored is None:
             stored = stored_tensors(program, runs.__getitem__ if runs else None)
@@ -392,8 +350,8 @@ class ProgramClaims:
                 self._add_delegate(program.blob(delegate.blob), delegate)
 
     def parts(self) -> tuple[FilePart, ...]:
-        """The parts of the file, in its order, padding and the tables' parts last; their sizes sum
-        to its bytes."""
+        """The parts of the file in file order, padding and the parts of tables last. Their sizes
+        sum to the file's."""
         data, tables = self.program.source.buffer, Span(0, self.program.tables_size)
         pieces = self.claims.pieces(len(data))
         parts = self.claims.parts_of(data, pieces)
@@ -404,7 +362,7 @@ class ProgramClaims:
         return (*others, *_parts_of_tables(self.program, np.array(own, np.int64).reshape(-1, 2)))
 
     def _add_delegate(self, data: memoryview, delegate: Delegate) -> None:
-        """Claim a delegate's data, and the parts of it that are no `StoredTensor`."""
+        """Claim a delegate's data, and its parts other than a `StoredTensor`."""
         backend, parts = delegate.backend_id, delegate_parts(delegate.backend_id, data)
         detail = None if parts or is_xnnpack(data) else "opaque"
         self.claims.add(delegate.blob, Claim(DELEGATES, label=backend, detail=detail))
@@ -417,13 +375,14 @@ class ProgramClaims:
 
 
 def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
-    """Yield the parts of a program's tables by content, method and operator. own: first byte and
-    end of what is not data of older files, in order."""
+    """Yield the parts of a program's tables by content, method and operator. own: the first byte
+    and end of each piece, in order, without the weights that older files keep inside the tables."""
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(own[:, 1] - own[:, 0])])
 
     def below(positions: IntArray) -> IntArray:
         """Count the own bytes before each position."""
-        number = np.searchsorted(own[:, 0], positions, "right")  # of the pieces that have begun
+        # pieces that begin at or before the position
+        number = np.searchsorted(own[:, 0], positions, "right")
         last = np.maximum(number - 1, 0)
         unfinished = np.where(number > 0, np.maximum(own[last, 1] - positions, 0), 0)
         return before[number] - unfinished
@@ -438,17 +397,10 @@ def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
     )
     for kind, size in sizes.items():
         if size:
-            yield FilePart(
-                kind=TABLES,
-                module=None,
-                dtype=None,
-                label=kind.method,
-                offset=None,
-                size=size,
-                detail=kind.content,
-                operator=kind.operator,
-                calls=calls[kind.method, kind.operator] if kind.content == INSTRUCTIONS else None,
-            )
+            claim = Claim(TABLES, label=kind.method, detail=kind.content, operator=kind.operator)
+            if kind.content == INSTRUCTIONS:
+                claim.calls = calls[kind.method, kind.operator]
+            yield claim.part(None, size)
     gaps = below(ends) - below(starts)
     data, padding, unreferenced = program.source.buffer, 0, 0
     for position in np.flatnonzero(gaps):
@@ -463,7 +415,7 @@ def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
 
 
 def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
-    """The claim about a tensor's bytes; graph: that of its nodes."""
+    """Return the claim about a tensor's bytes. graph: the graph of its nodes."""
     name = parameter_name(tensor, graph)
     if name is None and tensor.value is not None:
         name = tensor.value.name
@@ -484,175 +436,19 @@ def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
     return claim
 
 
-def parameter_name(tensor: StoredTensor, graph: Graph | None) -> str | None:
-    """The weight's name in the record: of the parameter that its reader has in that position. A
-    kernel's tensor in a .ptd file has it for its key."""
-    if tensor.key is not None and tensor.value is not None:
-        return tensor.key
-    # Of a delegate that is read as a whole, it is not known which node reads a weight.
-    if graph is None or (tensor.value is None and tensor.inside is None):
-        return None
-    is_scale = tensor.label == SCALES
-    # An operator of XNNPACK has several nodes when it is part of a decomposed one.
-    nodes = tensor.nodes if tensor.value is None else tensor.nodes[:1]
-    read = {
-        parameter_at(node, graph, tensor.slot, None if is_scale else tensor.shape) for node in nodes
-    }
-    names = [name for name in read if name is not None]
-    if len(names) != 1:
-        return None
-    return names[0] + (" scales" if is_scale else "")
-
-
-def stored_tensors(program: Program, nodes_of: NodesOf | None = None) -> tuple[StoredTensor, ...]:
-    """The tensors with data in a program's file, those in XNNPACK's data included, and those in a
-    .ptd file, by method in the order in which instructions read them; one that several read, or
-    none, is there for each value.
-
-    nodes_of: returns the nodes of a method; None where they are not known.
-    """
-    tensors: list[StoredTensor] = []
-    for method in program.methods:
-        nodes = {} if nodes_of is None else nodes_of(method.name).nodes
-        found = [*_in_values(program, method, nodes), *_in_delegates(program, method, nodes)]
-        last = len(method.instructions)
-        tensors += sorted(found, key=lambda t: last if t.instruction is None else t.instruction)
-    return tuple(tensors)
-
-
-def _in_values(
-    program: Program, method: Method, nodes: Mapping[int, Nodes]
-) -> Iterator[StoredTensor]:
-    """Yield the tensors among a method's values, in the order of the arguments of its kernels."""
-    data = {
-        index: value
-        for index, value in enumerate(method.values)
-        if isinstance(value, TensorValue) and (value.has_data or value.external)
-    }
-    # By index of the value: the first instruction that reads it, the position there, all nodes.
-    readers: dict[int, tuple[InstructionRecord | None, int, list[Node]]] = {}
-    for listed in instructions(program, method.name).records:
-        own = [index for index in unfolded(method.values, listed.inputs) if index in data]
-        for slot, index in enumerate(own):
-            reader = readers.setdefault(index, (listed, slot, []))
-            reader[2].extend(nodes.get(listed.instruction_id, ()))
-    unread = set(method.unread())
-    for index in (*readers, *(index for index in data if index not in readers)):
-        value, (first, slot, read_by) = data[index], readers.get(index, (None, 0, []))
-        yield StoredTensor(
-            method=method.name,
-            span=Span(0, 0) if value.external else program.constant_span(value),
-            kind=WEIGHTS if value.is_constant else "initial state",
-            dtype=value.scalar_type.torch_name,
-            label=str(value),
-            instruction=None if first is None else first.instruction_id,
-            operator=None if first is None else first.label,
-            slot=slot,
-            nodes=tuple(read_by),
-            value=value,
-            shape=value.sizes,
-            key=(value.name or "") if value.external else None,
-            is_unread=index in unread,
-        )
-
-
-def _in_delegates(
-    program: Program, method: Method, nodes: Mapping[int, Nodes]
-) -> Iterator[StoredTensor]:
-    """Yield the weights in the data of a method's delegates, and those kept for them by name."""
-    named = {entry.key: entry.blob for entry in program.named_data}
-    calls: dict[int, list[int]] = {}  # by delegate
-    for number, instruction in enumerate(method.instructions):
-        if isinstance(instruction, DelegateCall):
-            calls.setdefault(instruction.delegate, []).append(number)
-    for number, delegate in enumerate(method.delegates):
-        called = [node for call in calls.get(number, ()) for node in nodes.get(call, ())]
-        data = program.blob(delegate.blob)
-        found = [*_xnnpack_constants(data, called)]
-        for slot, part in enumerate(delegate_parts(delegate.backend_id, data)):
-            if part.is_tensor:
-                label = f"{part.dtype}[{', '.join(map(str, part.shape))}]"
-                constant = XnnConstant(part.key, part.offset, part.size, part.dtype or "", label)
-                found.append((None, part.name, slot, constant, part.shape, tuple(called)))
-        for inside, operator, slot, constant, shape, read_by in found:
-            key, place = constant.key, _place(constant, delegate, named)
-            if place is None:
-                continue
-            yield StoredTensor(
-                method=method.name,
-                span=place,
-                kind=WEIGHTS,
-                dtype=constant.dtype,
-                label=constant.label,
-                instruction=calls[number][0] if number in calls else None,
-                operator=operator,
-                slot=slot,
-                nodes=read_by,
-                shape=shape,
-                key=None if key is None or key in named else key,
-                inside=inside,
-                quantized=_quantized(constant, delegate, named),
-            )
-
-
-def _place(constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]) -> Span | None:
-    """Return the bytes of a constant in the program's file: none for one in a .ptd, None for one
-    beyond the delegate's data."""
-    if constant.key is not None:
-        return named.get(constant.key, Span(0, 0))
-    if constant.offset + constant.size > delegate.blob.size:
-        return None
-    return Span(delegate.blob.offset + constant.offset, constant.size)
-
-
-def _quantized(
-    constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]
-) -> Quantized | None:
-    found = constant.quantized
-    if found is None:
-        return None
-    scales = found.scales
-    if isinstance(scales, XnnConstant):
-        place = _place(scales, delegate, named)
-        if place is None or not place.size:
-            return None
-        return Quantized(place, found.zero_point, found.axis)
-    return Quantized(scales, found.zero_point, found.axis)
-
-
-def _xnnpack_constants(
-    data: memoryview, called: Sequence[Node]
-) -> Iterator[tuple[int | None, str | None, int, XnnConstant, tuple[int, ...], Nodes]]:
-    """Yield the constants in the data of an XNNPACK delegate: the operator that reads it, by number
-    and kind, its position there, its shape, and the nodes that read it. Data that cannot be read
-    has none: `info` says what is wrong with it."""
-    try:
-        operators = read_xnnpack(data) if is_xnnpack(data) else ()
-    except FormatError:
-        return
-    for position, operator in enumerate(operators):
-        handle = operator.debug_handle
-        found = tuple(node for node in called if handle is not None and node.debug_handle == handle)
-        # Quantising has the handle of what it is around, and the root for its module.
-        read_by = tuple(one for one in found if not one.op.startswith(QUANTIZATION)) or found
-        for slot, value in enumerate(value for value in operator.inputs if value.constants):
-            for number, constant in enumerate(value.constants):
-                shape = value.sizes if number == 0 else ()  # scales follow what they are of
-                yield position, operator.kind, slot, constant, shape, read_by
-
-
 # -- equal content
 
-_SAMPLE = 4096  # bytes, at the start, the middle and the end
-_PLACES = 16  # of large blobs that are alike at these
-_HASHED = 64 << 20  # bytes that are read at most
+_SAMPLE = 4096  # bytes at the start, middle and end: one read of a page separates most weights
+_PLACES = 16  # places compared in blobs beyond the limit below
+# bytes read in full at most: hashing more would take longer than the whole report
+_HASHED = 64 << 20
 
 
 def equal_content(blobs: Sequence[memoryview]) -> tuple[list[list[int]], int]:
-    """Find blobs of the same bytes: groups of indices, and the bytes that are not certain.
+    """Find blobs of the same bytes: groups of indices, and the number of uncertain bytes.
 
-    Blobs of one size whose samples are equal are read as a whole, 64 MiB together at most; others
-    are compared at 16 places of 4 KiB only.
+    Blobs of one size with equal samples are read in full, 64 MiB together at most; others are
+    compared at 16 places of 4 KiB only, and count as uncertain.
     """
     sizes: dict[int, list[int]] = {}
     for index, blob in enumerate(blobs):
@@ -660,7 +456,7 @@ def equal_content(blobs: Sequence[memoryview]) -> tuple[list[list[int]], int]:
             sizes.setdefault(len(blob), []).append(index)
     alike = list(sizes.values())
     with scattered_reads(blobs[0]) if blobs else nullcontext():
-        for place in (0.0, 0.5, 1.0):  # a blob that differs at the start is not looked at again
+        for place in (0.0, 0.5, 1.0):  # the next place reads only blobs that are still alike
             alike = _split(alike, partial(_sample, blobs, place))
         left = _HASHED
         small: list[list[int]] = []
@@ -699,8 +495,8 @@ def _split(groups: Sequence[list[int]], key: Callable[[int], bytes]) -> list[lis
 
 
 def by_module(parts: Sequence[FilePart]) -> Section:
-    """A section with one row for each kind, module and type, the one with most bytes first. A
-    module's row has the weights that no module inside of it has alone."""
+    """A section with one row for each kind, module and type, the largest first. A module's row
+    excludes the weights of the modules inside it."""
     grouped: dict[tuple[str, str | None, str | None], list[int]] = {}
     for part in parts:
         grouped.setdefault((part.kind, part.module, part.dtype), []).append(part.size)
@@ -709,7 +505,7 @@ def by_module(parts: Sequence[FilePart]) -> Section:
     unknown = sum(part.size for part in parts if part.kind == WEIGHTS and part.module is None)
     notes = [f"{total:,} bytes in all."]
     if unknown:
-        notes.append(f"The module of {unknown:,} bytes of weights is not known.")
+        notes.append(f"The module of {unknown:,} bytes of weights is unknown.")
     return rows(
         "weights",
         "Weights by module",
@@ -730,5 +526,5 @@ def by_module(parts: Sequence[FilePart]) -> Section:
 
 
 def shown_module(module: str | None) -> str | None:
-    """The module for a table: "(root)" for the model itself, None where it is unknown."""
+    """The module for a table: "(root)" for the model itself, None if unknown."""
     return "(root)" if module == "" else module

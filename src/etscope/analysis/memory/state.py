@@ -1,14 +1,15 @@
 """State that a program keeps between runs: its KV caches, and other mutable buffers.
 
-A mutable buffer is a KV cache by what is known of it: instructions write it at positions of a
-dimension that is as long as the context, or its name says so. What is not sure is other state.
+A mutable buffer is a KV cache if instructions write positions of a dimension as long as the
+context, or if its name says so. All others are other state.
 
-- The context length is that of the program's constant methods (`get_max_context_len`, else
-  `get_max_seq_len`; ExecuTorch's `extension/llm/runner/constants.h`), which are read, not run.
-- Names are those in the program (`ExecutorchBackendConfig(emit_mutable_buffer_names=True)`), else
-  those of the record, whose buffers are in the order of the program's.
-- A cache of the same form that is shorter than the context is that of a sliding window: its length
-  stays when the context grows.
+- The context length comes from the program's constant method `get_max_context_len`, else
+  `get_max_seq_len` (ExecuTorch's `extension/llm/runner/constants.h`). It is read without running
+  the method.
+- Names come from the program (`ExecutorchBackendConfig(emit_mutable_buffer_names=True)`), else from
+  the record, which lists the buffers in the program's order.
+- A shorter cache of the same form belongs to a sliding window: its length stays when the context
+  grows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, PlannedValue, groups_sharing_state, memory_plans
+from etscope.analysis.memory.plan import (
+    MemoryPlan,
+    PlannedValue,
+    groups_sharing_state,
+    memory_plans,
+)
 from etscope.errors import reading
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.exported_program.exported_json import mapping, sequence, text, union
@@ -42,22 +48,22 @@ _CONTEXT_METHODS = ("get_max_context_len", "get_max_seq_len")
 _CACHE_NAME = re.compile(
     r"(k|v|kv|keys?|values?)_?caches?(_scales?|_zero_points?)?(_\d+)?$", re.IGNORECASE
 )
-# The facts that the kind of a buffer and its dimension of positions are known by.
+# How the kind of a buffer and its dimension of positions are known.
 _NAME = "name"
 _WRITES_FIT = "writes"  # along a dimension that is as long as the context
-_FORM = "writes, form"  # those of such a buffer, along a dimension of another length
+_FORM = "writes, form"  # the form of such a buffer, but another length
 _WRITES_DIFFER = "writes of another length"
-_LEAST_RANK = 2  # of a cache: positions, and what is kept of each
+_LEAST_RANK = 2  # of a cache: positions, and values for each position
 
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
     """A mutable buffer of a method, in planned memory.
 
-    kind: "KV cache" or "other state". name: qualified; None where neither the program nor a record
-    has it. dim: the dimension of positions, None where it is not known. grows: with the context;
-    None where that is not known. fact: what kind and dim are known by. copies: the values that
-    operators write as changed copies of all of it, which are copied back.
+    kind: "KV cache" or "other state". name: qualified, from the program or the record; None if
+    unknown. dim: the dimension of positions, None if unknown. grows: with the context; None if
+    unknown. fact: how kind and dim are known. copies: the values that hold a changed copy of the
+    whole buffer until it is copied back.
     """
 
     method: str
@@ -81,7 +87,7 @@ class StateTensor:
         return None if self.dim is None else self.tensor.sizes[self.dim]
 
     def nbytes_at(self, positions: int, context: int) -> int:
-        """Bytes in a program for a context of `positions`. context: that of this program."""
+        """Bytes in a program with a context of `positions` tokens. context: this program's."""
         if self.grows is None or not self.length or self.length > context:
             return self.nbytes
         held = positions if self.grows else min(positions, self.length)
@@ -92,9 +98,8 @@ class StateTensor:
 class ProgramState:
     """The state of a program's methods, those with state only.
 
-    context: the context length that the program was exported for, None if it is not known.
-    context_from: the method that gives it, or "the longest cache". groups: the methods that share
-    their state, each with itself at least.
+    context: the context length of the export, None if unknown. context_from: the constant method,
+    or "the longest cache". groups: methods that share their state; a group may be a single method.
     """
 
     context: int | None
@@ -103,7 +108,7 @@ class ProgramState:
     groups: tuple[tuple[str, ...], ...]
 
     def group(self, methods: Sequence[str]) -> tuple[StateTensor, ...]:
-        """The state of methods that share it; what each has alone is all there."""
+        """The state of methods that share it: shared buffers once, and each method's others."""
         found: dict[tuple[str | None, Allocation], StateTensor] = {}
         for method in methods:
             for one in self.methods[method]:
@@ -116,8 +121,8 @@ _SHARED_MEMORY = 2  # the memory id of `MemoryPlanningPass(share_mutable_buffers
 
 
 def program_state(export: Export) -> ProgramState:
-    """Find the mutable buffers of each method, and which of them are KV caches. With a record they
-    have names."""
+    """Find the mutable buffers of each method, and the KV caches among them. A record names
+    them."""
     program = export.needed_program
     found: dict[str, tuple[StateTensor, ...]] = {}
     for name, plan in memory_plans(export).items():
@@ -167,8 +172,8 @@ def constant_methods(program: Program) -> dict[str, int | bool | float | str]:
 def _state_of(
     method: Method, plan: MemoryPlan, record: RecordView | None
 ) -> tuple[StateTensor, ...]:
-    """The state of a method by names and by the positions where it is written, not judged by the
-    context length yet. Of values at one place, the first."""
+    """The state of a method by names and written positions, before the context length decides. Only
+    the first value at each place counts."""
     state: dict[Allocation, PlannedValue] = {}
     for value in plan.values:
         if value.role == "state" and value.nbytes:
@@ -200,7 +205,7 @@ def _state_of(
 
 
 def _judged(one: StateTensor, context: int, forms: set[_Form]) -> StateTensor:
-    """Decide by the context length. forms: those of buffers as long as the context."""
+    """Decide by the context length. forms: of the buffers that are as long as the context."""
     is_named, dim = one.kind == KV_CACHE, one.dim
     by_name = [_NAME] if is_named else []
     if dim is None:
@@ -222,7 +227,7 @@ _Form = tuple[int, tuple[int, ...], int | None]
 
 
 def _form(one: StateTensor) -> _Form:
-    """The element type and the sizes of a buffer but for its positions."""
+    """The element type, and the sizes without the dimension of positions."""
     sizes = (s for d, s in enumerate(one.tensor.sizes) if d != one.dim)
     return int(one.tensor.scalar_type), tuple(sizes), one.dim
 
@@ -241,7 +246,7 @@ def _by_indices(method: Method, args: Sequence[int]) -> Iterator[tuple[int, int]
 
 
 def _by_argument(position: int) -> _Write:
-    """An operator whose argument at `position` is the dimension."""
+    """Return the rule for an operator with the dimension as its argument at `position`."""
 
     def write(method: Method, args: Sequence[int]) -> Iterator[tuple[int, int]]:
         base, dim = method.values[args[0]], method.values[args[position]]
@@ -253,11 +258,12 @@ def _by_argument(position: int) -> _Write:
 
 
 def _of_caches(*positions: int) -> _Write:
-    """ExecuTorch's custom operators, whose caches have the positions in dimension 1."""
+    """Return the rule for ExecuTorch's custom operators: their caches have positions in dimension
+    1."""
     return lambda method, args: iter([(args[position], 1) for position in positions])
 
 
-# With the least number of arguments.
+# Operator -> the least number of its arguments, and its rule.
 _WRITES: Mapping[str, tuple[int, _Write]] = {
     "aten::index_put": (4, _by_indices),
     "aten::index_put_": (4, _by_indices),
@@ -274,9 +280,9 @@ _WRITES: Mapping[str, tuple[int, _Write]] = {
 def _written(
     method: Method, places: Collection[Allocation]
 ) -> tuple[dict[Allocation, int], dict[Allocation, list[int]]]:
-    """The dimension in which each place of state is written at positions, by an operator in place
-    or by one whose result is copied there, and these results. State that is written in several
-    dimensions has none."""
+    """Return the dimension of positions of each place of state, and the values copied back to it.
+    An operator writes positions in place, or into a result that is copied there. State written
+    along several dimensions has no entry."""
     holds: dict[int, Allocation] = {}  # value -> the state that it is, changed or not
     dims: dict[int, int] = {}  # changed value -> where
     found: dict[Allocation, set[int]] = {}
@@ -311,8 +317,8 @@ def _written(
 def _recorded_names(
     record: RecordView | None, method: str, state: Sequence[TensorValue]
 ) -> Sequence[str | None]:
-    """The qualified names of state in the order of a method's values, by the record's buffers of
-    the same types in the same order; None each where these differ."""
+    """The qualified names of state, in the order of a method's values. The record's buffers must
+    have the same types in the same order; else all names are None."""
     unknown: Sequence[str | None] = [None] * len(state)
     name = f"{EDGE}/{method}"
     if record is None or name not in record.graph_names:
@@ -343,7 +349,8 @@ def _recorded_names(
         buffer = None if node is None else graph.parameters.get(node.name)
         if spec is not None and buffer in buffers:
             recorded.append((buffer, (spec.dtype, tuple(spec.shape))))
-    # Operators that write a buffer without saying so in the signature leave only the types.
+    # Some operators write a buffer that the signature does not list as mutated: match by types
+    # alone.
     for chosen in (
         [one for one in recorded if one[0] in mutated],
         [one for one in recorded if one[1] in wanted],
@@ -363,13 +370,13 @@ def state_section(state: ProgramState) -> Section:
         notes.append(f"The context length is {state.context:,}, by {state.context_from}.")
     elif state.methods:
         notes.append(
-            "The context length is not known: the program has no get_max_context_len or "
-            "get_max_seq_len, and no buffer with the name of a cache."
+            "The context length is unknown: the program has neither get_max_context_len nor "
+            "get_max_seq_len, nor a buffer named like a cache."
         )
     if any(one.fact for tensors in state.methods.values() for one in tensors):
         notes.append(
-            "Known by its name; by writes at positions of a dimension that is as long as the "
-            "context; or by writes and the form of such a buffer: a window of the context."
+            "A cache is known by its name, by writes along a dimension as long as the "
+            "context, or by writes and the form of such a cache (a sliding window)."
         )
     notes += [
         f"{' and '.join(group)} share these buffers." for group in state.groups if len(group) > 1

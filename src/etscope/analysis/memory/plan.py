@@ -1,7 +1,7 @@
 """The planned memory of a method: its buffers, when each value is alive, and the peak.
 
-The bytes are the plan's: upper bounds for dynamic shapes. Values that share place and time, as
-views do, count once. Weights and the data of delegates are counted beside the plan.
+The bytes are the plan's: upper bounds for dynamic shapes. Values that share place and time, such as
+views, count once. Weights and delegates' data are listed apart from the plan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from etscope.analysis.matching.export import Export
     from etscope.analysis.program.correlate import Attribution
 
-# -- The .pte stores the place of a tensor, but not when it is alive. The instructions tell:
+# -- The .pte stores the place of a tensor, but not when it is alive. That follows from
+# instructions:
 #
 # - A value is alive from the instruction that writes it to the last one that reads it; inputs of
 #   the method from its start, outputs to its end, state that outlives a run all the time.
@@ -172,7 +173,7 @@ def _through_loops(lives: list[_Life], instructions: Sequence[Instruction]) -> l
     return extended
 
 
-_DEBUG_ALIGNMENT = 64  # of each tensor in a debug buffer
+_DEBUG_ALIGNMENT = 64  # bytes: the runtime aligns each tensor in a debug buffer to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +194,9 @@ class MemoryPlan:
 
     live_bytes: planned bytes alive at each instruction; a method without instructions has one
     entry. labels: of the instructions. constant_bytes: the method's weights in this file.
-    external_bytes: those in a .ptd file. state_bytes: initial content of state. delegate_bytes:
-    data of its delegates, each piece counted once. named_bytes: data that backends ask for by name,
-    of the whole program; 0 for a method without delegates.
+    external_bytes: its weights in a .ptd file. state_bytes: initial content of state.
+    delegate_bytes: data of its delegates, each piece counted once. named_bytes: data that backends
+    ask for by name, of the whole program; 0 for a method without delegates.
     """
 
     method: str
@@ -304,7 +305,7 @@ class MemoryPlan:
 def memory_plan(program: Program, method: str) -> MemoryPlan:
     """Compute the plan of a method: places and lives of its tensors, and its other memory.
 
-    Raises `MissingDataError` if there is no such method.
+    Raises `MissingDataError` for an unknown method.
     """
     found = program.method(method)
     listing = instructions(program, method)
@@ -366,7 +367,7 @@ def memory_plans(export: Export) -> Mapping[str, MemoryPlan]:
 
 
 def methods_sharing_state(program: Program, method: str) -> tuple[str, ...]:
-    """Return the other methods that have the mutable buffers of a method."""
+    """Return the other methods that share the mutable buffers of a method."""
     group = next((group for group in groups_sharing_state(program) if method in group), ())
     return tuple(name for name in group if name != method)
 
@@ -375,7 +376,8 @@ def groups_sharing_state(program: Program) -> tuple[tuple[str, ...], ...]:
     """Group methods that have the same mutable buffers, as planned by
     `MemoryPlanningPass(share_mutable_buffers=True)`; each other method is alone.
 
-    The file does not say how it was planned: the sign is a second planned buffer of one size.
+    The file does not store how it was planned. The sign is a second planned buffer of the same
+    size.
     """
     groups: dict[int | str, list[str]] = {}
     for one in program.methods:
@@ -458,16 +460,19 @@ def memory_report(export: Export, about: Mapping[str, str], *, force: bool = Fal
     "memory_live" (bytes alive at each instruction) and "memory_values" (place and life of each
     planned value, with module and line if there is a record).
 
-    Raises `MissingDataError` for a program that plans no memory, `MismatchError` for a record of
-    another program, unless `force` is given.
+    Raises `MissingDataError` for a program that plans no memory, and `MismatchError` for a record
+    of another program unless `force` is given.
     """
     if not force:
         export.check_record()
     plans = memory_plans(export)
     if not any(plan.values for plan in plans.values()):
         raise MissingDataError(
-            "this program plans no memory: it has no tensors whose place is known before it runs",
-            hint="export with memory planning, which is ExecuTorch's default",
+            (
+                "this program plans no memory: the places of its tensors are not known before it "
+                "runs"
+            ),
+            hint="export with memory planning, ExecuTorch's default",
         )
     attributions = export.attributions
     tables = [(name, plan.table(attributions[name])) for name, plan in plans.items()]
@@ -503,8 +508,8 @@ def summary_section(plans: Mapping[str, MemoryPlan]) -> Section:
 
 
 def reuse_section(plans: Mapping[str, MemoryPlan]) -> Section:
-    """A section with one row for each planned buffer: what it would be if nothing were reused, and
-    the lower bound, which no placing of its values can be below."""
+    """A section with one row for each planned buffer: its size without any reuse, and the lower
+    bound of every placement of its values."""
     return rows(
         "memory_reuse",
         "Reuse of planned memory",
@@ -529,8 +534,8 @@ def reuse_section(plans: Mapping[str, MemoryPlan]) -> Section:
             for arena in plan.arenas
         ],
         (
-            "The lower bound is the most that is alive at one instruction; fragmentation is what a "
-            "buffer has above it.",
+            "The lower bound is the most that is alive at one instruction; fragmentation is "
+            "the rest of the buffer.",
         ),
     )
 
@@ -539,8 +544,8 @@ def peak_section(
     plans: Mapping[str, MemoryPlan], attributions: Mapping[str, Sequence[Attribution]] | None = None
 ) -> Section:
     """A section with one row for each value alive at the peak of a method (at the first such
-    instruction), the largest first. `share` is of the peak; values that share place and time, as
-    views do, each have their whole size."""
+    instruction), the largest first. `share` is of the peak; values that share place and time, such
+    as views, each have their whole size."""
     content, notes = [], []
     for name, plan in plans.items():
         places = plan.places((attributions or {}).get(name, ()))

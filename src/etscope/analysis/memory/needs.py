@@ -1,8 +1,8 @@
-"""Memory that methods of a program need, by owner, and how it grows with the context length.
+"""The memory that methods need, by owner, and its growth with the context length.
 
-Owners of a method sum to what it needs when it is loaded alone; of all methods together, what they
-share (weights, mutable buffers planned to be shared) counts once. Planned memory is split at the
-instruction where most of it is alive.
+The owners of a method sum to its need when it is loaded alone. For all methods together, shared
+weights and shared mutable buffers count once. Planned memory is split at its peak: the instruction
+where most bytes are alive.
 """
 
 from __future__ import annotations
@@ -12,8 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory import MemoryPlan, PlannedValue, memory_plans
-from etscope.analysis.state import (
+from etscope.analysis.memory.owned_bytes import (
+    ESTIMATE,
+    FILE,
+    MEASURED,
+    PLAN,
+    UNKNOWN,
+    OwnedBytes,
+    with_total,
+)
+from etscope.analysis.memory.plan import MemoryPlan, PlannedValue, memory_plans
+from etscope.analysis.memory.state import (
     KV_CACHE,
     OTHER_STATE,
     ProgramState,
@@ -21,7 +30,7 @@ from etscope.analysis.state import (
     program_state,
     state_section,
 )
-from etscope.analysis.weights import STATE, WEIGHTS, StoredTensor, stored_tensors
+from etscope.analysis.memory.stored import STATE, WEIGHTS, StoredTensor, stored_tensors
 from etscope.errors import MissingDataError
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
@@ -48,41 +57,38 @@ _OWNERS = (
     *(WEIGHTS_IN_PROGRAM, WEIGHTS_IN_PTD, WEIGHTS_IN_DELEGATES, DELEGATES, INITIAL, PACKED),
     *(STATE_IN_DELEGATES, KV_CACHE, OTHER_STATE, ACTIVATIONS, INPUTS, FRAGMENTS, CALLERS),
 )
-FILE, PLAN, ESTIMATE, MEASURED, UNKNOWN = "the file", "the plan", "estimate", "a run", "not known"
 ALL_METHODS, TOTAL = "all methods", "total"
 
-_PACKING = "XnnpackBackend"  # which packs its weights, and keeps no state of a model
-_LENGTHS = 8  # powers of two in the table by context length
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedMemory:
-    """Bytes of an owner. size: None where it is not known; known_by: "the file", "the plan",
-    "estimate" (as many bytes as the weights that are packed), "a run" or "not known"."""
-
-    owner: str
-    size: int | None
-    known_by: str
+_PACKING = "XnnpackBackend"  # packs its weights, and never keeps state of a model
+_LENGTHS = 8  # powers of two in the table by context length: one screen: one screen: one screen
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramMemory:
-    """The memory of a program's methods, those that have any, and of all of them together.
+    """The memory of each method that needs any, and of all methods together.
 
     plans, state: of the same program.
     """
 
-    methods: Mapping[str, tuple[OwnedMemory, ...]]
-    together: tuple[OwnedMemory, ...]
+    methods: Mapping[str, tuple[OwnedBytes, ...]]
+    together: tuple[OwnedBytes, ...]
     plans: Mapping[str, MemoryPlan]
     state: ProgramState
 
+    def copied_caches(self, method: str) -> int:
+        """Bytes of the activations at a method's peak that copy whole caches."""
+        plan = self.plans[method]
+        caches = (one for one in self.state.methods[method] if one.kind == KV_CACHE)
+        copies = {value for one in caches for value in one.copies}
+        at = plan.peak_instructions[0] if plan.peak_instructions else 0
+        return _bytes_of(value for value in plan.live_at(at) if value.value in copies)
+
 
 def program_memory(export: Export, measured: MeasuredMemory | None = None) -> ProgramMemory:
-    """Find who needs the memory of each method, and of all methods together.
+    """Find the owners of the memory of each method, and of all methods together.
 
-    export: its record gives mutable buffers their names, its .ptd files the sizes of what delegates
-    have there. measured: of a run of the program, for the copies that delegates made.
+    export: its record names the mutable buffers, its .ptd files give the sizes of delegates'
+    weights. measured: of a run of the program, for the delegates' copies.
     """
     program, plans = export.needed_program, memory_plans(export)
     state = program_state(export)
@@ -109,9 +115,10 @@ def program_memory(export: Export, measured: MeasuredMemory | None = None) -> Pr
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """Needs of methods: bytes by their place, which tells what is shared; others by owner.
+    """The needs of methods: stored bytes by place, so that shared ones count once; planned bytes by
+    owner.
 
-    places: owner -> place -> bytes, None where the size is not known.
+    places: owner -> place -> bytes, None if the size is unknown.
     """
 
     places: Mapping[str, Mapping[object, int | None]]
@@ -190,7 +197,7 @@ class _Needs:
             MEASURED if packed_by == {MEASURED} else ESTIMATE,
         )
 
-    def owners(self) -> tuple[OwnedMemory, ...]:
+    def owners(self) -> tuple[OwnedBytes, ...]:
         """The owners that have any bytes, in the order of `_OWNERS`."""
         found = []
         for owner in _OWNERS:
@@ -198,20 +205,20 @@ class _Needs:
             known = [size for size in places.values() if size is not None]
             if owner in self.sizes:
                 if self.sizes[owner]:
-                    found.append(OwnedMemory(owner, self.sizes[owner], PLAN))
+                    found.append(OwnedBytes(owner, self.sizes[owner], PLAN))
             elif places and not known:
-                found.append(OwnedMemory(owner, None, UNKNOWN))
+                found.append(OwnedBytes(owner, None, UNKNOWN))
             elif sum(known):
                 is_part = len(known) < len(places)
                 known_by = self.packed_by if owner == PACKED else FILE
-                found.append(OwnedMemory(owner, sum(known), known_by))
+                found.append(OwnedBytes(owner, sum(known), known_by))
                 if is_part:
-                    found.append(OwnedMemory(f"{owner}, others", None, UNKNOWN))
+                    found.append(OwnedBytes(f"{owner}, others", None, UNKNOWN))
         return tuple(found)
 
 
 def _stored(one: StoredTensor, data: Sequence[ExternalData]) -> tuple[object, int | None]:
-    """The place of a tensor's bytes, which keys may share, and their number."""
+    """Return the place of a tensor's bytes, which several keys may share, and their number."""
     if one.key is None:
         return one.span, one.span.size
     for number, file in enumerate(data):
@@ -229,8 +236,8 @@ def _state_sizes(state: Iterable[StateTensor]) -> dict[str, int]:
 
 
 def _planned_sizes(method: Method, plan: MemoryPlan) -> dict[str, int]:
-    """Split the planned memory that is not state at the instruction with most bytes alive, so that
-    the parts sum to it; and the inputs and outputs that are not planned."""
+    """Split the planned memory without state at its peak, so that the parts sum to it. Add the
+    inputs and outputs that the caller allocates."""
     at = plan.peak_instructions[0] if plan.peak_instructions else 0
     alive = plan.live_at(at) if plan.peak_bytes else ()
     kept = _bytes_of(value for value in alive if value.role == "state")
@@ -250,7 +257,7 @@ def _planned_sizes(method: Method, plan: MemoryPlan) -> dict[str, int]:
 
 
 def _bytes_of(values: Iterable[PlannedValue]) -> int:
-    """Bytes of values that are alive together; those at one place count once."""
+    """Bytes of values that are alive together; values at one place count once."""
     sizes: dict[object, int] = {}
     for value in values:
         sizes[value.place] = max(sizes.get(value.place, 0), value.nbytes)
@@ -264,8 +271,8 @@ def _bytes_of(values: Iterable[PlannedValue]) -> int:
 class MemoryAtLength:
     """The state of methods in a program for a context of `context` tokens.
 
-    per_token: bytes that the next token adds. full_windows: bytes of the caches that do not grow
-    any more. activations: of the method that needs most, None where that is not known. is_own: the
+    per_token: bytes that the next token adds. full_windows: bytes of the caches that are full and
+    stay as they are. activations: of the method that needs most, None if unknown. is_own: the
     program was exported for this length.
     """
 
@@ -283,19 +290,19 @@ def memory_by_context(
 ) -> tuple[MemoryAtLength, ...]:
     """Compute the state of methods that share it (a group of `ProgramState`) by context length.
 
-    Shapes of activations have the context length as a number like others: what they take is known
-    for the length that the program was exported for only.
+    The program's shapes are fixed numbers, so activations are known only for the context length of
+    the export.
 
-    Raises `MissingDataError` if the context length of the program is not known, or if none of its
-    buffers grows with it.
+    Raises `MissingDataError` if the program's context length is unknown, or if none of its buffers
+    grows with it.
     """
     state = memory.state
     tensors = state.group(methods) if methods else ()
     if state.context is None or not any(one.grows for one in tensors):
         raise MissingDataError(
             "no buffer of this program is known to grow with the context length",
-            hint="a program with a KV cache says its context length in a constant method "
-            "get_max_context_len or get_max_seq_len; --etrecord tells the buffers' names",
+            hint="export the constant method get_max_context_len or get_max_seq_len, or add "
+            "--etrecord for the names of the buffers",
         )
     owners = [one for name in methods for one in memory.methods[name]]
     activations = max((one.size or 0 for one in owners if one.owner == ACTIVATIONS), default=0)
@@ -325,7 +332,7 @@ def memory_by_context(
 
 
 def lengths_up_to(context: int, own: int | None = None) -> tuple[int, ...]:
-    """The last powers of two up to a context length, that length, and the program's own."""
+    """The last powers of two up to a context length, that length, and the program's length."""
     powers = [1 << bit for bit in range(context.bit_length())][-_LENGTHS:]
     return tuple(sorted({*powers, context, *([] if own is None else [own])}))
 
@@ -334,7 +341,7 @@ def lengths_up_to(context: int, own: int | None = None) -> tuple[int, ...]:
 
 
 def owners_section(memory: ProgramMemory) -> Section:
-    """A section with one row for each owner of memory of each method, then of all together."""
+    """A section with one row for each owner of each method, then of all methods together."""
     parts = list(memory.methods.items())
     if len(parts) > 1:
         parts.append((ALL_METHODS, memory.together))
@@ -342,7 +349,11 @@ def owners_section(memory: ProgramMemory) -> Section:
         "memory_by_owner",
         "Memory by method and owner",
         (Column("method"), *_OWNER_COLUMNS),
-        [(method, *row) for method, owners in parts for row in _owner_rows(owners)],
+        [
+            (method, one.owner, one.size, one.known_by, share)
+            for method, owners in parts
+            for one, share in with_total(owners, TOTAL)
+        ],
         tuple(_notes(memory)),
     )
 
@@ -355,24 +366,19 @@ _OWNER_COLUMNS = (
 )
 
 
-def _owner_rows(
-    owners: Sequence[OwnedMemory],
-) -> Iterator[tuple[str, int | None, str | None, float | None]]:
-    total = sum(one.size or 0 for one in owners)
-    for one in owners:
-        yield one.owner, one.size, one.known_by, _share(one.size, total)
-    yield TOTAL, total, None, _share(total, total)
-
-
 def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
-    """Narrow tables of one method: who needs its memory, and, if a cache grows with the context
-    length, the cache by length, up to 8 times the program's own."""
+    """Narrow tables of one method: its memory by owner, and, if a cache grows with the context, the
+    cache by context length, up to 8 times the program's."""
     owners = memory.methods.get(method, ())
     if not owners:
         return ()
     content = [
-        (f"{owner} ({known_by})" if known_by in (ESTIMATE, MEASURED) else owner, size, share)
-        for owner, size, known_by, share in _owner_rows(owners)
+        (
+            f"{one.owner} ({one.known_by})" if one.known_by in (ESTIMATE, MEASURED) else one.owner,
+            one.size,
+            share,
+        )
+        for one, share in with_total(owners, TOTAL)
     ]
     columns = [column for column in _OWNER_COLUMNS if column.name != "known_by"]
     found = [Table.of_rows(columns, content, title=f"Memory of {method} by owner")]
@@ -385,44 +391,31 @@ def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
     return tuple(found)
 
 
-def _share(size: int | None, total: int) -> float | None:
-    return size / total if size is not None and total else None
-
-
 def _notes(memory: ProgramMemory) -> Iterator[str]:
     owners = [one for owned in memory.methods.values() for one in owned]
     if any(one.owner == PACKED and one.known_by == ESTIMATE for one in owners):
         yield (
-            "XNNPACK packs its weights into copies of its own, here as many bytes as the weights "
-            "have; etscope run --memory measures them."
+            "XNNPACK packs its weights into copies. Estimate: the size of the weights; "
+            "etscope run --memory measures it."
         )
-    copied = {name: _copied_caches(memory, name) for name in memory.state.methods}
+    copied = {name: memory.copied_caches(name) for name in memory.state.methods}
     if any(copied.values()):
         sizes = " and ".join(
             f"{format_bytes(size)} of {name}" for name, size in copied.items() if size
         )
         yield (
-            f"Activations have copies of caches, which grow as the caches do: {sizes}. Operators "
-            "such as index_put write them; ExecutorchBackendConfig(run_reinplace_pass=True) writes "
-            "in place."
+            f"Activations include copies of caches, which grow with the caches: {sizes}. "
+            "Operators such as index_put make them; "
+            "ExecutorchBackendConfig(run_reinplace_pass=True) writes in place."
         )
     unknown = sorted({one.owner for one in owners if one.size is None})
     if unknown:
-        yield f"Not known, and not in the totals: {', '.join(unknown)}."
+        yield f"Unknown, and not in the totals: {', '.join(unknown)}."
     if len(memory.methods) > 1:
         shared = sum(one.size or 0 for one in owners) - sum(
             one.size or 0 for one in memory.together
         )
-        yield f"Methods share {format_bytes(max(shared, 0))}: in all methods it counts once."
-
-
-def _copied_caches(memory: ProgramMemory, method: str) -> int:
-    """Bytes of the activations at a method's peak that are changed copies of whole caches."""
-    plan = memory.plans[method]
-    caches = (one for one in memory.state.methods[method] if one.kind == KV_CACHE)
-    copies = {value for one in caches for value in one.copies}
-    at = plan.peak_instructions[0] if plan.peak_instructions else 0
-    return _bytes_of(value for value in plan.live_at(at) if value.value in copies)
+        yield f"Methods share {format_bytes(max(shared, 0))}, which counts once in '{ALL_METHODS}'."
 
 
 def context_section(memory: ProgramMemory, context: int) -> Section:
@@ -441,8 +434,9 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
         name = " and ".join(group)
         content += [(name, *row) for row in _context_rows(memory, group, context)]
     notes = [
-        f"The program was exported for a context of {own:,} ({memory.state.context_from}). Its "
-        "activations at another length are not known: their shapes have the length as a number."
+        f"The program was exported for a context of {own:,} ({memory.state.context_from}). "
+        "Activations at another length are unknown: the length is a fixed number in their "
+        "shapes."
     ]
     bounds = [
         f"{value.tensor} of {name}"
@@ -455,8 +449,8 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
         notes.append(f"Activations are planned for inputs of any size up to {', '.join(bounds)}.")
     if unsure:
         notes.append(
-            f"{unsure:,} caches are taken to stay as they are: their dimension of "
-            "positions is not known."
+            f"{unsure:,} caches count with their present size: their dimension of positions "
+            "is unknown."
         )
     return rows(
         "memory_by_context",
@@ -501,7 +495,7 @@ def with_owners(report: Report, memory: ProgramMemory, context: int | None = Non
     """Return the `memory_report` of a program with the sections "memory_by_owner",
     "memory_by_context" (up to a `context`, if one is given) and "memory_state" before its own.
 
-    Raises with a context what `memory_by_context` raises.
+    With a context, raises as `memory_by_context` does.
     """
     sections = [owners_section(memory)]
     if context is not None:
