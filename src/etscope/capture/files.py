@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
-from etscope.formats.program.bpte import read_program_file
-from etscope.formats.program.pte import program_fingerprint
+from etscope.formats.program.bpte import BundledFile, read_program_file
+from etscope.formats.program.ptd import match_external, read_ptd
+from etscope.formats.program.pte import Program, program_fingerprint
 from etscope.formats.run_json import (
     DEBUG_BIN,
     RUN_ETDP,
@@ -45,6 +47,7 @@ __all__ = [
     "RunFiles",
     "files_inside",
     "one_of_each",
+    "open_capture",
     "record_beside",
     "run_of_files",
     "runs_of_files",
@@ -57,7 +60,7 @@ _ROLES = {ETRECORD: "record", PTE: "program", BPTE: "program", DEBUG_BUFFER: "de
 _WORDS = {"record": "ETRecord", "program": "program", "debug_buffer": DEBUG_BUFFER}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunFiles:
     """The files of one run, each a path or None.
 
@@ -121,7 +124,7 @@ class RunFiles:
             dump=read_etdump(dump),
             record=None if self.record is None else read_etrecord(self.record),
             debug_buffer=None if buffer is None else DebugBuffer.open(buffer),
-            program=None if self.program is None else read_program_file(self.program)[0],
+            program=self._program_and_bundle[0],
             forced=force,
         )
         trace.check_debug_buffer()
@@ -131,12 +134,26 @@ class RunFiles:
 
     def capture(self, *, force: bool = False) -> Capture:
         """Open the run; without a dump, the program and the record. Raises as `open`."""
-        return self.export() if self.dump is None else self.open(force=force)
+        if self.dump is not None:
+            return self.open(force=force)
+        record = None if self.record is None else read_etrecord(self.record)
+        export = Export(self._program_and_bundle[0], record)
+        program = export.recorded_program
+        if program is not None and self.data:
+            (data,) = match_external([program], [read_ptd(path) for path in self.data])
+            export = replace(export, data=data)
+        if export.program is not None and not force:
+            export.check_record()
+        return export
 
-    def export(self) -> Export:
-        """Open the program and the record. Raises the errors of the readers."""
-        program = None if self.program is None else read_program_file(self.program)[0]
-        return Export(program, None if self.record is None else read_etrecord(self.record))
+    @property
+    def bundle(self) -> BundledFile | None:
+        """The test cases of a bundled program. Raises the errors of the reader."""
+        return self._program_and_bundle[1]
+
+    @cached_property
+    def _program_and_bundle(self) -> tuple[Program | None, BundledFile | None]:
+        return (None, None) if self.program is None else read_program_file(self.program)
 
     def named(self, given: Collection[str]) -> Files:
         """Return the files as the next command is given them. given: the paths that this one was
@@ -228,17 +245,35 @@ def _program_sha256(path: Path) -> str | None:
     return None if fingerprints is None else fingerprints.program_sha256
 
 
-def run_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> RunFiles:
+def open_capture(*paths: PathLike, force: bool = False) -> Capture:
+    """Open a run: a `Trace`; or without a dump its program and record: an `Export`.
+
+    paths: the folder of a run, or its files in any order. Their content shows what each is: an
+        ETDump, an ETRecord, a program (.pte, .bpte), external weights (.ptd); a debug buffer has
+        the suffix .bin, .buf or .debug.
+    force: accept files that do not belong together.
+
+    Raises the errors of the readers, `UsageError` for the files of several runs, and
+    `MismatchError` for files that do not belong together.
+    """
+    return run_of_files(paths, needs_dump=False).capture(force=force)
+
+
+def run_of_files(
+    paths: Sequence[PathLike], given: RunFiles = NOTHING, *, needs_dump: bool = True
+) -> RunFiles:
     """Return the one run that files are of.
 
-    paths, given: as for `runs_of_files`; a file alone is taken for the dump. With a folder, a file
-    that is named goes before one of its kind in the folder.
+    paths, given: as for `runs_of_files`. With a folder, a file that is named goes before one of its
+    kind in the folder. needs_dump: take a file alone for the dump, so that its reader reports one
+    of another kind.
 
     Raises `UsageError` for files of several runs.
     """
     named = [Path(path) for path in paths]
     folders = [path for path in named if path.is_dir()]
-    if len(named) == 1 and not folders:
+    is_alone = len(named) == 1 and not folders
+    if is_alone and (needs_dump or _kind_of(named[0]) == ETDUMP):
         return replace(given, dump=named[0]).with_saved()
     grouped = list(folders)
     for file in (path for path in named if path not in folders):
@@ -435,7 +470,7 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
 def _belong_together(files: RunFiles) -> bool:
     """Return whether a record is of its program."""
     try:
-        files.export().check_record()
+        files.capture()
     except MismatchError:
         return False
     return True

@@ -219,25 +219,6 @@ force_option = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramFiles:
-    """Values of `program_files_options`: the files that belong to a program."""
-
-    data: str | None
-    etrecord: str | None
-    force: bool
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of functions that open a program."""
-        return {"data": self.data, "etrecord": self.etrecord, "verify": not self.force}
-
-
-def program_files_options(function: Function) -> Function:
-    """Add --data, --etrecord and --force as one parameter `files`."""
-    options = (data_option, etrecord_option, force_option)
-    return as_one_parameter(function, "files", ProgramFiles, options)
-
-
 inputs_option = file_option("--inputs", "-i", help="The inputs of the run: .pt, .npz, …")
 library_option = file_option(
     "--libraries",
@@ -404,43 +385,71 @@ def error_options(function: Function) -> Function:
 
 
 @dataclass(frozen=True)
-class TraceOptions:
-    """Values of `trace_options`: the files of a run, as they were given."""
+class GivenFiles:
+    """The files of a run or of a program, as the command line names them."""
 
-    given: tuple[str, ...]
-    etrecord: str | None
-    debug_buffer: str | None
-    program: str | None
-    force: bool
-    source_unit: str
+    given: tuple[str, ...] = ()
+    etrecord: str | None = None
+    debug_buffer: str | None = None
+    program: str | None = None
+    data: str | None = None
+    force: bool = False
+    source_unit: str = "ns"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of functions that open a program."""
+        return {"data": self.data, "etrecord": self.etrecord, "verify": not self.force}
 
     @functools.cached_property
     def files(self) -> RunFiles:
         """The files of the run. Raises the errors of `run_of_files`."""
-        from etscope.capture.files import RunFiles, run_of_files
+        from etscope.capture.files import run_of_files
 
-        named = RunFiles.given(
+        return run_of_files(self.given, self._of_options)
+
+    @functools.cached_property
+    def of_graphs(self) -> RunFiles:
+        """The files of graphs, and of the run if there is a dump.
+
+        Raises the errors of `run_of_files`, `UsageError` without a record and a program.
+        """
+        from etscope.capture.files import run_of_files
+
+        files = run_of_files(self.given, self._of_options, needs_dump=False)
+        if files.record is None and files.program is None:
+            raise UsageError(
+                f"{files.name} has neither an ETRecord nor a program",
+                hint="graphs are in both: name one, too",
+            )
+        return files
+
+    @property
+    def _of_options(self) -> RunFiles:
+        from etscope.capture.files import RunFiles
+
+        return RunFiles.given(
             record=self.etrecord, debug_buffer=self.debug_buffer, program=self.program
         )
-        return run_of_files(self.given, named)
 
     @property
     def model(self) -> str:
         """The MODEL that was given in place of a run. Raises `UsageError` for several."""
         if len(self.given) > 1:
-            raise UsageError(f"one MODEL is taken: {' and '.join(self.given)} are given")
+            raise UsageError(
+                f"{len(self.given)} MODELs: {' and '.join(self.given)}", hint="name one"
+            )
         return self.given[0]
 
     def open(self, *, with_values: bool = False) -> Trace:
-        """Open the files; see `RunFiles.open`."""
+        """Open the run; see `RunFiles.open`."""
         return self.files.open(force=self.force, with_values=with_values)
 
-    def bundle(self) -> BundledFile | None:
-        """The test cases of the program, if it is a bundled one."""
-        from etscope.formats.program.bpte import read_program_file
-
-        program = self.files.program
-        return None if program is None else read_program_file(program)[1]
+    def open_graphs(self) -> Capture:
+        """Open `of_graphs`, with the logged values if their file is named."""
+        files = self.of_graphs
+        if files.dump is None or self.debug_buffer is None:
+            return files.capture(force=self.force)
+        return files.open(force=self.force, with_values=True)
 
     @property
     def named(self) -> Files:
@@ -449,7 +458,7 @@ class TraceOptions:
         return self.files.named([*self.given, *(path for path in options if path is not None)])
 
     def findings(self, trace: Trace) -> Findings:
-        """Return the function that tells what matters in a profile of the trace."""
+        """Return the function that finds what matters in a profile of the trace."""
         files = self.named
         has_values = self.files.values is not None or trace.refers_to_tensors
 
@@ -463,17 +472,23 @@ class TraceOptions:
         return findings
 
 
-def trace_options(function: Function) -> Function:
-    """Add RUN… and the options of its files: the parameter `files`, a `TraceOptions`."""
+def run_files_options(function: Function, *, metavar: str = "[RUN]...") -> Function:
+    """Add RUN… and the options of its files: the parameter `files`, a `GivenFiles`."""
     options = (
-        click.argument("given", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1)),
+        click.argument("given", nargs=-1, type=FILE, metavar=metavar, callback=kept_runs(1)),
         etrecord_option,
         debug_buffer_option(),
         program_option,
         force_option,
         source_unit_option,
     )
-    return as_one_parameter(function, "files", TraceOptions, options)
+    return as_one_parameter(function, "files", GivenFiles, options)
+
+
+def program_files_options(function: Function) -> Function:
+    """Add the options of the files of a PROGRAM: the parameter `files`, a `GivenFiles`."""
+    options = (data_option, etrecord_option, force_option)
+    return as_one_parameter(function, "files", GivenFiles, options)
 
 
 # For the details of the verbs that take it.
@@ -586,64 +601,6 @@ def calls_options(function: Function, *, statistics: bool = True) -> Function:
     return as_one_parameter(function, "calls", ChosenCalls, options)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphFiles:
-    """The files of graphs and of their run. record: an ETRecord, or a .pte or .bpte file."""
-
-    record: str
-    dump: str | None
-    program: str | None
-    debug_buffer: str | None
-    inputs: str | None
-    force: bool
-
-    def of_run(self) -> GraphFiles:
-        """Return the files with what the run has beside its dump. RECORD may be its folder.
-
-        Raises the errors of `run_of_files`, `UsageError` for a run without graphs.
-        """
-        from etscope.capture.files import RunFiles, run_of_files
-
-        in_folder = self.record is not None and Path(self.record).is_dir()
-        run = self.record if in_folder else self.dump
-        if run is None:
-            return self
-        own = None if in_folder else self.record
-        named = RunFiles.given(record=own, debug_buffer=self.debug_buffer, program=self.program)
-        files = run_of_files([run], named)
-        record, program = files.record or files.program, files.program
-        if record is None:
-            raise UsageError(
-                f"{files.name} has neither an ETRecord nor a program",
-                hint="graphs are in both: add --etrecord or --program",
-            )
-        dump = self.dump if in_folder and self.dump else files.dump
-        return replace(
-            self,
-            record=str(record),
-            dump=None if dump is None else str(dump),
-            program=None if program in (None, record) else str(program),
-        )
-
-    def open(self) -> tuple[Capture, BundledFile | None]:
-        """Open the files; a .pte file is the program, with neither record nor test cases."""
-        from etscope.analysis.matching.export import Export
-        from etscope.capture.files import RunFiles, run_of_files
-        from etscope.formats.etrecord.reader import read_etrecord
-        from etscope.formats.identify import BPTE, PTE, identify
-        from etscope.formats.program.bpte import read_program_file
-
-        is_program = identify(self.record) in (PTE, BPTE)
-        path = self.record if is_program else self.program
-        etrecord = None if is_program else self.record
-        program, bundle = (None, None) if path is None else read_program_file(path)
-        if self.dump is not None:
-            named = RunFiles.given(record=etrecord, debug_buffer=self.debug_buffer, program=path)
-            run = run_of_files([self.dump], named)
-            return run.open(force=self.force, with_values=self.debug_buffer is not None), bundle
-        return Export(program, None if etrecord is None else read_etrecord(etrecord)), bundle
-
-
 def placed_files(trace: Trace, given: Sequence[str], source_unit: str) -> list[PlacedFile]:
     """Read the files of `--with`, each "FILE" or "CALL=FILE", and put them to their calls."""
     if not given:
@@ -674,12 +631,19 @@ def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
     return file_inputs(path, trace.export, method)
 
 
+def given_inputs(path: str | None) -> Callable[[Trace, str], list[Any]] | None:
+    """Return the function that reads the file of `--inputs` for a method; None without one."""
+    return None if path is None else lambda trace, method: read_inputs(trace, method, path)
+
+
 def numerics_of_graphs(
-    capture: Capture | None, inputs: str | None, bundle: BundledFile | None
+    capture: Capture | None,
+    inputs: Callable[[Trace, str], list[Any]] | None,
+    bundle: BundledFile | None,
 ) -> list[Numerics]:
     """Return the numeric errors of each method that ran; none without a debug buffer.
 
-    inputs: the file of the inputs of the run. bundle: test cases that hold them otherwise.
+    inputs: reads the inputs of a method's run. bundle: test cases that hold them otherwise.
     """
     from etscope.analysis.profile.trace import Trace
 
@@ -689,7 +653,7 @@ def numerics_of_graphs(
     from etscope.reporting.tensorboard import numerics_if_known
     from etscope.support.quiet import quiet
 
-    given = None if inputs is None else lambda method: read_inputs(capture, method, inputs)
+    given = None if inputs is None else functools.partial(inputs, capture)
     with progress("computing the reference"), quiet():
         return numerics_if_known(capture, given, bundle)
 

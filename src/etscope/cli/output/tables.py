@@ -167,6 +167,7 @@ class ViewOptions:
     unit: str | None = None
     work: bool = False
     peaks: str | None = None
+    all_runs: bool = False
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
@@ -248,6 +249,8 @@ class ViewOptions:
         from etscope.errors import UsageError
         from etscope.model.table import with_same_columns
 
+        if self.all_runs:
+            trace = replace(trace, all_runs=True)
         chosen = chosen_profiles(trace, method)
         sort, limit = self.sort or "time", most if self.limit is None else self.limit
         if self.by is not None and sort.removeprefix("-") not in ("time", *SORTED_BY):

@@ -13,7 +13,7 @@ from etscope.cli.options.common import (
     COUNT,
     ChosenCalls,
     ErrorOptions,
-    TraceOptions,
+    GivenFiles,
     as_view,
     calls_options,
     choice_option,
@@ -23,7 +23,7 @@ from etscope.cli.options.common import (
     limit_option,
     output_options,
     read_inputs,
-    trace_options,
+    run_files_options,
 )
 from etscope.cli.options.evaluation import (
     DatasetOptions,
@@ -102,7 +102,7 @@ Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     details=_DETAILS + ABOUT_RUN,
     cls=ExportCommand,
 )
-@trace_options
+@run_files_options
 @inputs_option
 @functools.partial(dataset_options, required=False)
 @error_options
@@ -127,7 +127,7 @@ Exit code 1 when an operator is wrong, or has NaN where the reference has none.
 @output_options
 @as_view("columns", "sort", "limit")
 def command(
-    files: TraceOptions,
+    files: GivenFiles,
     inputs: str | None,
     dataset_options: DatasetOptions,
     errors: ErrorOptions,
@@ -262,7 +262,7 @@ def _tables_of_methods(
     return [one.select(common).take(range(len(one))[: view.limit]) for one in tables]
 
 
-def _several(trace: Trace, files: TraceOptions, chosen: dict[str, Any]) -> list[Numerics]:
+def _several(trace: Trace, files: GivenFiles, chosen: dict[str, Any]) -> list[Numerics]:
     """Diagnose each method that ran; empty if it is one, or none. Where one cannot be compared,
     that is its error."""
     from etscope.cli.output.progress import progress
@@ -311,7 +311,7 @@ def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -
 
 def _numerics(
     trace: Trace,
-    files: TraceOptions,
+    files: GivenFiles,
     inputs: str | None,
     chosen: dict[str, Any],
     values: str | None = None,
@@ -323,5 +323,5 @@ def _numerics(
     given = None
     if inputs is not None:
         given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
-    asked = RunToCompare(inputs=given, bundle=files.bundle(), **chosen)
+    asked = RunToCompare(inputs=given, bundle=files.files.bundle, **chosen)
     return numerics_of(trace, asked, values=values, costs=values is None, progress=count)

@@ -7,11 +7,11 @@ import click
 from etscope.cli.options.common import (
     ABOUT_RUN,
     ChosenCalls,
-    TraceOptions,
+    GivenFiles,
     calls_options,
     output_options,
     peaks_option,
-    trace_options,
+    run_files_options,
     unit_option,
 )
 from etscope.cli.options.export import ExportCommand
@@ -51,7 +51,7 @@ with other numbers, as quantisation has them, is shown beside it; --allow quanti
     details=_DETAILS + ABOUT_RUN,
     cls=ExportCommand,
 )
-@trace_options
+@run_files_options
 @click.option("--method", "-m", help="Explain this method only.")
 @calls_options
 @click.option(
@@ -74,7 +74,7 @@ with other numbers, as quantisation has them, is shown beside it; --allow quanti
 @remedies_options
 @output_options
 def command(
-    files: TraceOptions,
+    files: GivenFiles,
     method: str | None,
     calls: ChosenCalls,
     only: tuple[str, ...],

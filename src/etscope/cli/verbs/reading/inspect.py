@@ -7,11 +7,11 @@ import click
 from etscope.cli.options.common import (
     ABOUT_RUN,
     ChosenCalls,
-    TraceOptions,
+    GivenFiles,
     calls_options,
     output_options,
     placed_files,
-    trace_options,
+    run_files_options,
     view_options,
     with_option,
 )
@@ -49,7 +49,7 @@ of --with have a table each below it; their numbers are part of no sum.
     },
     details=_DETAILS + ABOUT_RUN,
 )
-@trace_options
+@run_files_options
 @click.option("--method", "-m", help="Show this method only.")
 @calls_options
 @click.option(
@@ -67,7 +67,7 @@ of --with have a table each below it; their numbers are part of no sum.
 @view_options
 @output_options
 def command(
-    files: TraceOptions,
+    files: GivenFiles,
     method: str | None,
     calls: ChosenCalls,
     roofline: bool,

@@ -10,10 +10,10 @@ import click
 from etscope.cli.options.common import (
     ABOUT_RUN,
     ChosenCalls,
-    TraceOptions,
+    GivenFiles,
     calls_options,
     placed_files,
-    trace_options,
+    run_files_options,
     with_option,
 )
 from etscope.cli.output.tables import OutputOptions
@@ -44,7 +44,7 @@ a Perfetto or Chrome trace has the phases and tokens on a track above the others
     },
     details=_DETAILS + ABOUT_RUN,
 )
-@trace_options
+@run_files_options
 @functools.partial(calls_options, statistics=False)
 @with_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", required=True,
@@ -59,7 +59,7 @@ a Perfetto or Chrome trace has the phases and tokens on a track above the others
     "attributed as before.",
 )
 def command(
-    files: TraceOptions,
+    files: GivenFiles,
     calls: ChosenCalls,
     backend_files: tuple[str, ...],
     output: Path,
@@ -109,7 +109,7 @@ def command(
             save_table(event_rows(trace, Scale(unit, unit)), output, chosen)
 
 
-def _write_slim(files: TraceOptions, output: Path) -> None:
+def _write_slim(files: GivenFiles, output: Path) -> None:
     """Write the ETRecord that was given without what attribution does not need."""
     from etscope.analysis.info.slim import slim_etrecord
     from etscope.cli.output.progress import progress

@@ -16,12 +16,12 @@ from etscope.cli.options.common import (
     debug_buffer_option,
     file_option,
     force_option,
+    given_inputs,
     inputs_option,
     path_option,
     peaks_option,
     program_option,
     read_given,
-    read_inputs,
     show_address,
     source_unit_option,
     unit_option,
@@ -158,12 +158,21 @@ def command(
 
     record = etrecords[0] if len(etrecords) == 1 else None
     named = RunFiles.given(data, record=record, debug_buffer=debug_buffer, program=program)
+    options = ReportOptions(
+        force,
+        source_unit,
+        unit,
+        numerics,
+        given_inputs(inputs),
+        method,
+        read_given(backend_files),
+        calls.of,
+        peaks,
+    )
     if tensorboard is not None:
         from etscope.cli.verbs.sharing._tensorboard import launch, write_run
 
-        found = runs_of_files(files, named)
-        scale = time_scale(source_unit, unit)
-        write_run(found, tensorboard, inputs, scale, numerics, force=force)
+        write_run(runs_of_files(files, named), tensorboard, time_scale(source_unit, unit), options)
         if serve:
             launch(tensorboard, port)
         return
@@ -174,11 +183,6 @@ def command(
     as_data = output.name.endswith(".json")
     if not as_data:
         built_page()  # fails before the work if the page is not built
-    given = None if inputs is None else lambda trace, method: read_inputs(trace, method, inputs)
-    tools = read_given(backend_files)
-    options = ReportOptions(
-        force, source_unit, unit, numerics, given, method, tools, calls.of, peaks
-    )
     runs = runs_of_files(files, named)
     if len(etrecords) > 1:
         runs = one_of_each(runs, "record", etrecords, "dumps or programs")
