@@ -117,7 +117,7 @@ def test_a_program_alone_gives_operators_sizes_and_memory(run: Run) -> None:
     assert all(row["operator"] and row["outputs"] and row["bytes_written"] for row in kernels)
 
 
-WORK = "the work of what ran is not known"
+WORK = "the FLOPs and bytes of the operators are unknown"
 RECORD = ["-r", cnn().etrecord]
 TRANSFORMER = artifacts("transformer")
 
@@ -139,7 +139,7 @@ TRANSFORMER = artifacts("transformer")
         ([cnn().etdump, "-s", "avg > 200us"], 2, "a comparison such as flops>1e6"),
         ([cnn().etdump, "-s", "convo"], 4, "hint: did you mean name:*convo* or op:*convo*?"),
         ([cnn().etdump, "-s", "aten::convolution.out"], 4, "did you mean convolution.out?"),
-        ([cnn().etdump, "--method", "backward"], 4, "no run of a method 'backward'"),
+        ([cnn().etdump, "--method", "backward"], 4, "no run of the method 'backward'"),
         ([cnn().etdump, "--columns", "evnet"], 2, "unknown column 'evnet'"),
         ([cnn().etdump, "--sort", "color"], 2, "cannot sort by"),
         ([cnn().etdump, "--by", "op", "--sort", "p50"], 2, "does not go with --by"),

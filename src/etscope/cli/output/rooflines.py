@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from etscope.cli.output.tables import (
     OutputOptions,
     ViewOptions,
-    chosen_profiles,
     nothing_matches,
     row_filter,
     time_scale,
@@ -32,6 +31,7 @@ def write_rooflines(
     from etscope.analysis.tables.roofline_table import operators_table, roofline_report
     from etscope.analysis.work.limits import profile_limits
     from etscope.analysis.work.roofline import SCHEMA, choose_calibration, roofline
+    from etscope.capture.profiles import chosen_profiles
     from etscope.errors import MissingDataError
     from etscope.model.table import joined
 
@@ -48,8 +48,8 @@ def write_rooflines(
         rooflines.append(roofline(profile, limits, scale.source, by=view.by, keep=keep))
     if not any(found.has_work for found in rooflines):
         raise MissingDataError(
-            "the work of what ran is not known",
-            hint="it is told by the record or the program: name them, too",
+            "the FLOPs and bytes of the operators are unknown",
+            hint="name the ETRecord or the program, too",
         )
     if view.select is not None and not any(found.points for found in rooflines):
         from etscope.analysis.selector_fields import fields_of_row

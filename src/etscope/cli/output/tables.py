@@ -206,6 +206,7 @@ class ViewOptions:
         was called.
         """
         from etscope.analysis.tables.coverage import coverage_tables
+        from etscope.capture.profiles import chosen_profiles
         from etscope.errors import UsageError
 
         given = {
@@ -246,6 +247,7 @@ class ViewOptions:
             profile_table,
         )
         from etscope.analysis.work.columns import SORTED_BY
+        from etscope.capture.profiles import chosen_profiles
         from etscope.errors import UsageError
         from etscope.model.table import with_same_columns
 
@@ -314,8 +316,8 @@ class ViewOptions:
         found = [profile_limits(trace, profile, source, calibration) for profile in profiles]
         if (self.shows_work or self.peaks is not None) and not any(found):
             raise MissingDataError(
-                "the work of what ran is not known",
-                hint="it is told by the record or the program: add --etrecord or --program",
+                "the FLOPs and bytes of the operators are unknown",
+                hint="name the ETRecord or the program, too",
             )
         return found
 
@@ -323,31 +325,12 @@ class ViewOptions:
         """Return the table of the phases of a language model's calls; None for other dumps, and
         beside rows or columns that were asked for."""
         from etscope.analysis.generation.phases import phase_table, phase_times
+        from etscope.capture.profiles import chosen_profiles
 
         found = phase_times(chosen_profiles(trace, method))
         if not found or self.select is not None or self.columns is not None:
             return None
         return phase_table(found, time_scale(source_unit, self.unit))
-
-
-def chosen_profiles(trace: Trace, method: str | None) -> list[MethodProfile]:
-    """Return the profile of each method that ran, or of one. Raises `MissingDataError` if no such
-    method ran."""
-    from etscope.errors import MissingDataError
-
-    profiles = trace.profiles()
-    chosen = [profile for profile in profiles if method in (None, profile.method)]
-    if not chosen:
-        known = [profile.method for profile in profiles if profile.method is not None]
-        if known:
-            hint = f"methods that ran: {', '.join(known)}"
-        elif profiles:
-            hint = "add --etrecord or --program: the dump does not name the method that ran"
-        else:
-            hint = "the dump holds no Method::execute event: run a method with the tracer on"
-        wanted = f"a method {method!r}" if profiles else "any method in this dump"
-        raise MissingDataError(f"no run of {wanted}", hint=hint)
-    return chosen
 
 
 def _nothing_selected(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from etscope.cli.options.common import (
     ABOUT_RUN,
     ChosenCalls,
     GivenFiles,
+    as_one_parameter,
     calls_options,
     output_options,
     peaks_option,
@@ -16,11 +21,23 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.export import ExportCommand
 from etscope.cli.options.remedies import RemedyOptions, remedies_options, run_remedies
-from etscope.cli.output.tables import OutputOptions, chosen_profiles, time_scale
+from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
+
+if TYPE_CHECKING:
+    from etscope.explain import ExplainOptions
 
 # Severities of the findings about time.
 _FAILING = ("problem", "cost")
+
+
+_NAMES = ("method", "rules", "least_share", "peaks", "unit")  # of the options of `explain`
+
+
+def _options(**values: Any) -> ExplainOptions:
+    from etscope.explain import ExplainOptions
+
+    return ExplainOptions(**values)
 
 
 _DETAILS = """\
@@ -55,13 +72,15 @@ with other numbers, as quantisation has them, is shown beside it; --allow quanti
 @click.option("--method", "-m", help="Explain this method only.")
 @calls_options
 @click.option(
-    "--rule", "only", multiple=True, metavar="NAME", help="Apply this rule only. Repeatable."
+    "--rule", "rules", multiple=True, metavar="NAME", help="Apply this rule only. Repeatable."
 )
 @click.option(
     "--least",
+    "least_share",
     type=click.FloatRange(0, 100),
     default=2.0,
     metavar="PERCENT",
+    callback=lambda context, option, percent: percent / 100,
     help="Leave out findings with a smaller share of the method's time. Default: 2.",
 )
 @click.option(
@@ -71,17 +90,14 @@ with other numbers, as quantisation has them, is shown beside it; --allow quanti
 )
 @peaks_option
 @unit_option
+@partial(as_one_parameter, parameter="options", make=_options, names=_NAMES)
 @remedies_options
 @output_options
 def command(
     files: GivenFiles,
-    method: str | None,
     calls: ChosenCalls,
-    only: tuple[str, ...],
-    least: float,
+    options: ExplainOptions,
     fail_on: str | None,
-    peaks: str | None,
-    unit: str | None,
     remedies: RemedyOptions,
     output: OutputOptions,
 ) -> int:
@@ -93,26 +109,21 @@ def command(
     etscope explain ran/ --format md
     etscope explain model.py:Model --try --backend xnnpack
     """
-    from etscope.analysis.insights.explanation_table import explanation_table
-    from etscope.analysis.insights.facts import Facts
-    from etscope.analysis.insights.insights import insights
-    from etscope.analysis.work.roofline import choose_calibration
+    from etscope.explain import explain
     from etscope.model.finding import SEVERITIES
 
     if remedies.tries:
         return run_remedies(
-            files.model, remedies, output, method=method, least_share=least / 100, rules=only
+            files.model,
+            remedies,
+            output,
+            method=options.method,
+            least_share=options.least_share,
+            rules=options.rules,
         )
     remedies.check_unused()
-    trace = calls.of(files.open())
-    calibration = choose_calibration(peaks, trace.saved_run)
-    scale, share = time_scale(files.source_unit, unit), least / 100
-    found = [
-        (facts, insights(facts, least_share=share, only=only))
-        for profile in chosen_profiles(trace, method)
-        for facts in [Facts(trace, profile, scale, calibration)]
-    ]
-    tables = [explanation_table(facts, findings, files.named, share) for facts, findings in found]
+    found = explain(calls.of(files.open()), options=replace(options, source_unit=files.source_unit))
+    tables = [method.table(files.named) for method in found]
     output.write_tables(tables, default=("finding", "time", "share", "low", "high", "sureness"))
     heavy = () if fail_on is None else SEVERITIES[: _FAILING.index(fail_on) + 1]
-    return int(any(one.severity in heavy for _, findings in found for one in findings))
+    return int(any(one.severity in heavy for method in found for one in method.findings))

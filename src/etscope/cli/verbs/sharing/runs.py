@@ -200,15 +200,12 @@ def _summary(run: KeptRun) -> dict[str, Any]:
 
 
 def _first_finding(trace: Trace) -> dict[str, Any]:
-    from etscope.analysis.insights.facts import Facts
-    from etscope.analysis.insights.insights import insights
     from etscope.cli.output.first_findings import first_of
-    from etscope.cli.output.tables import chosen_profiles, time_scale
+    from etscope.explain import explain
 
-    profiles = chosen_profiles(trace, None)
-    scale = time_scale("ns", "ms")
-    findings = first_of(insights(Facts(trace, profiles[0], scale)))
+    method = explain(trace)[0]
+    findings = first_of(method.findings)
     return {
-        "median_ms": float(np.median(scale(profiles[0].total))),
+        "median_ms": float(np.median(method.facts.scale(method.facts.profile.total))),
         "finding": findings[0].sentence if findings else "nothing that takes 2 % or more",
     }
