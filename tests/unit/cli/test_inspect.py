@@ -165,7 +165,7 @@ def test_bad_input_has_a_message_and_a_code(
     actual, out, err = run("inspect", *arguments)
     assert (actual, out) == (code, "")
     assert message in err and "Traceback" not in err
-    assert message != WORK or "--etrecord or --program" in err
+    assert message != WORK or "name the ETRecord or the program" in err
     if TRANSFORMER.etrecord in arguments:
         code, out, _ = run("inspect", *arguments, "--force")
         assert code == 0 and "convolution.out" in out

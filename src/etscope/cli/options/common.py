@@ -1,4 +1,4 @@
-"""Options that several verbs share, with the same words everywhere.
+"""Options that several verbs share.
 
 Options that belong together reach a command as one frozen dataclass: a decorator such as
 `output_options` adds the click options and passes their values as a single parameter.
@@ -196,17 +196,20 @@ peaks_option = file_option(
     "--peaks",
     cls=Setting,
     metavar="JSON",
-    help="Peaks that etscope calibrate measured, for shares of the peak and what bounds an "
-    "operator. Default: those of the run's machine, if they are kept here.",
+    help="The calibration of the machine, from etscope calibrate. It adds the share of the peak "
+    "and the limit of each operator. Default: the calibration of the run's machine, if kept here.",
 )
 by_option = click.option(
     "--by",
     metavar="NAME",
-    help="Group by op, type, module, source, delegate or bound. bound: what bounds an operator. Or "
-    "a column that a backend adds to its events, as compute_unit.",
+    help="Group by op, type, module, source, delegate or bound. bound: the limit of an operator "
+    "(compute, memory or overhead). Or by a column of a backend, as compute_unit.",
 )
 columns_option = click.option(
-    "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
+    "--columns",
+    metavar="NAME,…",
+    callback=comma_separated,
+    help="Show these columns, in this order.",
 )
 data_option = file_option(
     "--data", metavar="PTD", hidden=True, help="The program's external weights."
@@ -219,13 +222,15 @@ force_option = click.option(
 )
 
 
-inputs_option = file_option("--inputs", "-i", help="The inputs of the run: .pt, .npz, …")
+inputs_option = file_option(
+    "--inputs", "-i", help="File with the inputs: .pt, .npz, .npy or .safetensors."
+)
 library_option = file_option(
     "--libraries",
     cls=Setting,
     multiple=True,
     metavar="SO",
-    help="Load a library of operators or backends first. Repeatable.",
+    help="Load a shared library of operators or backends. Repeatable.",
 )
 limit_option = click.option(
     "--limit",
@@ -233,17 +238,19 @@ limit_option = click.option(
     type=COUNT,
     metavar="N",
     callback=lambda ctx, param, value: sys.maxsize if value == 0 else value,
-    help="Show at most N rows; 0: all.",
+    help="Show at most N rows; 0 shows all.",
 )
-metric_option = click.option(
-    "--metric", default="sqnr", metavar="NAME", help="Metric of the errors."
-)
+metric_option = click.option("--metric", default="sqnr", metavar="NAME", help="Error metric.")
 program_option = file_option(
     "--program", "-p", metavar="PTE", hidden=True, help="The .pte or .bpte that ran."
 )
-runner_option = chosen_setting("runner", RUNNERS, "auto: python, unless only native can do it.")
+runner_option = chosen_setting(
+    "runner",
+    RUNNERS,
+    "Runner of the program. auto: python, unless only native supports the options.",
+)
 select_option = click.option(
-    "--select", "-s", metavar="SELECTOR", help="Show only what matches: 'op:conv* and …'."
+    "--select", "-s", metavar="SELECTOR", help="Show only matching rows: 'op:conv* and share>5%'."
 )
 source_unit_option = click.option(
     "--source-unit",
@@ -253,21 +260,23 @@ source_unit_option = click.option(
     help="Unit of the runtime's clock.",
 )
 threads_option = click.option(
-    "--threads", type=POSITIVE, metavar="N", help="Threads of the runtime's thread pool."
+    "--threads", type=POSITIVE, metavar="N", help="Number of runtime threads."
 )
 profiling_level_option = chosen_setting(
-    "profiling_level", ("all", "method"), "Time each event, or whole methods only."
+    "profiling_level", ("all", "method"), "Time all events, or only whole methods."
 )
-timeout_option = setting("timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run.")
+timeout_option = setting(
+    "timeout", type=SECONDS, metavar="SECONDS", help="Time limit for each run."
+)
 unit_option = setting("unit", type=click.Choice(UNITS), help="Unit of the times shown.")
 with_option = click.option(
     "--with",
     "backend_files",
     multiple=True,
     metavar="[CALL=]FILE",
-    help="Show a file of a backend's tool beside the delegate call that it is of: a Chrome trace, "
-    "QNN's optrace or QHAS, Vela's CSV, Arm's debug.json or PMU log, WebGPU's times. CALL: its "
-    "instruction, METHOD:INSTRUCTION or backend. Repeatable.",
+    help="Show the file of a vendor's profiler with its delegate call. Formats: Chrome trace, QNN "
+    "optrace and QHAS, Vela CSV, Arm debug.json and PMU log, WebGPU times. CALL: the "
+    "instruction, METHOD:INSTRUCTION or the backend. Repeatable.",
 )
 
 
@@ -288,7 +297,7 @@ def output_options(
     *,
     formats: Collection[str] = tuple(TABLE_VIEWS),
     to_file: bool = True,
-    help: str = "Output format. Default: by the suffix of --output, else table.",
+    help: str = "Output format. Default: from the suffix of --output, else table.",
 ) -> Function:
     """Add `--format` and `-o/--output`: the parameter `output`, an `OutputOptions`.
 
@@ -299,7 +308,7 @@ def output_options(
         "-o",
         type=OUTPUT_FILE,
         metavar="FILE",
-        help="Write to FILE; - is standard output.",
+        help="Write to FILE. - is standard output.",
     )
     options = (
         click.option(
@@ -324,8 +333,8 @@ def view_options(function: Function) -> Function:
     work = click.option(
         "--work",
         is_flag=True,
-        help="Show the FLOPs and bytes of each row, the rates at which they were done, and with a "
-        "calibration the share of the peak and what bounds the row.",
+        help="Show the FLOPs, bytes and rates of each row. With a calibration: also the share of "
+        "the peak, and the limit.",
     )
     options = (by_option, select_option, *TABLE_OPTIONS, work, peaks_option)
     return as_one_parameter(function, "view", ViewOptions, options)
@@ -373,12 +382,12 @@ def error_options(function: Function) -> Function:
             "--tolerance",
             type=float,
             metavar="X",
-            help="Worst acceptable error of an operator, in the metric. Default: by data type.",
+            help="Worst acceptable error of an operator. Default: by data type.",
         ),
         chosen_setting(
             "graph",
             GRAPHS,
-            "The reference: the program before lowering, or as torch.export made it.",
+            "Reference graph: the edge program before lowering, or the program of torch.export.",
         ),
     )
     return as_one_parameter(function, "errors", ErrorOptions, options)
@@ -493,8 +502,8 @@ def program_files_options(function: Function) -> Function:
 
 # For the details of the verbs that take it.
 ABOUT_RUN = (
-    "\nRUN is @1 for the run before the last (etscope runs), the folder of a run, or a dump and "
-    "the files that go with it, in any order: its ETRecord, program and debug buffer. Default: the "
+    "\nRUN is a kept run (@0 is the last, @1 the one before; etscope runs lists them), the folder "
+    "of a run, or its files in any order: ETDump, ETRecord, program and debug buffer. Default: the "
     "last run."
 )
 
@@ -527,9 +536,7 @@ def _calls(
             continue
         found = re.fullmatch(r"(\d{1,9})?(\.\.)?(\d{1,9})?", part)
         if calls is not None or found is None or (found[1] is None and found[3] is None):
-            raise click.BadParameter(
-                f"{part!r} is neither a phase nor A..B: the numbers of the first and the last call"
-            )
+            raise click.BadParameter(f"{part!r} is neither a phase nor a range A..B of calls")
         first = int(found[1] or 0)
         last = first if found[2] is None else None if found[3] is None else int(found[3])
         calls = range(first, ALL_CALLS if last is None else last + 1)
@@ -579,7 +586,7 @@ ALL_CALLS = 1 << 62
 all_runs_option = click.option(
     "--all-runs",
     is_flag=True,
-    help="Count all runs: warm-up and disturbed ones, too.",
+    help="Include warm-up and disturbed runs.",
 )
 
 
@@ -593,8 +600,8 @@ def calls_options(function: Function, *, statistics: bool = True) -> Function:
             "--calls",
             metavar="PHASE|A..B",
             callback=_calls,
-            help="Only these calls of a language model: prefill, decode, or their numbers, counted "
-            "from 0: 5..20, 5.. or 5. Or both: decode,5..20.",
+            help="Show these calls of a language model only: prefill, decode, or a range (5..20). "
+            "Numbers start at 0. Open ranges (5..), one number and both (decode,5..20) are fine.",
         ),
         *((all_runs_option,) if statistics else ()),
     )

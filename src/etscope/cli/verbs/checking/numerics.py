@@ -1,4 +1,4 @@
-"""`etscope numerics`: find the operator whose numbers go wrong, and its line of Python."""
+"""`etscope numerics`: find the operator with wrong numbers, and its line of Python."""
 
 from __future__ import annotations
 
@@ -63,31 +63,32 @@ _QUANTIZATION_COLUMNS = (
 
 
 _DETAILS = """\
-Each recorded value is compared with the reference (total). PyTorch then computes the operator
-from the device's own inputs: the recorded value is compared with that result (local), and that
-result with the reference (inherited). An operator is wrong when its local error is worse than
-the limit: the tolerance, or a multiple of the error of rounding alone (noise).
+etscope compares each recorded value with the reference (total). PyTorch then computes the
+operator from the device's own inputs: local compares the recorded value with this result, and
+inherited compares this result with the reference. An operator is wrong if its local error exceeds
+the limit: the tolerance, or a multiple of the rounding error (noise).
 
-With --values 'aten_relu_default', 'id:7' or 'op:conv*' the values behind the verdict are shown:
-those of the device beside PyTorch's from the same inputs for an operator that is wrong, and
-beside the reference for any other (formats for programs hold both).
+--values 'aten_relu_default', 'id:7' or 'op:conv*' shows the values behind the verdict. A wrong
+operator's values stand next to PyTorch's result from the same inputs; other values next to the
+reference. Formats for programs hold both.
 
-Of a quantised model whose record has the float graph, what quantisation costs (quantization) is
-apart from what the backend adds (backend: the total error to the quantised reference).
+If the model is quantized and its record has the float graph, the cost of quantization
+(quantization) is separate from the error of the backend (backend: the total error to the quantized
+reference).
 
-With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
+--dataset: each sample is the inputs of one run, in order. The report covers all runs.
 
-With --stages each stage of the model is compared with the one before: eager (-X model),
-exported, quantised, edge, device. In place of RUN, a MODEL as for `etscope export` is
-exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
+--stages compares each stage of the model with the one before: eager (-X model), exported,
+quantized, edge, device. A MODEL in place of RUN, as for etscope export, is exported and run here,
+and its stages are compared. --narrow narrows a wrong delegate call down to a line.
 
-Of a language model, --calls chooses the call to diagnose: the first of them that
-has values. The calls before it are replayed in PyTorch, for the state of the cache.
+--calls chooses a call of a language model: the first one with values. PyTorch replays the calls
+before it, to fill the cache.
 
-Where several methods ran, each is diagnosed, the first of its runs that has values. With
---inputs, --run, --dataset, and --values it is forward, or the one that --method names.
+If several methods ran, etscope checks each in its first run with values. With --inputs, --run,
+--dataset and --values it checks forward, or --method.
 
-Exit code 1 when an operator is wrong, or has NaN where the reference has none.
+Exit code 1: an operator is wrong, or has NaN where the reference has none.
 """
 
 
@@ -106,21 +107,23 @@ Exit code 1 when an operator is wrong, or has NaN where the reference has none.
 @inputs_option
 @functools.partial(dataset_options, required=False)
 @error_options
-@click.option("--method", "-m", metavar="NAME", help="The method. Default: all that ran.")
-@click.option("--run", type=COUNT, metavar="N", help="Index of the run, from 0.")
+@click.option(
+    "--method", "-m", metavar="NAME", help="Check this method only. Default: all methods that ran."
+)
+@click.option("--run", type=COUNT, metavar="N", help="Index of the run; the first is 0.")
 @functools.partial(calls_options, statistics=False)
-@choice_option("--sort", ("run", "error"), "Order of execution, or the worst first.")
+@choice_option("--sort", ("run", "error"), "Order of the rows: of execution, or the worst first.")
 @limit_option
-@click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")
+@click.option("--coverage", is_flag=True, help="Show which values were not compared, and why.")
 @click.option(
     "--quantization",
     is_flag=True,
-    help="Show what quantising each operator costs, if the record has the float graph.",
+    help="Show the cost of quantizing each operator. Needs the float graph in the record.",
 )
 @click.option(
     "--values",
     metavar="SELECTOR",
-    help="Show the values of these operators: distribution, error by channel, worst elements.",
+    help="Show values of these operators: distribution, error by channel, worst elements.",
 )
 @stages_options
 @columns_option
@@ -141,8 +144,8 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
-    """Find the operator of RUN that goes wrong, and its line of Python. RUN has values (etscope
-    run --debug-level intermediate_outputs), or is a MODEL.
+    """Find the operator with wrong numbers, and its line of Python. RUN needs values (etscope run
+    --debug-level intermediate_outputs); or name a MODEL.
 
     \b
     etscope numerics
@@ -181,7 +184,7 @@ def command(
             "--values": values,
         }
         if other := next((name for name, value in given.items() if value is not None), None):
-            raise UsageError(f"--dataset and {other} exclude each other")
+            raise UsageError(f"--dataset does not go with {other}")
         evaluation = _evaluation(trace, dataset_options, chosen)
         return dataset_options.write(evaluation, output, view)
     of_one = calls.is_given or any(x is not None for x in (method, inputs, run, values))
@@ -192,7 +195,6 @@ def command(
             names = () if coverage else ("method", *_COLUMNS)
             output.write_tables(tables, view.columns, _filled(tables, names))
             return 0 if all(one.is_fine for one in several) else 1
-    # The reports of --values are without the notes, which tell the costs.
     if calls.is_given:
         with counting("replaying the calls before") as count, quiet():
             found = _numerics(trace, files, inputs, chosen, values, count)
@@ -208,9 +210,9 @@ def command(
             from etscope.errors import MissingDataError
 
             raise MissingDataError(
-                "the record has no graph of the model before it was quantised",
-                hint="etscope export --quantize (or -X float_model) records it, "
-                "ETRecord.add_float_program() in a script of your own",
+                "the record does not have the float graph",
+                hint="etscope export --quantize (or -X float_model) records it; in a script, call "
+                "ETRecord.add_float_program()",
             )
         table = found.quantization.table(view.sort or "run")
         default = _QUANTIZATION_COLUMNS
@@ -234,7 +236,7 @@ def _table(found: Numerics, view: ViewOptions, *, coverage: bool) -> Table:
 
 
 def _filled(tables: Sequence[Table], names: Sequence[str]) -> list[str] | None:
-    """The columns that have a value; None without names."""
+    """Return the columns that have a value; None without names."""
     return [
         name
         for name in names
@@ -245,7 +247,7 @@ def _filled(tables: Sequence[Table], names: Sequence[str]) -> list[str] | None:
 def _tables_of_methods(
     found: Sequence[Numerics], view: ViewOptions, *, coverage: bool
 ) -> list[Table]:
-    """A table for each method, all of the same columns."""
+    """Return a table for each method, all with the same columns."""
     from etscope.model.table import Column
 
     tables = []
@@ -263,8 +265,8 @@ def _tables_of_methods(
 
 
 def _several(trace: Trace, files: GivenFiles, chosen: dict[str, Any]) -> list[Numerics]:
-    """Diagnose each method that ran; empty if it is one, or none. Where one cannot be compared,
-    that is its error."""
+    """Diagnose each method that ran; empty for one method, or none. Raises the error of the first
+    method that cannot be compared."""
     from etscope.cli.output.progress import progress
     from etscope.diagnosis.numeric_gap import methods_that_ran
     from etscope.support.quiet import quiet
@@ -288,7 +290,7 @@ def _write_values(found: Numerics, output: OutputOptions, view: ViewOptions) -> 
     from etscope.analysis.numerics.value_report import row_reports
 
     if view.columns is not None:
-        raise UsageError("--values shows reports, which have no --columns")
+        raise UsageError("--columns does not go with --values, which shows reports")
     rows = [row for row in found.rows if row.values is not None]
     if view.sort == "error":
         rows.sort(key=lambda row: row.excess, reverse=True)

@@ -1,4 +1,4 @@
-"""`etscope explain`: tell why a run takes its time, and what to do."""
+"""`etscope explain`: show why a run takes its time, and what to do."""
 
 from __future__ import annotations
 
@@ -41,20 +41,19 @@ def _options(**values: Any) -> ExplainOptions:
 
 
 _DETAILS = """\
-Each finding names the time at stake with its 95 % interval over the runs, the operators and
-lines, what it was told from, what to do, and how sure it is: measured (this run shows it),
-likely (the time is measured, its reason is told from the program), or possible (other reasons
-would look the same). Each has a section in the documentation, by its name:
-https://etscope.github.io/etscope/reference/findings/
+Each finding has the time at stake with its 95 % interval over the runs, the operators and lines,
+the evidence, and the fix. Its sureness is measured (this run shows it), likely (the run shows the
+time, the program the reason), or possible (other reasons would look the same). The documentation
+describes each finding: https://etscope.github.io/etscope/reference/findings/
 
-With the ETRecord of the export (-r) far more is found. With a calibration of the machine of the
-run (etscope calibrate) rates are held against what it can do. --format md is for pull requests.
+With the ETRecord of the export, etscope finds far more. With a calibration of the run's machine
+(etscope calibrate), it compares rates with the machine's peaks. --format md is for pull requests.
 
-With --try, give a MODEL in place of RUN, as for etscope export: it is exported and run with the
-options of an export below, and explained; each remedy that is a change of these options is
-tried alone, those that help together, and the best once more. It ends with the command that
-exports the fastest with the model's numbers, and with --keep writes its files. What is faster
-with other numbers, as quantisation has them, is shown beside it; --allow quantize takes it.
+--try takes a MODEL in place of RUN, as etscope export does. etscope exports and runs it, and
+tries each remedy alone that changes an option of the export; then the helpful ones together. At
+the end stands the command for the fastest export with the same numbers; --keep writes its files.
+Remedies that change the numbers, as quantization does, are listed separately; --allow quantize
+takes them, too.
 """
 
 
@@ -69,7 +68,7 @@ with other numbers, as quantisation has them, is shown beside it; --allow quanti
     cls=ExportCommand,
 )
 @run_files_options
-@click.option("--method", "-m", help="Explain this method only.")
+@click.option("--method", "-m", metavar="NAME", help="Explain this method only.")
 @calls_options
 @click.option(
     "--rule", "rules", multiple=True, metavar="NAME", help="Apply this rule only. Repeatable."
@@ -81,12 +80,12 @@ with other numbers, as quantisation has them, is shown beside it; --allow quanti
     default=2.0,
     metavar="PERCENT",
     callback=lambda context, option, percent: percent / 100,
-    help="Leave out findings with a smaller share of the method's time. Default: 2.",
+    help="Exclude findings below this share of the method's time. Default: 2.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(_FAILING),
-    help="Exit with 1 if there is a finding of this severity or a heavier one.",
+    help="Exit with 1 for a finding of this severity, or worse.",
 )
 @peaks_option
 @unit_option
@@ -101,8 +100,8 @@ def command(
     remedies: RemedyOptions,
     output: OutputOptions,
 ) -> int:
-    """Show why RUN takes its time, and what to do. With --try, export and run a MODEL with each
-    remedy, and keep what is faster.
+    """Show why RUN is slow, and what to do. With --try, export a MODEL, run it with each remedy,
+    and keep the fastest.
 
     \b
     etscope explain

@@ -1,4 +1,4 @@
-"""`etscope graph`: show the graphs of an ETRecord, their modules, nodes and times."""
+"""`etscope graph`: show graphs, modules and nodes, and their times."""
 
 from __future__ import annotations
 
@@ -76,16 +76,16 @@ bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
 @partial(run_files_options, metavar="[RUN]... [NAME]")
 @select_option
 @click.option("--tree", is_flag=True, help="Show the modules of the graph as a tree.")
-@click.option("--node", metavar="NODE", help="Show all that is known of one node.")
+@click.option("--node", metavar="NODE", help="Show everything about one node.")
 @click.option(
     "--partition",
     is_flag=True,
-    help="Show which backend took each node, who refused the others and why, and the borders.",
+    help="Show the backend of each node, the reasons for refused nodes, and the borders.",
 )
 @click.option("--dump", type=FILE, metavar="DUMP", hidden=True, help="The ETDump of a run.")
 @all_runs_option
 @inputs_option
-@switch("into_delegates", True, "Show the nodes inside lowered modules, below their calls.")
+@switch("into_delegates", True, "Show the nodes of lowered modules, too.")
 @partial(add_options, options=TABLE_OPTIONS)
 @partial(output_options, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
 @as_view("select", "columns", "sort", "limit", "unit")

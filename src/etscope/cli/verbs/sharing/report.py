@@ -1,4 +1,4 @@
-"""`etscope report`: write one HTML file about a model's runs."""
+"""`etscope report`: write one HTML file about runs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ from etscope.cli.verb import verb
 _DETAILS = """\
 \b
 etscope report run.etdp model.etrecord            a run
-etscope report before.etdp after.etdp -r m.etrecord   two runs to compare
-etscope report folder/                            the folder of etscope run --save
-etscope report model.etrecord                     only the graphs
-etscope report model.pte                          only the program
-etscope report a.pte b.pte -r a.etrecord -r b.etrecord    two programs to compare
+etscope report before.etdp after.etdp m.etrecord  two runs to compare
+etscope report folder/                            a run folder
+etscope report model.etrecord                     graphs only
+etscope report model.pte                          a program only
+etscope report a.pte b.pte a.etrecord b.etrecord  two programs to compare
 
-The kind of each FILE is found from its content. A dump is matched with the record, program and
-debug buffer of the same name, else of the same folder, else with the only ones; a record or
-program of another name with the dumps that ran it. A .ptd is that of the programs that have its
-keys, with or without --data.
+etscope finds the kind of a file from its content. A dump goes with the record, program and debug
+buffer of the same name, else of the same folder, else with the only ones. Records and programs of
+another name go with the dumps that they fit. A .ptd goes with the programs that have its keys.
 """
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ if TYPE_CHECKING:
     hidden=True,
     multiple=True,
     metavar="PTD",
-    help="External weights, of the programs that have their keys. Repeatable.",
+    help="External weights of the programs with the same keys. Repeatable.",
 )
 @click.option(
     "--output",
@@ -84,32 +83,32 @@ if TYPE_CHECKING:
     type=OUTPUT_FILE,
     default=Path("report.html"),
     metavar="FILE",
-    help="Write to FILE; - is standard output, a name that ends in .json gets only the data.",
+    help="Write to FILE. - is standard output; a .json file has only the data.",
 )
 @click.option(
     "--serve",
     is_flag=True,
-    help="Serve the pages on this machine until Ctrl-C. The FILEs make one report; each folder "
-    "makes a report of its files, and one of each folder in it. They follow changed and new files.",
+    help="Serve the reports on this machine until Ctrl-C. Files make one report. A folder makes a "
+    "report of its files, and one of each folder in it. Reports follow changed and new files.",
 )
 @path_option(
     "--tensorboard",
     metavar="DIR",
-    help="Write a log directory of TensorBoard instead, and print the command that shows it. "
-    "--serve runs TensorBoard on it.",
+    help="Write a log directory for TensorBoard instead. Prints the command that shows it; --serve "
+    "runs it.",
 )
 @setting("port", type=PORT, default=0, help="Port of --serve; 0: any free port.")
 @setting("host", default="127.0.0.1", help="Address that --serve listens on.")
-@click.option("--open", "open_it", is_flag=True, help="Open a browser; with --serve.")
+@click.option("--open", "open_it", is_flag=True, help="With --serve: open a browser.")
 @click.option("--title", metavar="TEXT", help="Title of the report.")
-@switch("numerics", None, "Compare logged values with a reference. Default: if both are there.")
+@switch("numerics", None, "Compare logged values with the reference. Default: if both are there.")
 @inputs_option
 @click.option(
     "--method",
     "-m",
     metavar="NAME",
-    help="Method whose values are compared. Default: forward, else the one that ran, else the one "
-    "that the inputs match.",
+    help="Compare the values of this method. Default: forward, else the only one that ran, else "
+    "the one that takes the inputs.",
 )
 @calls_options
 @with_option
@@ -140,8 +139,8 @@ def command(
     unit: str | None,
     force: bool,
 ) -> None:
-    """Write one HTML file of runs, graphs or programs that opens anywhere. RUN is by default the
-    last run; several are compared.
+    """Write an HTML report of RUN, a program or graphs. Several runs are compared. Default: the
+    last run.
 
     \b
     etscope report
@@ -196,7 +195,7 @@ def command(
 
 
 def _serve(store: ReportStore, host: str, port: int, *, open_it: bool) -> None:
-    """Serve reports until Ctrl-C, and say where. open_it: open a browser there, too."""
+    """Serve reports until Ctrl-C, and print the address. open_it: open a browser, too."""
     from etscope.reporting.serve import WANTED_BY, serve
     from etscope.support.optional import require
     from etscope.views.page import built_page
