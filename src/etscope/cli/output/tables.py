@@ -234,10 +234,10 @@ class ViewOptions:
         for_programs: bool = False,
         most: int | None = None,
     ) -> list[Table]:
-        """Return a table of each method that ran, or of `method` only, with all columns; those of
-        the work if they are asked for, or `for_programs`.
+        """Return a table of each method that ran, or of `method` only, with all columns.
 
-        findings: tells what matters in a profile. most: rows of a table without `--limit`.
+        findings: finds what matters in a profile. for_programs: with the columns of the work, also
+        if nothing asks for them. most: rows of a table without `--limit`.
 
         Raises `MissingDataError` if no such method ran, or nothing matches `select`.
         """
@@ -262,8 +262,7 @@ class ViewOptions:
             )
         scale = time_scale(source_unit, self.unit)
         if self.by is not None:  # a column of a backend may be in one method alone
-            of_one = [one for one in chosen if self.by in backend_columns(one.rows)]
-            chosen = of_one or chosen
+            chosen = [one for one in chosen if self.by in backend_columns(one.rows)] or chosen
         known = self._limits(trace, chosen, scale.source, for_programs=for_programs)
         tables = []
         for profile, limits in zip(chosen, known, strict=True):

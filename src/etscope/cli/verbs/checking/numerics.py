@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ from etscope.cli.options.common import (
     ChosenCalls,
     ErrorOptions,
     GivenFiles,
+    as_one_parameter,
     as_view,
     calls_options,
     choice_option,
@@ -92,6 +93,33 @@ Exit code 1: an operator is wrong, or has NaN where the reference has none.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The values to compare, and the table or report to show."""
+
+    inputs: str | None
+    method: str | None
+    run: int | None
+    coverage: bool
+    quantization: bool
+    values: str | None
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The options that choose another table or report, with their values."""
+        return {
+            "--coverage": self.coverage,
+            "--values": self.values,
+            "--quantization": self.quantization,
+        }
+
+    @property
+    def is_of_one(self) -> bool:
+        """True for options that apply to one method."""
+        of_one = (self.method, self.inputs, self.run, self.values)
+        return self.quantization or any(one is not None for one in of_one)
+
+
 @verb(
     {
         "Values": ("--inputs", "--values", "--narrow", "--stages"),
@@ -129,17 +157,18 @@ Exit code 1: an operator is wrong, or has NaN where the reference has none.
 @columns_option
 @output_options
 @as_view("columns", "sort", "limit")
+@functools.partial(
+    as_one_parameter,
+    parameter="asked",
+    make=_Asked,
+    names=[field.name for field in fields(_Asked)],
+)
 def command(
     files: GivenFiles,
-    inputs: str | None,
+    asked: _Asked,
     dataset_options: DatasetOptions,
     errors: ErrorOptions,
-    method: str | None,
-    run: int | None,
     calls: ChosenCalls,
-    coverage: bool,
-    quantization: bool,
-    values: str | None,
     staging: StagesOptions,
     view: ViewOptions,
     output: OutputOptions,
@@ -152,81 +181,81 @@ def command(
     etscope numerics @1 --narrow
     etscope numerics model.py:Model --backend xnnpack --quantize
     """
-    from etscope.cli.output.progress import counting, progress
-    from etscope.support.quiet import quiet
-
     dataset_options.check(output)
-    alone: dict[str, Any] = {"--coverage": coverage, "--values": values}
-    alone["--quantization"] = quantization
-    chosen: dict[str, Any] = {"method": method, "run": run}
+    dataset = dataset_options.dataset
     if calls.is_given:
-        refuse("--calls", {"--run": run, "--method": method, "--dataset": dataset_options.dataset})
+        refuse("--calls", {"--run": asked.run, "--method": asked.method, "--dataset": dataset})
     if names_model(files.given[0]):
-        alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
-        alone |= {"--program": files.program, "--calls": calls.is_given, "--run": run}
-        refuse("a MODEL", alone)
-        built = numerics_of_model(files.model, inputs, dataset_options, errors, staging, method)
+        of_runs: dict[str, Any] = {
+            "--etrecord": files.etrecord,
+            "--debug-buffer": files.debug_buffer,
+        }
+        of_runs |= {"--program": files.program, "--calls": calls.is_given, "--run": asked.run}
+        refuse("a MODEL", {**asked.tables, **of_runs})
+        built = numerics_of_model(
+            files.model, asked.inputs, dataset_options, errors, staging, asked.method
+        )
         return write_stages(built, output, view)
     staging.check_files()
     if staging.stages:
-        refuse("--stages", {**alone, "--dataset": dataset_options.dataset})
-        trace = files.open(with_values=True)
-        chosen |= calls.run_of(trace)
-        compared = stages_of_files(trace, files, inputs, errors, staging, chosen)
-        return write_stages(compared, output, view)
+        refuse("--stages", {**asked.tables, "--dataset": dataset})
     trace = files.open(with_values=True)
-    chosen |= errors.arguments() | calls.run_of(trace)
-    if dataset_options.dataset is not None:
-        given = {
-            "--inputs": inputs,
-            "--coverage": coverage or None,
-            "--quantization": quantization or None,
-            "--values": values,
-        }
-        if other := next((name for name, value in given.items() if value is not None), None):
-            raise UsageError(f"--dataset does not go with {other}")
+    chosen: dict[str, Any] = {"method": asked.method, "run": asked.run, **calls.run_of(trace)}
+    if staging.stages:
+        compared = stages_of_files(trace, files, asked.inputs, errors, staging, chosen)
+        return write_stages(compared, output, view)
+    chosen |= errors.arguments()
+    if dataset is not None:
+        refuse("--dataset", {"--inputs": asked.inputs, **asked.tables})
         evaluation = _evaluation(trace, dataset_options, chosen)
         return dataset_options.write(evaluation, output, view)
-    of_one = calls.is_given or any(x is not None for x in (method, inputs, run, values))
-    if not (of_one or quantization or staging.narrow):
+    if not (asked.is_of_one or calls.is_given or staging.narrow):
         several = _several(trace, files, chosen)
         if several:
-            tables = _tables_of_methods(several, view, coverage=coverage)
-            names = () if coverage else ("method", *_COLUMNS)
+            tables = _tables_of_methods(several, view, coverage=asked.coverage)
+            names = () if asked.coverage else ("method", *_COLUMNS)
             output.write_tables(tables, view.columns, _filled(tables, names))
             return 0 if all(one.is_fine for one in several) else 1
-    if calls.is_given:
-        with counting("replaying the calls before") as count, quiet():
-            found = _numerics(trace, files, inputs, chosen, values, count)
-    else:
-        with progress("computing the reference"), quiet():
-            found = _numerics(trace, files, inputs, chosen, values)
-    if values is not None:
+    found = _diagnosed(trace, files, asked, chosen, replays=calls.is_given)
+    if asked.values is not None:
         _write_values(found, output, view)
         return 0 if found.is_fine else 1
-    default: Sequence[str]
-    if quantization:
-        if found.quantization is None:
-            from etscope.errors import MissingDataError
-
-            raise MissingDataError(
-                "the record does not have the float graph",
-                hint="etscope export --quantize (or -X float_model) records it; in a script, call "
-                "ETRecord.add_float_program()",
-            )
-        table = found.quantization.table(view.sort or "run")
-        default = _QUANTIZATION_COLUMNS
-    else:
-        table = _table(found, view, coverage=coverage)
-        default = () if coverage else _COLUMNS
+    table, default = _table_of_one(found, asked, view)
     if staging.narrow:
-        own = None if inputs is None else read_inputs(trace, found.method, inputs)
+        own = None if asked.inputs is None else read_inputs(trace, found.method, asked.inputs)
         narrowed = narrowed_call(trace, found, own, errors.tolerance)
         if narrowed is not None:
             table = replace(table, notes=(*table.notes[:1], *narrowed.notes, *table.notes[1:]))
     table = table.take(range(len(table))[: view.limit])
     output.write_tables([table], view.columns, _filled([table], default))
     return 0 if found.is_fine else 1
+
+
+def _diagnosed(
+    trace: Trace, files: GivenFiles, asked: _Asked, chosen: dict[str, Any], *, replays: bool
+) -> Numerics:
+    """Diagnose one run. replays: PyTorch runs the calls before, which takes a while."""
+    from etscope.cli.output.progress import counting, progress
+    from etscope.support.quiet import quiet
+
+    if replays:
+        with counting("replaying the calls before") as count, quiet():
+            return _numerics(trace, files, asked, chosen, count)
+    with progress("computing the reference"), quiet():
+        return _numerics(trace, files, asked, chosen)
+
+
+def _table_of_one(found: Numerics, asked: _Asked, view: ViewOptions) -> tuple[Table, Sequence[str]]:
+    """Return the table of one method, and its default columns."""
+    if not asked.quantization:
+        return _table(found, view, coverage=asked.coverage), () if asked.coverage else _COLUMNS
+    if found.quantization is None:
+        raise MissingDataError(
+            "the record does not have the float graph",
+            hint="etscope export --quantize (or -X float_model) records it; in a script, call "
+            "ETRecord.add_float_program()",
+        )
+    return found.quantization.table(view.sort or "run"), _QUANTIZATION_COLUMNS
 
 
 def _table(found: Numerics, view: ViewOptions, *, coverage: bool) -> Table:
@@ -314,16 +343,17 @@ def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -
 def _numerics(
     trace: Trace,
     files: GivenFiles,
-    inputs: str | None,
+    asked: _Asked | None,
     chosen: dict[str, Any],
-    values: str | None = None,
     count: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
+    """Diagnose one run. asked: its inputs, and the values to keep; None for neither."""
     from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
+    inputs, values = (None, None) if asked is None else (asked.inputs, asked.values)
     given = None
     if inputs is not None:
         given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
-    asked = RunToCompare(inputs=given, bundle=files.files.bundle, **chosen)
-    return numerics_of(trace, asked, values=values, costs=values is None, progress=count)
+    compared = RunToCompare(inputs=given, bundle=files.files.bundle, **chosen)
+    return numerics_of(trace, compared, values=values, costs=values is None, progress=count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from etscope.cli.options.common import (
     GivenFiles,
     add_options,
     all_runs_option,
+    as_one_parameter,
     as_view,
     given_inputs,
     inputs_option,
@@ -65,6 +66,18 @@ bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What to show of a graph. inputs: the file of the run's inputs, for the errors of nodes."""
+
+    tree: bool
+    node: str | None
+    partition: bool
+    all_runs: bool
+    inputs: str | None
+    into_delegates: bool
+
+
 @verb(
     {
         "Nodes": ("--select", "--tree", "--node", "--partition"),
@@ -89,16 +102,17 @@ bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
 @partial(add_options, options=TABLE_OPTIONS)
 @partial(output_options, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
 @as_view("select", "columns", "sort", "limit", "unit")
+@partial(
+    as_one_parameter,
+    parameter="asked",
+    make=_Asked,
+    names=[field.name for field in fields(_Asked)],
+)
 def command(
     files: GivenFiles,
     dump: str | None,
-    all_runs: bool,
-    inputs: str | None,
+    asked: _Asked,
     view: ViewOptions,
-    tree: bool,
-    node: str | None,
-    partition: bool,
-    into_delegates: bool,
     output: OutputOptions,
 ) -> None:
     """List the graphs of RUN, or show the nodes of the graph NAME with their times. RUN may be an
@@ -109,16 +123,11 @@ def command(
     etscope graph @1 edge --select 'op:conv*'
     etscope graph model.etrecord forward --partition
     """
-    from etscope.model.report import filled_columns
-
     files, name = _without_name(files)
     if dump is not None:
         files = replace(files, given=(*files.given, dump))
-    run = files.of_graphs
-    scale = time_scale(files.source_unit, view.unit)
-    for_lists = tree or node or view.select or view.sort
-    if partition:
-        if tree or node or view.columns or view.sort:
+    if asked.partition:
+        if asked.tree or asked.node or view.columns or view.sort:
             raise UsageError(
                 "--partition does not go with --tree, --node, --columns and --sort",
                 hint="--select and --limit choose its rows",
@@ -128,45 +137,58 @@ def command(
     suffixes = tuple(spec.suffix for spec in GRAPH_VIEWS.values())
     by_name = output.format is None and output.path.lower().endswith(suffixes)
     if by_name or output.format in GRAPH_VIEWS:
-        if for_lists or view.limit is not None:
+        if asked.tree or asked.node or view.select or view.sort or view.limit is not None:
             raise UsageError(
                 "--tree, --node, --select, --sort and --limit are for tables",
                 hint="a graph is written whole: leave them out, or write a table",
             )
-        _write_graphs(files, name, scale, view.columns, inputs, into_delegates, output)
+        _write_graphs(files, name, asked, view, output)
         return
-    if files.debug_buffer or inputs:
+    if files.debug_buffer or asked.inputs:
         raise UsageError(
             "--inputs and logged values are for errors in graphs",
             hint="--format graph-json or node-data writes graphs",
         )
+    _write_tables(files, name, asked, view, output)
+
+
+def _write_tables(
+    files: GivenFiles, name: str | None, asked: _Asked, view: ViewOptions, output: OutputOptions
+) -> None:
+    """Write the list of graphs, the instructions of a program, or the graph called `name`."""
+    from etscope.model.report import filled_columns
+
+    run = files.of_graphs
     if run.record is None and not _is_executed(name):
-        if for_lists or run.dump is not None:
+        if asked.tree or asked.node or view.select or view.sort or run.dump is not None:
             raise UsageError(
                 "a program has instructions, but not graphs",
                 hint="name the ETRecord of the same export, too",
             )
         output.write_tables(_instructions(files.open_graphs(), name, view.limit), view.columns)
         return
-    if name is None and not (tree or node or view.select or run.dump):
+    if name is None and not (asked.tree or asked.node or view.select or run.dump):
         from etscope.analysis.graphs.graph_names import graph_list
 
         table = graph_list(files.open_graphs().needed_record)
         output.write_tables([table], view.columns, filled_columns(table))
         return
-    if tree and view.sort:
+    if asked.tree and view.sort:
         raise UsageError("--sort does not go with --tree, which shows modules in order of use")
-    if node and (tree or view.select or view.columns or view.sort or view.limit is not None):
+    rows = asked.tree or view.select or view.columns or view.sort or view.limit is not None
+    if asked.node and rows:
         raise UsageError(
             "--node goes with --format only", hint="it shows everything about one node"
         )
-    linked, times = _linked_graph(files.open_graphs(), name or "edge", all_runs=all_runs)
-    if node:
+    scale = time_scale(files.source_unit, view.unit)
+    linked, times = _linked_graph(files.open_graphs(), name or "edge", all_runs=asked.all_runs)
+    if asked.node:
         from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
 
-        output.write_reports([node_info(linked, find_node(linked, node), times, scale)], SCHEMA)
+        report = node_info(linked, find_node(linked, asked.node), times, scale)
+        output.write_reports([report], SCHEMA)
         return
-    table, default = _graph_table(linked, times, scale, view, tree, into_delegates)
+    table, default = _graph_table(linked, times, scale, view, asked)
     output.write_tables([table], view.columns, default)
 
 
@@ -291,8 +313,7 @@ def _graph_table(
     times: NodeTimes | None,
     scale: Scale,
     view: ViewOptions,
-    tree: bool,
-    into_delegates: bool,
+    asked: _Asked,
 ) -> tuple[Table, Sequence[str]]:
     """Return the table of a graph's nodes or modules, and the columns to show by default. Raises
     `MissingDataError` if the selector matches nothing."""
@@ -311,11 +332,11 @@ def _graph_table(
         raise UsageError("share needs the times of a run", hint="name its dump, too")
     options: dict[str, Any] = {
         "keep": None if view.select is None else Selector(view.select).matches,
-        "into_delegates": into_delegates,
+        "into_delegates": asked.into_delegates,
         "times": times,
         "scale": scale,
     }
-    if tree:
+    if asked.tree:
         table = module_tree(linked, **options)
         whole = table
         table = whole.take(range(len(whole))[: view.limit])
@@ -324,30 +345,25 @@ def _graph_table(
             table = replace(table, notes=(*table.notes, note))
     else:
         table = node_table(linked, sort=view.sort, limit=view.limit, **options)
-        asked = {*(view.columns or ()), (view.sort or "").removeprefix("-")}
-        if not asked.isdisjoint(("flops", "FLOPs", "bytes")):
+        shown = {*(view.columns or ()), (view.sort or "").removeprefix("-")}
+        if not shown.isdisjoint(("flops", "FLOPs", "bytes")):
             table = replace(table, notes=(*table.notes, *work_notes(linked)))
     if view.select is not None and not len(table):
         raise nothing_selected(
             view.select, lambda keep: node_table(linked, **{**options, "keep": keep})
         )
-    return table, filled_columns(table) if tree else default_columns(table)
+    return table, filled_columns(table) if asked.tree else default_columns(table)
 
 
 def _write_graphs(
-    files: GivenFiles,
-    name: str | None,
-    scale: Scale,
-    columns: tuple[str, ...] | None,
-    inputs: str | None,
-    into_delegates: bool,
-    output: OutputOptions,
+    files: GivenFiles, name: str | None, asked: _Asked, view: ViewOptions, output: OutputOptions
 ) -> None:
     """Write the graph called `name`, or all, in a format of `GRAPH_VIEWS`. `name` is a key
-    ("edge/forward") or a part of one ("edge"). columns: the number of node-data."""
+    ("edge/forward") or a part of one ("edge")."""
     from etscope.analysis.graphs.flow import without_delegates
     from etscope.analysis.graphs.views import graph_views, view_keys, with_errors
 
+    columns = view.columns
     if columns is not None and len(columns) != 1:
         raise UsageError("--format node-data shows one number", hint="name one with --columns")
     chosen = output.format or format_of(output.path, GRAPH_VIEWS, default="graph-json")
@@ -356,15 +372,16 @@ def _write_graphs(
     capture = files.open_graphs()
     keys = list(view_keys(capture))
     only = keys if name is None else _only_key(keys, name)
-    numerics = numerics_of_graphs(capture, given_inputs(inputs), files.of_graphs.bundle)
+    numerics = numerics_of_graphs(capture, given_inputs(asked.inputs), files.of_graphs.bundle)
     # Numeric errors are known for the edge graph, and carried over from it to the other graphs.
     views = graph_views(capture, only=keys if numerics else only)
     for one in numerics:
         views = with_errors(views, one)
-    shown = [view for view in views if view.key in only]
-    if not into_delegates:
-        shown = [without_delegates(view) for view in shown]
+    shown = [one for one in views if one.key in only]
+    if not asked.into_delegates:
+        shown = [without_delegates(one) for one in shown]
     options: dict[str, Any] = {}
+    scale = time_scale(files.source_unit, view.unit)
     if chosen == "node-data":
         options["overlay"] = "avg" if columns is None else columns[0]
     save_graphs(shown, output.path, chosen, scale=scale, **options)

@@ -15,16 +15,15 @@ from etscope.cli.options.common import numerics_of_graphs
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
-    from etscope.analysis.profile.scale import Scale
     from etscope.capture.files import RunFiles
     from etscope.reporting.report import ReportOptions
 
 
-def write_run(runs: Sequence[RunFiles], folder: Path, scale: Scale, options: ReportOptions) -> None:
+def write_run(runs: Sequence[RunFiles], folder: Path, options: ReportOptions) -> None:
     """Write the graphs of a run with its times, and its errors where values were logged, and print
     the command that shows them.
 
-    options: `numerics` True raises where there are no values, False leaves the errors out.
+    options: `numerics` True raises without values, False leaves the errors out.
 
     Raises `UsageError` for several runs, or one without graphs.
     """
@@ -59,8 +58,8 @@ def write_run(runs: Sequence[RunFiles], folder: Path, scale: Scale, options: Rep
         folder,
         capture,
         numerics=numerics_of_graphs(values, options.inputs, run.bundle),
-        source=scale.source,
-        target=scale.target,
+        source=options.scale.source,
+        target=options.scale.target,
     )
     click.echo(f"wrote {len(written)} runs: {', '.join(written)}", err=True)
     click.echo(f"tensorboard --logdir {shlex.quote(str(folder))}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +14,7 @@ from etscope.cli.options.common import (
     OUTPUT_FILE,
     PORT,
     ChosenCalls,
+    as_one_parameter,
     calls_options,
     debug_buffer_option,
     file_option,
@@ -28,7 +31,6 @@ from etscope.cli.options.common import (
     with_option,
 )
 from etscope.cli.options.kept_runs import kept_runs
-from etscope.cli.output.tables import time_scale
 from etscope.cli.settings import setting, switch
 from etscope.cli.verb import verb
 
@@ -47,7 +49,39 @@ another name go with the dumps that they fit. A .ptd goes with the programs that
 """
 
 if TYPE_CHECKING:
+    from etscope.capture.files import RunFiles
+    from etscope.reporting.report import ReportOptions
     from etscope.reporting.serve import ReportStore
+
+_FILES = ("debug_buffer", "program", "data")  # of the files that options name
+_OPTIONS = (  # of `ReportOptions`
+    "numerics", "inputs", "method", "calls", "backend_files", "peaks", "source_unit", "unit",
+    "force",
+)  # fmt: skip
+
+
+def _named(**values: Any) -> RunFiles:
+    from etscope.capture.files import RunFiles
+
+    return RunFiles.given(**values)
+
+
+def _options(
+    inputs: str | None,
+    calls: ChosenCalls,
+    backend_files: tuple[str, ...],
+    peaks: str | None,
+    **values: Any,
+) -> ReportOptions:
+    from etscope.reporting.report import ReportOptions
+
+    return ReportOptions(
+        inputs=given_inputs(inputs),
+        choose=calls.of,
+        backend_files=read_given(backend_files),
+        calibration=peaks,
+        **values,
+    )
 
 
 @verb(
@@ -116,12 +150,13 @@ if TYPE_CHECKING:
 @source_unit_option
 @unit_option
 @force_option
+@partial(as_one_parameter, parameter="named", make=_named, names=_FILES)
+@partial(as_one_parameter, parameter="options", make=_options, names=_OPTIONS)
 def command(
     files: tuple[str, ...],
     etrecords: tuple[str, ...],
-    debug_buffer: str | None,
-    program: str | None,
-    data: tuple[str, ...],
+    named: RunFiles,
+    options: ReportOptions,
     output: Path,
     serve: bool,
     tensorboard: Path | None,
@@ -129,15 +164,6 @@ def command(
     host: str,
     open_it: bool,
     title: str | None,
-    numerics: bool | None,
-    inputs: str | None,
-    method: str | None,
-    calls: ChosenCalls,
-    backend_files: tuple[str, ...],
-    peaks: str | None,
-    source_unit: str,
-    unit: str | None,
-    force: bool,
 ) -> None:
     """Write an HTML report of RUN, a program or graphs. Several runs are compared. Default: the
     last run.
@@ -147,37 +173,25 @@ def command(
     etscope report @1 @0 -o compared.html
     etscope report .etscope/runs --serve --open
     """
-    from etscope.capture.files import RunFiles, one_of_each, runs_of_files
+    from etscope.capture.files import one_of_each, runs_of_files
     from etscope.cli.output.progress import progress
-    from etscope.reporting.report import ReportOptions, report_inputs
+    from etscope.reporting.report import report_inputs
     from etscope.reporting.serve import ReportStore
     from etscope.support.quiet import quiet
     from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
 
-    record = etrecords[0] if len(etrecords) == 1 else None
-    named = RunFiles.given(data, record=record, debug_buffer=debug_buffer, program=program)
-    options = ReportOptions(
-        force,
-        source_unit,
-        unit,
-        numerics,
-        given_inputs(inputs),
-        method,
-        read_given(backend_files),
-        calls.of,
-        peaks,
-    )
+    if len(etrecords) == 1:
+        named = replace(named, record=Path(etrecords[0]))
     if tensorboard is not None:
         from etscope.cli.verbs.sharing._tensorboard import launch, write_run
 
-        write_run(runs_of_files(files, named), tensorboard, time_scale(source_unit, unit), options)
+        write_run(runs_of_files(files, named), tensorboard, options)
         if serve:
             launch(tensorboard, port)
         return
     if serve:
-        store = ReportStore(files, ReportOptions(force, source_unit, unit, numerics), named)
-        _serve(store, host, port, open_it=open_it)
+        _serve(ReportStore(files, options, named), host, port, open_it=open_it)
         return
     as_data = output.name.endswith(".json")
     if not as_data:
