@@ -1,4 +1,4 @@
-"""The methods of a run that were asked for."""
+"""Profiles of the methods of a run."""
 
 from __future__ import annotations
 
