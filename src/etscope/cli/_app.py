@@ -239,7 +239,7 @@ def main(args: Sequence[str] | None = None) -> int:
             exits.discard_unwritten_output()
             return error.exit_code
         except Exception as error:
-            # Errors of files carry a file name; one of standard output does not.
+            # An error about a file has its name; an error about standard output does not.
             if (
                 isinstance(error, OSError)
                 and error.errno in (errno.ENOSPC, errno.EDQUOT)

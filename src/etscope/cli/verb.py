@@ -31,8 +31,8 @@ _METAVARS = {  # click's words for types, and ours
 class Verb(click.Command):
     """A click command with `--help-all`.
 
-    first: the options of `--help`, by the title of their group; every option if it is empty.
-    details: what `--help-all` says after the docstring.
+    first: the options of `--help`, by the title of their group; empty for all options. details: the
+    text of `--help-all` after the docstring.
     """
 
     first: Mapping[str, Sequence[str]] = {}
@@ -44,7 +44,7 @@ class Verb(click.Command):
         return [*own[:-1], *settings, *own[-1:], *([_HELP_ALL] if self.first else [])]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Name the setting for an option that is one."""
+        """Add a hint if an unknown option is a setting."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -132,7 +132,7 @@ def test_markdown_folds_the_tables(files: dict[str, Path], tmp_path: Path, run: 
         (("cnn_portable", "cnn_xnnpack", "-m", "forward"), "--method is for times"),
         (("cnn_portable", "cnn_xnnpack", "-f", "junit"), "--format junit is for times"),
         (("cnn_portable", "cnn_xnnpack", "--sort", "time"), "--sort is for times"),
-        ((), "no run is kept"),
+        ((), "has no runs"),
     ],
 )
 def test_what_is_not_comparable_is_refused_with_what_to_give(

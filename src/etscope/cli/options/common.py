@@ -93,8 +93,8 @@ def as_one_parameter(
 def split_values(
     arguments: Callable[..., _Arguments], options: type[DataclassInstance], values: dict[str, Any]
 ) -> _Arguments:
-    """Return the values of a command: those that are fields of a library's options are its
-    parameter `of_run`, the others are the command's alone."""
+    """Return the values of a command. Fields of a library's options become the parameter `of_run`;
+    the other values belong to the command."""
     names = [one.name for one in fields(options) if one.name in values]
     own = {name: values.pop(name) for name in names}
     return arguments(of_run=options(**own), **values)
@@ -144,7 +144,7 @@ def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
 
 
 def pairs_option(*names: str, help: str, metavar: str = "KEY=VALUE", **more: Any) -> _Option:
-    """A repeatable option of pairs, which are passed as a dict."""
+    """Return a repeatable option of pairs; its value is a dict."""
 
     def parse(
         context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
@@ -158,18 +158,18 @@ def _names(value: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-# A path that the shell completes. The readers report a file that is missing or unreadable.
+# The shell completes a path. The readers report missing and unreadable files.
 FILE = click.Path()
 OUTPUT_FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)  # "-": stdout
 COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1)
 PORT = click.IntRange(0, 65535)
 SECONDS = click.FloatRange(min=0, min_open=True)
-CLOCKS = ("ns", "us", "ms", "s")  # units of a runtime's clock; another counts cycles
+CLOCKS = ("ns", "us", "ms", "s")  # units of a runtime's clock, unless it counts cycles
 
 
 def file_option(*names: str, metavar: str = "FILE", help: str, **more: Any) -> _Option:
-    """Return an option for a file to read. Unless it is `multiple`, it may be given once: click
-    takes the last of several without a word."""
+    """Return an option for a file to read. A second file is an error unless the option is
+    `multiple`: click would ignore the first one silently."""
     if not more.get("multiple"):
         more = {**more, "multiple": True, "callback": _the_only_one}
     return click.option(*names, type=FILE, metavar=metavar, help=help, **more)
@@ -345,7 +345,6 @@ def as_view(*names: str) -> Callable[[Function], Function]:
     return lambda function: as_one_parameter(function, "view", ViewOptions, (), names)
 
 
-# The rows, columns and unit of a table. A leading "-" of --sort means largest first.
 TABLE_OPTIONS = (
     columns_option,
     click.option("--sort", metavar="NAME", help="Sort by this column; -NAME: largest first."),
@@ -356,7 +355,7 @@ TABLE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorOptions:
-    """Values of `error_options`: how values are compared with a reference, and which.
+    """Values of `error_options`: how values are compared with a reference.
 
     metric: its name. tolerance: None for the default of the data type. graph: one of `GRAPHS`.
     """
@@ -462,7 +461,7 @@ class GivenFiles:
 
     @property
     def named(self) -> Files:
-        """The files, as the next command is given them."""
+        """The files as arguments of the next command."""
         options = (self.etrecord, self.debug_buffer, self.program)
         return self.files.named([*self.given, *(path for path in options if path is not None)])
 
@@ -500,7 +499,7 @@ def program_files_options(function: Function) -> Function:
     return as_one_parameter(function, "files", GivenFiles, options)
 
 
-# For the details of the verbs that take it.
+# Ends the details of each verb with a RUN.
 ABOUT_RUN = (
     "\nRUN is a kept run (@0 is the last, @1 the one before; etscope runs lists them), the folder "
     "of a run, or its files in any order: ETDump, ETRecord, program and debug buffer. Default: the "
@@ -509,8 +508,8 @@ ABOUT_RUN = (
 
 
 def with_folders_opened(paths: Sequence[str], *, buffers: bool) -> tuple[str, ...]:
-    """Return the paths with the files of a run in the place of its folder. A folder without them is
-    left, for its reader to report. buffers: with debug buffers."""
+    """Return the paths, with the files of a run instead of its folder. Other folders stay; their
+    reader reports them. buffers: with debug buffers."""
     found: list[str] = []
     for path in paths:
         inside: list[Path] = []
@@ -526,8 +525,8 @@ def with_folders_opened(paths: Sequence[str], *, buffers: bool) -> tuple[str, ..
 def _calls(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str | None, range | None]:
-    """Parse the name of a phase and numbers of calls: decode, A..B or decode,A..B. Numbers are both
-    included; one of them may be left out, and one alone is one call."""
+    """Parse a phase, a range of calls, or both: decode, A..B or decode,A..B. A range includes both
+    ends and may be open at one; a single number is one call."""
     phase: str | None = None
     calls: range | None = None
     for part in _names(value):
@@ -545,26 +544,25 @@ def _calls(
 
 @dataclass(frozen=True, slots=True)
 class ChosenCalls:
-    """Values of `calls_options`: the calls of a language model that are looked at."""
+    """Values of `calls_options`: the calls of a language model to show."""
 
     calls: tuple[str | None, range | None]
     all_runs: bool = False
 
     def of(self, trace: Trace) -> Trace:
-        """Return the trace of these calls; the same one if all are wanted. Raises as
-        `Trace.only`."""
+        """Return the trace of these calls. Raises as `Trace.only`."""
         if self.all_runs:
             trace = replace(trace, all_runs=True)
         return trace.only(self.calls[0], self._range(trace)) if self.is_given else trace
 
     @property
     def is_given(self) -> bool:
-        """True if not all calls are wanted."""
+        """True if --calls is given."""
         return self.calls != (None, None)
 
     def run_of(self, trace: Trace) -> dict[str, Any]:
-        """Return the arguments `method` and `run` of a diagnosis of the first of these calls that
-        logged values; none if no call is chosen. Raises as `Trace.only` and `run_of_call`."""
+        """Return the arguments `method` and `run` for a diagnosis of the first of these calls with
+        values; empty without --calls. Raises as `Trace.only` and `run_of_call`."""
         if not self.is_given:
             return {}
         from etscope.analysis.numerics.runs import run_of_call
@@ -579,7 +577,7 @@ class ChosenCalls:
         return calls
 
 
-# The end of A.. : all calls from there.
+# The end of an open range "A..".
 ALL_CALLS = 1 << 62
 
 
@@ -591,9 +589,9 @@ all_runs_option = click.option(
 
 
 def calls_options(function: Function, *, statistics: bool = True) -> Function:
-    """Add the options that choose runs, of a language model its calls: the parameter `calls`.
+    """Add `--calls` and `--all-runs`: the parameter `calls`, a `ChosenCalls`.
 
-    statistics: with `--all-runs`, for commands that show statistics of runs.
+    statistics: False leaves out `--all-runs`, for commands without statistics of runs.
     """
     options = (
         click.option(
@@ -609,7 +607,7 @@ def calls_options(function: Function, *, statistics: bool = True) -> Function:
 
 
 def placed_files(trace: Trace, given: Sequence[str], source_unit: str) -> list[PlacedFile]:
-    """Read the files of `--with`, each "FILE" or "CALL=FILE", and put them to their calls."""
+    """Read the files of `--with`, each "FILE" or "CALL=FILE", and match them to their calls."""
     if not given:
         return []
     from etscope.analysis.backend_files.placement import place_files
@@ -650,7 +648,7 @@ def numerics_of_graphs(
 ) -> list[Numerics]:
     """Return the numeric errors of each method that ran; none without a debug buffer.
 
-    inputs: reads the inputs of a method's run. bundle: test cases that hold them otherwise.
+    inputs: reads the inputs of a method's run. bundle: test cases with the inputs, otherwise.
     """
     from etscope.analysis.profile.trace import Trace
 
@@ -666,7 +664,7 @@ def numerics_of_graphs(
 
 
 def show_address(address: str, open_it: bool) -> None:
-    """Print the address of a server that has started; open_it: open a browser there, too."""
+    """Print the address of a started server. open_it: open a browser, too."""
     click.echo(address)
     click.echo("Ctrl-C stops it", err=True)
     if open_it:

@@ -26,7 +26,7 @@ from etscope.errors import UsageError
 if TYPE_CHECKING:
     from etscope.export import Exported, Source
 
-RUN_HERE = ("portable", "xnnpack")  # what the runtime that pip installs always has
+RUN_HERE = ("portable", "xnnpack")  # in every runtime that pip installs
 
 inputs_or_types_option = click.option(
     "--inputs",
@@ -79,7 +79,7 @@ class _BackendNames(click.types.StringParamType):
 def backend_option(
     default: str | None, help: str = "Backend of the operators.", *, runs_here: bool = False
 ) -> Callable[[Any], Any]:
-    """Return the option `--backend`. runs_here: only for programs that the runtime here takes."""
+    """Return the option `--backend`. runs_here: only backends of this machine."""
     known = f"One or more, in order: {', '.join(BACKENDS)}, or a backend of another package."
     return click.option(
         "--backend",
@@ -123,7 +123,7 @@ group_size_option = setting(
 
 
 def _selectors(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
-    """Raise `UsageError` for what is not a selector, before the model is loaded."""
+    """Return the texts. Raises `UsageError` for a wrong selector before the model is loaded."""
     from etscope.model.selector import Selector
 
     for text in texts:
@@ -166,7 +166,7 @@ passes_option = setting(
 
 
 class ExportCommand(Verb):
-    """A command with `--quantize`, whose value may be left out before MODEL too."""
+    """A command with `--quantize`, where the SCHEME is optional also before MODEL."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put int8 after a `--quantize` without a scheme."""
@@ -175,7 +175,7 @@ class ExportCommand(Verb):
             given.append(word)
             following = args[index + 1 : index + 2]
             if word in ("-q", "--quantize"):
-                # A MODEL that could be taken for a scheme is a folder here.
+                # A MODEL with the form of a scheme is an existing folder.
                 has_scheme = any(one.isalnum() and not Path(one).exists() for one in following)
                 given += [] if has_scheme else ["int8"]
         return super().parse_args(ctx, given)
@@ -237,7 +237,7 @@ def export_options(function: Function) -> Function:
 
 
 def load_torch(wanted_by: str) -> None:
-    """Import PyTorch and ExecuTorch, so that their notices do not mix with those of user code."""
+    """Import PyTorch and ExecuTorch quietly, before the notices of user code."""
     from etscope.cli.output.progress import progress
     from etscope.support.optional import require
     from etscope.support.quiet import quiet
@@ -263,10 +263,10 @@ def exported(
     float_model: str | None = None,
     **options: Any,
 ) -> tuple[Source, Exported]:
-    """Load the model of that name and export it; `options` go to `Source.export`, those of the
-    backends among them, and those of a language model to `LanguageModel`.
+    """Load a model by name and export it.
 
-    inputs: a file of example inputs, or their types and sizes.
+    inputs: a file of example inputs, or their types and sizes. options: go to `Source.export`, with
+    the options of backends; the options of a language model go to `LanguageModel`.
     """
     import logging
     import sys
@@ -294,7 +294,7 @@ def exported(
         for one in backends:
             one.check_packages()
     options["backend"] = backend
-    # torchao registers enums that other packages have registered already, and logs each.
+    # torchao registers enums again that other packages registered, and logs each one.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):
         source = load_model(model, inputs=file, seed=seed).generating(**generation)

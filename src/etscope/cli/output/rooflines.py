@@ -16,17 +16,17 @@ from etscope.errors import UsageError
 if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
 
-_ROWS = 25
+_ROWS = 25  # rows of a text: one screen, with the notes below
 _GROUPS = ("op", "module", "source", "delegate")
 
 
 def write_rooflines(
     trace: Trace, source_unit: str, method: str | None, view: ViewOptions, output: OutputOptions
 ) -> None:
-    """Write what each operator achieves next to what the machine can do.
+    """Write the rate of each operator next to the peak of the machine.
 
-    Raises `MissingDataError` if the work of nothing that ran is known, or nothing matches the
-    selector; `UsageError` for a group that a roofline does not have.
+    Raises `MissingDataError` if no work is known, or nothing matches the selector; `UsageError` for
+    an unknown group.
     """
     from etscope.analysis.tables.roofline_table import operators_table, roofline_report
     from etscope.analysis.work.limits import profile_limits
@@ -37,7 +37,7 @@ def write_rooflines(
 
     if view.by not in (None, *_GROUPS):
         raise UsageError(
-            f"a roofline has no groups by {view.by!r}", hint=f"--by {', '.join(_GROUPS)}"
+            f"--roofline cannot group by {view.by!r}", hint=f"--by {', '.join(_GROUPS)}"
         )
     scale = time_scale(source_unit, view.unit)
     calibration = choose_calibration(view.peaks, trace.saved_run)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from etscope.capture.files import RunFiles
 
 _JUNIT = "junit"
-_ROWS = 30  # of each table of programs, in a text
+_ROWS = 30  # of each table of programs, in a text: fits a screen
 _FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md", "parquet", _JUNIT)
 
 
@@ -204,7 +204,7 @@ def command(
 
 @contextmanager
 def _naming(dump: str | None) -> Iterator[None]:
-    """Say which of several dumps does not match."""
+    """Add the name of the dump to a `MismatchError`."""
     from etscope.errors import MismatchError
 
     try:
@@ -244,7 +244,7 @@ def _runs(
     return one_of_each(found, "program", programs, kind)
 
 
-# The options that a comparison of .ptd files takes, and of programs.
+# Parameters for comparisons of .ptd files and of programs; the others are for times.
 _OF_EXTERNAL = {"files", "limit", "format", "output", "color"}
 _OF_PROGRAMS = {*_OF_EXTERNAL, "etrecords", "data", "force"}
 
@@ -358,7 +358,7 @@ def _diff_programs(
 
 
 def _with_external(sides: Sequence[Side], paths: Sequence[str]) -> list[Side]:
-    """Add the .ptd files of programs, or say that they are missing."""
+    """Add the .ptd files of programs, or print a note that they are missing."""
     from etscope.formats.program.ptd import match_external, read_ptd
 
     if not paths:

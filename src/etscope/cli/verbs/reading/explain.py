@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FAILING = ("problem", "cost")
 
 
-_NAMES = ("method", "rules", "least_share", "peaks", "unit")  # of the options of `explain`
+_NAMES = ("method", "rules", "least_share", "peaks", "unit")  # of `ExplainOptions`
 
 
 def _options(**values: Any) -> ExplainOptions:

@@ -68,7 +68,7 @@ bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What to show of a graph. inputs: the file of the run's inputs, for the errors of nodes."""
+    """Parts of a graph to show. inputs: the file of the run's inputs, for the errors of nodes."""
 
     tree: bool
     node: str | None
@@ -200,7 +200,7 @@ def _without_name(files: GivenFiles) -> tuple[GivenFiles, str | None]:
     return replace(files, given=tuple(paths)), last
 
 
-_ROWS = 30  # of each table of a partition, in a terminal
+_ROWS = 30  # of each table of a partition, in a text: fits a screen
 
 
 def _write_partitions(
@@ -297,14 +297,14 @@ def _is_executed(name: str | None) -> bool:
 
 
 def _only_key(keys: Sequence[str], name: str) -> list[str]:
-    """Return the key that is meant by a key ("edge/forward") or a part of one ("edge")."""
+    """Return the keys for a key ("edge/forward") or a part of one ("edge"): exactly one."""
     if name in keys:
         return [name]
     only = [key for key in keys if name in (key.partition("/")[0], key.rpartition("/")[2])]
     if not only:
-        raise MissingDataError(f"no graph {name!r}", hint="graphs are: " + ", ".join(keys))
+        raise MissingDataError(f"there is no graph {name!r}", hint="graphs are: " + ", ".join(keys))
     if len(only) > 1:
-        raise UsageError(f"{name!r} is ambiguous", hint="name one of: " + ", ".join(only))
+        raise UsageError(f"{name!r} fits several graphs", hint="name one of: " + ", ".join(only))
     return only
 
 
@@ -373,7 +373,7 @@ def _write_graphs(
     keys = list(view_keys(capture))
     only = keys if name is None else _only_key(keys, name)
     numerics = numerics_of_graphs(capture, given_inputs(asked.inputs), files.of_graphs.bundle)
-    # Numeric errors are known for the edge graph, and carried over from it to the other graphs.
+    # Errors belong to the edge graph; the other graphs take them from it.
     views = graph_views(capture, only=keys if numerics else only)
     for one in numerics:
         views = with_errors(views, one)

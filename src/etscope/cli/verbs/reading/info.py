@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from etscope.formats.run_json import SavedRun
     from etscope.model.report import Report
 
-_ROWS = 30
+_ROWS = 30  # of each table in a text: fits a screen
 
 
 _DETAILS = """\

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def write_run(runs: Sequence[RunFiles], folder: Path, options: ReportOptions) -> None:
-    """Write the graphs of a run with its times, and its errors where values were logged, and print
-    the command that shows them.
+    """Write the graphs of a run with its times, and with errors if values were logged. Print the
+    command that shows them.
 
     options: `numerics` True raises without values, False leaves the errors out.
 

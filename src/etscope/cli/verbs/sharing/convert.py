@@ -20,7 +20,7 @@ from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 from etscope.errors import UsageError
 
-# Names from the registries of `etscope.views`, repeated so that --help imports no view.
+# Names of `etscope.views`, repeated because --help should not import views.
 TRACES = ("perfetto", "chrome", "speedscope")
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
 

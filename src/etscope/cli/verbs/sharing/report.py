@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from etscope.reporting.report import ReportOptions
     from etscope.reporting.serve import ReportStore
 
-_FILES = ("debug_buffer", "program", "data")  # of the files that options name
+_FILES = ("debug_buffer", "program", "data")  # options that name files
 _OPTIONS = (  # of `ReportOptions`
     "numerics", "inputs", "method", "calls", "backend_files", "peaks", "source_unit", "unit",
     "force",
@@ -195,7 +195,7 @@ def command(
         return
     as_data = output.name.endswith(".json")
     if not as_data:
-        built_page()  # fails before the work if the page is not built
+        built_page()  # raises before the long work
     runs = runs_of_files(files, named)
     if len(etrecords) > 1:
         runs = one_of_each(runs, "record", etrecords, "dumps or programs")
@@ -215,5 +215,5 @@ def _serve(store: ReportStore, host: str, port: int, *, open_it: bool) -> None:
     from etscope.views.page import built_page
 
     require("werkzeug", wanted_by=WANTED_BY)
-    built_page()  # fails before the work if the page is not built
+    built_page()  # raises before the long work
     serve(store, host=host, port=port, ready=lambda address: show_address(address, open_it))
