@@ -97,7 +97,7 @@ def test_the_list_and_what_is_removed(run: Run, kept: Path) -> None:
     assert run("runs", "remove", "@0")[0] == 0
     assert [path.name for path in kept.parent.glob("0*")] == [kept.name]
     code, _, err = run("inspect", "@1")
-    assert (code, "keeps 1" in err) == (2, True)
+    assert (code, "has 1 run" in err) == (2, True)
     (kept / "run.json").write_text("{")
     (kept / "summary.json").unlink()
     code, out, _ = run("runs")
