@@ -262,7 +262,7 @@ def reading(
     except OSError as error:
         raise failure(f"cannot read this {kind}: {error.strerror or error}") from error
     except MemoryError as error:
-        raise failure(f"not a valid {kind}: reading it needs more memory than there is") from error
+        raise failure(f"not a valid {kind}: it needs more memory than this machine has") from error
     except json.JSONDecodeError as error:
         raise failure(f"not a valid {kind}: broken JSON ({error.msg})", error.pos) from error
     except Exception as error:

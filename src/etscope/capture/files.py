@@ -1,4 +1,4 @@
-"""Files in any order, told by their content, grouped into runs.
+"""Files in any order, known by their content, grouped into runs.
 
 A run is the folder that `etscope run --save` writes, or a dump with the record, the program and the
 debug buffer that go with it.
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
-from etscope.formats.program.bpte import read_program_file
-from etscope.formats.program.pte import program_fingerprint
+from etscope.formats.program.bpte import BundledFile, read_program_file
+from etscope.formats.program.ptd import match_external, read_ptd
+from etscope.formats.program.pte import Program, program_fingerprint
 from etscope.formats.run_json import (
     DEBUG_BIN,
     RUN_ETDP,
@@ -45,25 +47,26 @@ __all__ = [
     "RunFiles",
     "files_inside",
     "one_of_each",
+    "open_capture",
     "record_beside",
     "run_of_files",
     "runs_of_files",
 ]
 
 DEBUG_BUFFER = "debug buffer"
-BUFFER_SUFFIXES = (".bin", ".buf", ".debug")  # a debug buffer has no form of its own
+BUFFER_SUFFIXES = (".bin", ".buf", ".debug")  # a debug buffer has no magic number
 _SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte", ".ptd")
 _ROLES = {ETRECORD: "record", PTE: "program", BPTE: "program", DEBUG_BUFFER: "debug_buffer"}
 _WORDS = {"record": "ETRecord", "program": "program", "debug_buffer": DEBUG_BUFFER}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunFiles:
-    """The files of one run, each a path or None.
+    """The paths of the files of one run; None for a file that is missing.
 
     values, values_buffer: another dump of the same program, with logged values, and its debug
-    buffer. facts: what `etscope run --save` says of the run (run.json). data: .ptd files, some of
-    which may be of other runs: their keys tell.
+    buffer. facts: the run.json of `etscope run`. data: .ptd files; they belong to the programs with
+    their keys, so some may belong to other runs.
     """
 
     dump: Path | None = None
@@ -77,13 +80,13 @@ class RunFiles:
 
     @classmethod
     def given(cls, data: Sequence[PathLike] = (), **paths: PathLike | None) -> RunFiles:
-        """Return the files that options name, by the field: record, program, debug_buffer."""
+        """Return the files of options. paths: by the field: record, program, debug_buffer."""
         roles: dict[str, Any] = {role: path and Path(path) for role, path in paths.items()}
         return cls(data=tuple(map(Path, data)), **roles)
 
     @property
     def name(self) -> str:
-        """The file that names the run, with its folder when the file name is a common one."""
+        """The name of the run's main file, with its folder if the name is a common one."""
         path = self.dump or self.program or self.record
         if path is None:
             return "nothing"
@@ -99,29 +102,28 @@ class RunFiles:
 
     @property
     def logged(self) -> tuple[Path | None, Path | None]:
-        """The dump with logged values, where there is another one for the times, and its debug
-        buffer."""
+        """The dump with logged values and its debug buffer: the dump of the times, unless another
+        one has the values."""
         if self.values is not None:
             return self.values, self.values_buffer
         return self.dump, self.debug_buffer
 
     def open(self, *, force: bool = False, with_values: bool = False) -> Trace:
-        """Open the files of a run with a dump. with_values: the dump with logged values, where
-        there is another one for the times.
+        """Open the files of a run with a dump. with_values: open the dump of `logged`.
 
-        Raises the errors of the readers, and `MismatchError` if the files do not belong together,
-        unless `force` is given.
+        Raises the errors of the readers, `MissingDataError` without a dump, and `MismatchError` if
+        the files do not belong together and `force` is False.
         """
         dump, buffer = self.logged if with_values else (self.dump, self.debug_buffer)
         if dump is None:
             raise MissingDataError(
-                f"{self.name} has no ETDump", hint="etscope run --save writes one; name it"
+                f"{self.name} has no ETDump", hint="etscope run records one: name it, too"
             )
         trace = Trace(
             dump=read_etdump(dump),
             record=None if self.record is None else read_etrecord(self.record),
             debug_buffer=None if buffer is None else DebugBuffer.open(buffer),
-            program=None if self.program is None else read_program_file(self.program)[0],
+            program=self._program_and_bundle[0],
             forced=force,
         )
         trace.check_debug_buffer()
@@ -131,16 +133,30 @@ class RunFiles:
 
     def capture(self, *, force: bool = False) -> Capture:
         """Open the run; without a dump, the program and the record. Raises as `open`."""
-        return self.export() if self.dump is None else self.open(force=force)
+        if self.dump is not None:
+            return self.open(force=force)
+        record = None if self.record is None else read_etrecord(self.record)
+        export = Export(self._program_and_bundle[0], record)
+        program = export.recorded_program
+        if program is not None and self.data:
+            (data,) = match_external([program], [read_ptd(path) for path in self.data])
+            export = replace(export, data=data)
+        if export.program is not None and not force:
+            export.check_record()
+        return export
 
-    def export(self) -> Export:
-        """Open the program and the record. Raises the errors of the readers."""
-        program = None if self.program is None else read_program_file(self.program)[0]
-        return Export(program, None if self.record is None else read_etrecord(self.record))
+    @property
+    def bundle(self) -> BundledFile | None:
+        """The test cases of a bundled program. Raises the errors of the reader."""
+        return self._program_and_bundle[1]
+
+    @cached_property
+    def _program_and_bundle(self) -> tuple[Program | None, BundledFile | None]:
+        return (None, None) if self.program is None else read_program_file(self.program)
 
     def named(self, given: Collection[str]) -> Files:
-        """Return the files as the next command is given them. given: the paths that this one was
-        given; what it found by them, the next one finds too."""
+        """Return the files as arguments of the next command. given: the paths of this command; the
+        next command finds all other files by them, as this one did."""
         paths = {"record": self.record, "program": self.program, "debug_buffer": self.logged[1]}
         texts = {role: None if path is None else str(path) for role, path in paths.items()}
         folder = next((path for path in given if Path(path).is_dir()), None)
@@ -149,7 +165,7 @@ class RunFiles:
         return Files(dump, **texts, found=frozenset(found))
 
     def with_saved(self) -> RunFiles:
-        """Add the files that `etscope run --save` wrote beside the dump, and those that its
+        """Add the files that `etscope run` wrote into the dump's folder, and the files that its
         run.json names."""
         dump = self.dump
         if dump is None or dump.name not in (RUN_ETDP, VALUES_ETDP):
@@ -166,8 +182,8 @@ class RunFiles:
         return replace(found, debug_buffer=None, values=values, values_buffer=own_buffer)
 
     def _with_noted(self) -> RunFiles:
-        """Add the program and the record that run.json names, if they are still the same; else the
-        record of the program's name."""
+        """Add the program and the record that run.json names, if their hashes still match; or the
+        record with the program's name."""
         if self.facts is None or (self.program is not None and self.record is not None):
             return self
         saved = read_run_json(self.facts)
@@ -187,8 +203,8 @@ class RunFiles:
     def _noted(
         self, path: str | None, sha256: str | None, hashed: Callable[[Path], str | None]
     ) -> Path | None:
-        """Return the file with this hash at the path that run.json notes, or beside the run: it may
-        have moved together with it."""
+        """Return the file with this hash at the path in run.json, or near the run's folder: files
+        may have moved together with the run."""
         if self.facts is None or path is None or sha256 is None:
             return None
         folder, name = self.facts.parent, Path(path).name
@@ -205,11 +221,11 @@ NOTHING = RunFiles()
 def record_beside(
     program: Path, sha256: str | None = None, own_folder: Path | None = None
 ) -> Path | None:
-    """Return the ETRecord of a program's name beside it, if that was made with this program; None
-    if there is no such one.
+    """Return the ETRecord with the program's name and folder, if it was made with this program;
+    else None.
 
-    sha256: of the program, where it is known. own_folder: of the run, where a record that does not
-    say what it is of is taken, too.
+    sha256: hash of the program, if known. own_folder: the run's folder; a record without a hash is
+    accepted there.
     """
     path = program.with_suffix(".etrecord")
     if program.suffix == ".etrecord" or not path.is_file():
@@ -221,24 +237,41 @@ def record_beside(
 
 
 def _program_sha256(path: Path) -> str | None:
-    """Return the hash of a program file, or of the program that a record was made with."""
+    """Return the hash of a program file, or of the program of a record."""
     if identify(path) != ETRECORD:
         return program_fingerprint(read_program_file(path)[0].source.buffer)
     fingerprints = read_etrecord(path).fingerprints
     return None if fingerprints is None else fingerprints.program_sha256
 
 
-def run_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> RunFiles:
-    """Return the one run that files are of.
+def open_capture(*paths: PathLike, force: bool = False) -> Capture:
+    """Open a run: a `Trace`; or without a dump its program and record: an `Export`.
 
-    paths, given: as for `runs_of_files`; a file alone is taken for the dump. With a folder, a file
-    that is named goes before one of its kind in the folder.
+    paths: the folder of a run, or its files in any order. Their content shows what each is: an
+        ETDump, an ETRecord, a program (.pte, .bpte), external weights (.ptd); a debug buffer has
+        the suffix .bin, .buf or .debug.
+    force: accept files that do not belong together.
+
+    Raises the errors of the readers, `UsageError` for the files of several runs, and
+    `MismatchError` for files that do not belong together.
+    """
+    return run_of_files(paths, needs_dump=False).capture(force=force)
+
+
+def run_of_files(
+    paths: Sequence[PathLike], given: RunFiles = NOTHING, *, needs_dump: bool = True
+) -> RunFiles:
+    """Return the one run that the files belong to.
+
+    paths, given: as for `runs_of_files`. A named file replaces a file of its kind in a named
+    folder. needs_dump: take a file alone for the dump; the reader of dumps reports another kind.
 
     Raises `UsageError` for files of several runs.
     """
     named = [Path(path) for path in paths]
     folders = [path for path in named if path.is_dir()]
-    if len(named) == 1 and not folders:
+    is_alone = len(named) == 1 and not folders
+    if is_alone and (needs_dump or _kind_of(named[0]) == ETDUMP):
         return replace(given, dump=named[0]).with_saved()
     grouped = list(folders)
     for file in (path for path in named if path not in folders):
@@ -263,17 +296,17 @@ def run_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> RunFil
 
 
 def runs_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> list[RunFiles]:
-    """Group files into runs: one for each dump; without a dump one for each record and each
+    """Group files into runs: one for each dump; without a dump, one for each record and each
     program without a record.
 
     paths: ETDumps, ETRecords, .pte, .bpte and .ptd files in any order, debug buffers (.bin, .buf or
-    .debug), or folders that hold them. A file goes with the dump of the same name but for its
-    suffix, or in the same folder, or with all dumps if it is the only one of its kind; a record or
-    program of another name goes with the dumps that it fits. given: the record, debug buffer and
-    program of all dumps, and more .ptd files, which all runs have.
+    .debug), or folders with such files. A file goes with the dump of the same stem, or of the same
+    folder; the only file of its kind goes with all dumps. A record or program with another name
+    goes with the dumps that it fits. given: the record, debug buffer and program of all dumps, and
+    more .ptd files for all runs.
 
-    Raises `UsageError` when nothing tells which file goes with which dump, `FormatError` for a
-    file of another kind.
+    Raises `UsageError` if a file fits several dumps or none, `FormatError` for a file of another
+    kind.
     """
     found: dict[str, list[Path]] = defaultdict(list)
     for file in (file for path in paths for file in _files_of(Path(path))):
@@ -288,7 +321,7 @@ def runs_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> list[
     dumps = found[ETDUMP]
     if not dumps:
         if found[DEBUG_BUFFER]:
-            identify(found[DEBUG_BUFFER][0])  # says what it is not
+            identify(found[DEBUG_BUFFER][0])  # raises: this is no known kind
         records = [given.record] if given.record is not None else found[ETRECORD]
         programs = [given.program] if given.program is not None else programs
         return [replace(run, data=external) for run in _without_dumps(records, programs)]
@@ -303,15 +336,15 @@ def runs_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> list[
     unused = [path for path in named if path not in used]
     if unused:
         raise UsageError(
-            f"{unused[0]} belongs to none of the runs: {', '.join(run.name for run in runs)}",
-            hint="leave it out, or name the run that it belongs to alone",
+            f"{unused[0]} does not belong to any run: {', '.join(run.name for run in runs)}",
+            hint="leave it out, or name only its run",
         )
     return runs
 
 
 def files_inside(folder: PathLike, *, buffers: bool) -> list[Path]:
-    """Return the files of the runs in a folder; if these cannot be told, all that may be of one.
-    buffers: with debug buffers.
+    """Return the files of the runs in a folder; if they do not form runs, all files of known
+    suffixes. buffers: with debug buffers.
 
     Raises `UsageError` for a folder without such files.
     """
@@ -319,7 +352,7 @@ def files_inside(folder: PathLike, *, buffers: bool) -> list[Path]:
     files = _files_of(Path(folder))
     try:
         runs = runs_of_files(files)
-    except EtscopeError:  # a damaged file: its reader says so
+    except EtscopeError:  # a damaged file: its reader reports it
         return files
     for run in runs:
         without = {run.facts} if buffers else {run.facts, run.debug_buffer, run.values_buffer}
@@ -328,7 +361,7 @@ def files_inside(folder: PathLike, *, buffers: bool) -> list[Path]:
 
 
 def _kind_of(file: Path) -> str:
-    """Return the kind of a file, which its content tells; that of a debug buffer its name."""
+    """Return the kind of a file by its content; of a debug buffer by its suffix."""
     try:
         return identify(file)
     except FormatError:
@@ -338,7 +371,7 @@ def _kind_of(file: Path) -> str:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Return the path, or the files for a report in a folder."""
+    """Return the path; of a folder, the files of runs in it."""
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
@@ -362,8 +395,8 @@ def _chosen(
     given: Path | None,
     what: str,
 ) -> Path | None:
-    """Return the file of `found` that goes with a dump. A file that the user named (`named`) goes
-    before one that lies in the run's folder."""
+    """Return the file of `found` that goes with a dump. A file that the user named (`named`) has
+    priority over a file in the run's folder."""
     if given is not None:
         return given
     found = [*dict.fromkeys(found)]  # a folder may be named twice
@@ -384,13 +417,13 @@ def _chosen(
         return found[list(dumps).index(dump)]
     raise UsageError(
         f"which {what} goes with {dump}? There are: {', '.join(map(str, found))}",
-        hint="give them the names of their dumps (run.etdp, run.etrecord), or make one report each",
+        hint="rename each after its dump (run.etdp, run.etrecord), or name the files of one run",
     )
 
 
 def _fits(dump: Path, what: str, file: Path) -> bool:
-    """Return True for a record or program that every run of the dump agrees with, without doubt."""
-    if what == DEBUG_BUFFER:  # says nothing of itself
+    """Return True for a record or program that agrees with every run of the dump, without doubt."""
+    if what == DEBUG_BUFFER:  # it does not name its dump
         return False
     trace = Trace(
         read_etdump(dump),
@@ -407,8 +440,8 @@ def _fits(dump: Path, what: str, file: Path) -> bool:
 
 
 def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[RunFiles]:
-    """Return a run for each record and each program without one, programs in their order. A record
-    goes with the program of its name, else with those that it fits."""
+    """Return a run for each record and each program without one, in the order of the programs. A
+    record goes with the program of its name, else with the programs that it fits."""
     if not records and not programs:
         raise UsageError(
             "nothing to report on", hint="name an ETDump, an ETRecord or a .pte, or their folder"
@@ -433,9 +466,9 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
 
 
 def _belong_together(files: RunFiles) -> bool:
-    """Return whether a record is of its program."""
+    """Return True if the record was made with the program."""
     try:
-        files.export().check_record()
+        files.capture()
     except MismatchError:
         return False
     return True
@@ -445,11 +478,11 @@ def one_of_each(
     runs: Sequence[RunFiles], what: str, given: Sequence[PathLike], of: str = "dumps"
 ) -> list[RunFiles]:
     """Return the runs with their "record" or "program" from options: none, one for all runs, or one
-    for each in order. of: what the runs are, for the `UsageError` about another number."""
+    for each in order. of: the noun for the runs in the `UsageError` about another number."""
     if len(given) not in (0, 1, len(runs)):
         raise UsageError(
             f"{len(given)} of --{'etrecord' if what == 'record' else what} for {len(runs)} {of}",
-            hint="give one for all of them, or one for each in order",
+            hint="name one for all of them, or one for each in order",
         )
     if not given:
         return [*runs]

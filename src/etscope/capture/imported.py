@@ -1,4 +1,4 @@
-"""Make a run of files that another machine wrote: a phone's dump with its record and program."""
+"""Import a run that another machine wrote: a phone's dump with its record and program."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["import_run"]
 
 
 def import_run(files: RunFiles, folder: Path, *, force: bool = False) -> list[Path]:
-    """Copy the files of a run into a folder, by the names that `etscope run` gives them, and write
-    its run.json; return the new files.
+    """Copy the files of a run into a folder, named as `etscope run` names them, and write its
+    run.json; return the new files.
 
-    Raises as `RunFiles.open` if the files do not belong together, unless `force` is given.
+    Raises as `RunFiles.open`.
     """
     if files.dump is None:
         raise MissingDataError(f"{files.name} has no ETDump", hint="name the dump of the run")

@@ -31,7 +31,7 @@ _CAP = "cap.json"
 _POSITION = re.compile(r"@\d{1,9}")
 _RUN = re.compile(r"(\d{3,})-(.+)")
 _WRITING = re.compile(r"(\d{3,})\.writing")
-_ABANDONED = 24 * 3600  # s: no run takes a day, so who wrote this folder was killed
+_ABANDONED = 24 * 3600  # s: no run takes a day; the writer of an older folder was killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A kept run. number: of its folder, which stays; positions ("@1") move with each new run."""
+    """A kept run. number: of its folder, for good; positions ("@1") move with each new run."""
 
     path: Path
     number: int
@@ -63,18 +63,18 @@ class KeptRun:
 
 
 class KeptRuns:
-    """The kept runs of a folder: by default $ETSCOPE_RUNS, else .etscope/runs of this directory."""
+    """The kept runs of a folder. Default: $ETSCOPE_RUNS, else .etscope/runs in this directory."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(os.environ.get(VARIABLE) or _FOLDER)
 
     @staticmethod
     def is_off() -> bool:
-        """True if $ETSCOPE_RUNS is empty: nothing is kept."""
+        """Return True if $ETSCOPE_RUNS is empty, which keeps nothing."""
         return os.environ.get(VARIABLE) == ""
 
     def newest_first(self) -> list[KeptRun]:
-        """Return the runs that are complete."""
+        """Return the complete runs."""
         found = [
             KeptRun(path, int(match[1]), match[2])
             for path in self._entries()
@@ -85,25 +85,25 @@ class KeptRuns:
     def at(self, text: str) -> KeptRun:
         """Return the run that "@N" names: "@0" is the last one, "@1" the one before.
 
-        Raises `UsageError` if there is no such run.
+        Raises `UsageError` for a position beyond the oldest run.
         """
         position = int(text[1:])
         runs = self.newest_first()
         if not runs:
             raise UsageError(
-                f"no run is kept in {self.folder}",
+                f"{self.folder} has no runs",
                 hint="name a RUN, or make one: etscope run MODEL",
             )
         if position >= len(runs):
             raise UsageError(
-                f"there is no run {text}: {self.folder} keeps {len(runs)}",
+                f"run {text} does not exist: {self.folder} has {count(len(runs), 'run')}",
                 hint="etscope runs lists them",
             )
         return runs[position]
 
     @contextmanager
     def writing(self, name: str) -> Iterator[_Writing]:
-        """Give a folder to write a run into; it is kept when the block ends without an error.
+        """Yield a folder to write a run into, and keep it if the block ends without an error.
 
         Raises `UsageError` if the folder cannot be made.
         """
@@ -117,8 +117,8 @@ class KeptRuns:
                 shutil.rmtree(path, ignore_errors=True)
 
     def make_room(self) -> list[KeptRun]:
-        """Remove the oldest runs until the rest is within the cap; return them. The last run
-        stays, however large it is."""
+        """Remove the oldest runs until the others fit the cap, and return them. The last run stays,
+        whatever its size."""
         cap = self.cap
         removed, size = [], 0
         for position, run in enumerate(self.newest_first()):
@@ -163,7 +163,7 @@ class KeptRuns:
         return list(self.folder.iterdir()) if self.folder.is_dir() else []
 
     def _make(self) -> None:
-        """Make the folder; git is told to ignore it, as it is no source."""
+        """Make the folder, with a .gitignore: runs are not source code."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             ignore = self.folder / ".gitignore"
@@ -175,11 +175,11 @@ class KeptRuns:
     def _unwritable(self, error: OSError) -> UsageError:
         return UsageError(
             f"cannot keep the run in {self.folder}: {error.strerror or error}",
-            hint=f"--save DIR or ${VARIABLE} names another folder; --no-save keeps nothing",
+            hint=f"name another folder with --save DIR or ${VARIABLE}, or add --no-save",
         )
 
     def _reserved(self) -> tuple[int, Path]:
-        """Take the next number by making its folder, which one process alone can."""
+        """Reserve the next number by making its folder, which only one process can."""
         self._make()
         while True:
             number = 1 + max(self._numbers(), default=0)
@@ -191,7 +191,7 @@ class KeptRuns:
             except OSError as error:
                 raise self._unwritable(error) from error
             if any(run.number == number for run in self.newest_first()):
-                path.rmdir()  # it was completed between the listing and here
+                path.rmdir()  # another process completed it after the listing
                 continue
             return number, path
 
@@ -204,16 +204,16 @@ class KeptRuns:
 
 @dataclass
 class _Writing:
-    """A run that is being written to `path`; `kept` is where it is afterwards."""
+    """A run that is being written to `path`; `kept` is its final folder."""
 
     path: Path
     kept: Path | None = None
 
 
 def path_of(text: str) -> str:
-    """Return the folder of the kept run that "@1" and the like name, another text as it is.
+    """Return the folder of a kept run for "@1" and the like; any other text unchanged.
 
-    Raises `UsageError` if there is no such run.
+    Raises `UsageError` for a position beyond the oldest run.
     """
     if _POSITION.fullmatch(text) is None or Path(text).exists():
         return text
@@ -221,7 +221,7 @@ def path_of(text: str) -> str:
 
 
 def _file_name(name: str) -> str:
-    """The name in letters that every file system and shell takes."""
+    """Return the name in letters that every file system and shell accepts."""
     return re.sub(r"[^\w.-]+", "-", name).strip(".-")[:40] or "run"
 
 
@@ -235,5 +235,5 @@ def size_of(text: str) -> int:
 
 
 def within(cap: Cap) -> str:
-    """Say a cap: "50 runs and 2.00 GiB"."""
+    """Return a cap in words: "50 runs and 2.00 GiB"."""
     return f"{count(cap.runs, 'run')} and {format_bytes(cap.bytes)}"

@@ -107,7 +107,7 @@ class LazyGroup(click.Group):
 
 
 def _command_of_extra(name: str) -> click.Command:
-    """The command that an extra of etscope installs. Raises `MissingDependencyError`."""
+    """Return the command that an extra of etscope installs. Raises `MissingDependencyError`."""
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=ENTRY_POINTS, name=name):
@@ -120,35 +120,35 @@ def _command_of_extra(name: str) -> click.Command:
 
 _VERBS = {  # by their folder of etscope.cli.verbs
     "running": {
-        "export": "Export a PyTorch model: .pte, ETRecord and .bpte in one go.",
-        "run": "Run a model or a program: its time, its operators, what to do.",
-        "generate": "Generate tokens with a language model, and show its pace.",
-        "calibrate": "Measure the peaks of this machine: compute, memory, overheads.",
+        "export": "Export a PyTorch model to ExecuTorch.",
+        "run": "Run a model or a program, and show where the time goes.",
+        "generate": "Generate tokens with a language model, and measure its speed.",
+        "calibrate": "Measure the peak compute and memory rates of this machine.",
     },
     "reading": {
-        "inspect": "Show what ran and how long it took.",
-        "explain": "Tell why a run takes its time, and what to do.",
-        "diff": "Show what got slower between two dumps.",
-        "info": "Show what an ETDump, ETRecord, .pte, .bpte or .ptd holds.",
-        "graph": "Show the graphs of an ETRecord.",
+        "inspect": "Show the time of each operator, and its line of Python.",
+        "explain": "Show why a run is slow, and what to do.",
+        "diff": "Compare runs, or programs.",
+        "info": "Show what a file holds, its size, or its memory.",
+        "graph": "Show graphs, modules and nodes, and their times.",
     },
     "checking": {
-        "numerics": "Find the operator whose numbers go wrong, and its line.",
-        "evaluate": "Run a dataset on the runtime, compare each sample with PyTorch.",
-        "bisect": "Find the smallest piece of a model that fails.",
-        "sensitivity": "Find what to keep in float in a quantised model.",
+        "numerics": "Find the operator with wrong numbers, and its line of Python.",
+        "evaluate": "Run a dataset or a text, and compare the outputs with PyTorch.",
+        "bisect": "Find the smallest part of a model that fails.",
+        "sensitivity": "Find the layers that quantization hurts.",
     },
     "sharing": {
-        "runs": "List the kept runs, show, remove or import them.",
-        "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
-        "convert": "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
+        "runs": "List, show, remove and import runs.",
+        "report": "Write or serve an HTML report of runs.",
+        "convert": "Convert a run to Perfetto, Chrome, speedscope, Parquet or CSV.",
     },
 }
 _SECTIONS = {  # their headings in the help
-    "running": "Make a program and run it",
-    "reading": "What ran, how long and why",
-    "checking": "Where the numbers go wrong",
-    "sharing": "Show and keep",
+    "running": "Run a model",
+    "reading": "Understand a run",
+    "checking": "Check the numbers",
+    "sharing": "Keep and share",
 }
 COMMANDS = {
     verb: CommandSpec(f"etscope.cli.verbs.{folder}.{verb}", help, _SECTIONS[folder])
@@ -157,7 +157,7 @@ COMMANDS = {
 } | {
     "lab": CommandSpec(
         "",
-        "Benchmark models on devices; keep and show results.",
+        "Run and compare models on many devices.",
         _SECTIONS["sharing"],
     ),
 }
@@ -186,16 +186,16 @@ def _print_completion(ctx: click.Context, option: click.Parameter, shell: str | 
     cls=LazyGroup,
     specs=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="Exit codes: 0 fine, 1 finding, 2 usage, 3 bad or mismatched input, "
-    "4 nothing measured, 5 environment.",
+    epilog="Exit codes: 0 success, 1 a finding, 2 wrong usage, 3 bad input, 4 nothing to measure, "
+    "5 a package, device or tool is missing. etscope COMMAND --help has examples.",
 )
 @click.version_option(__version__, message="etscope %(version)s")
-@click.option("--debug", is_flag=True, help="Show tracebacks (also: ETSCOPE_DEBUG=1).")
+@click.option("--debug", is_flag=True, help="Show tracebacks; also with ETSCOPE_DEBUG=1.")
 @click.option(
     "--color",
     type=click.Choice(("auto", "always", "never")),
     default="auto",
-    help="Colour of tables; auto: on a terminal, unless NO_COLOR is set.",
+    help="Color tables. auto: on a terminal, unless NO_COLOR is set.",
 )
 @click.option(
     "--completion",
@@ -203,7 +203,7 @@ def _print_completion(ctx: click.Context, option: click.Parameter, shell: str | 
     is_eager=True,
     expose_value=False,
     callback=_print_completion,
-    help="Print the completion script of a shell.",
+    help="Print the completion script for a shell.",
 )
 @click.pass_obj
 def cli(session: _Session, debug: bool, color: str) -> None:
@@ -239,7 +239,7 @@ def main(args: Sequence[str] | None = None) -> int:
             exits.discard_unwritten_output()
             return error.exit_code
         except Exception as error:
-            # Errors of files carry a file name; one of standard output does not.
+            # An error about a file has its name; an error about standard output does not.
             if (
                 isinstance(error, OSError)
                 and error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,4 +1,4 @@
-"""`-X KEY=VALUE` and `-X FILE.toml`: what few people change of a verb, checked like an option.
+"""`-X KEY=VALUE` and `-X FILE.toml`: rare options of a verb, checked like the others.
 
 A setting is declared among the options of a command, and reaches its function as a parameter of
 the same name. The key is that name.
@@ -26,7 +26,7 @@ _GIVEN = "etscope.settings"  # key of click's context: the texts of each setting
 class Setting(click.Option):
     """A key of `-X`, with the type, default and help of an option.
 
-    takes_dotted: it gets the keys with a dot, as "vulkan.force_fp16=true".
+    takes_dotted: the setting takes the keys with a dot, as "vulkan.force_fp16=true".
     """
 
     def __init__(self, declared: Sequence[str], *, takes_dotted: bool = False, **more: Any) -> None:
@@ -97,7 +97,7 @@ def _read(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -
                 of_files.setdefault(name, []).extend(texts)
         else:
             raise UsageError(
-                f"-X {text}: neither KEY=VALUE nor a .toml file",
+                f"-X {text} is neither KEY=VALUE nor a .toml file",
                 hint=f"{ctx.command_path} -X help lists the keys",
             )
     ctx.meta[_GIVEN] = of_files | of_pairs
@@ -117,7 +117,7 @@ def _named(ctx: click.Context, key: str, texts: list[str]) -> tuple[str, list[st
         close = get_close_matches(name, names, 1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise UsageError(
-            f"-X {key}: there is no such key",
+            f"unknown key -X {key}",
             hint=f"{hint}{ctx.command_path} -X help lists the keys",
         )
     return name, texts
@@ -143,7 +143,7 @@ def _of_file(ctx: click.Context, path: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return values of a file as `KEY=VALUE` would have them."""
+    """Return the values of a file as texts, as in `KEY=VALUE`."""
     if isinstance(value, list):
         return [text for one in value for text in _texts(one)]
     return [str(value).lower() if isinstance(value, bool) else str(value)]
@@ -162,5 +162,5 @@ SETTINGS = _SettingsOption(
     is_eager=True,
     expose_value=False,
     callback=_read,
-    help="Change a setting, or those of a FILE.toml. Repeatable; -X help lists them.",
+    help="Change a setting; -X help lists them. Or a FILE.toml of settings. Repeatable.",
 )

@@ -1,6 +1,6 @@
-"""A command whose `--help` fits a screen: what it does, examples, and the options that people use.
+"""A command with a `--help` that fits a screen: what it does, examples, and the usual options.
 
-All other options, and how it works in detail, are under `--help-all`.
+`--help-all` shows all options, and how the command works.
 """
 
 from __future__ import annotations
@@ -18,13 +18,21 @@ from etscope.errors import UsageError
 __all__ = ["Verb", "verb"]
 
 _ALL = "etscope.help-all"  # key of click's context
+_WIDEST = 30  # columns of an option: a wider one moves the help of all others to the right
+_METAVARS = {  # click's words for types, and ours
+    "INTEGER RANGE": "N",
+    "FLOAT RANGE": "X",
+    "DIRECTORY": "DIR",
+    "--inputs, --input ": "--inputs ",
+    " TEXT": " NAME",
+}
 
 
 class Verb(click.Command):
     """A click command with `--help-all`.
 
-    first: the options of `--help`, by the title of their group; every option if it is empty.
-    details: what `--help-all` says after the docstring.
+    first: the options of `--help`, by the title of their group; empty for all options. details: the
+    text of `--help-all` after the docstring.
     """
 
     first: Mapping[str, Sequence[str]] = {}
@@ -36,7 +44,7 @@ class Verb(click.Command):
         return [*own[:-1], *settings, *own[-1:], *([_HELP_ALL] if self.first else [])]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Name the setting for an option that is one."""
+        """Add a hint if an unknown option is a setting."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -76,11 +84,20 @@ class Verb(click.Command):
 
     @staticmethod
     def _record(option: click.Parameter, ctx: click.Context) -> tuple[str, str]:
-        """The option with the first sentence of its help, without its range and default."""
+        """Return the option with the first sentence of its help, without its range and default.
+
+        The words of a choice that would take half of the line go into the help.
+        """
         found = option.get_help_record(ctx)
         assert found is not None and isinstance(option, click.Option), f"{option.name} is hidden"
         first, *_ = re.split(r"(?<=\.)\s+(?=[A-Z\d])", option.help or "", maxsplit=1)
-        return found[0], first
+        option_words = found[0]
+        for words, metavar in _METAVARS.items():
+            option_words = option_words.replace(words, metavar)
+        if isinstance(option.type, click.Choice) and len(option_words) > _WIDEST:
+            option_words = f"{option_words.partition('[')[0]}NAME"
+            first = f"{first.removesuffix('.')}: {', '.join(map(str, option.type.choices))}."
+        return option_words, first
 
 
 def _show_all(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
@@ -96,7 +113,7 @@ _HELP_ALL = click.Option(
     is_eager=True,
     expose_value=False,
     callback=_show_all,
-    help="Show all options, and how it works.",
+    help="Show all options and details.",
 )
 
 

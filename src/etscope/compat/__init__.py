@@ -4,10 +4,10 @@
     python -m etscope.compat -m MODULE [ARGUMENT …]
     python -m etscope.compat -c CODE [ARGUMENT …]
 
-Whatever the script imports from `executorch.devtools`, or `executorch.sdk` as it was called until
-2024, is the module of etscope with that path, in the Python processes that it starts as well.
-`install` does the same for a running program. The rest of ExecuTorch is its own; it need not be
-installed for scripts that only read files.
+Imports from `executorch.devtools` (until 2024 `executorch.sdk`) return the module of etscope with
+that path, in the script and in the Python processes that it starts. `install` does the same for a
+running program. Other modules of ExecuTorch are not replaced; scripts that only read files do not
+need them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from etscope.errors import MissingNameError, UsageError
 __all__ = ["install", "main"]
 
 _ROOTS = ("executorch.devtools", "executorch.sdk")
-# Modules of upstream whose names are elsewhere in etscope.
+# Modules of upstream, and the modules of etscope with their names.
 _ELSEWHERE = {
     "edir": "debug_format",
     "intermediate_output_tap._convenience": "intermediate_output_tap",
@@ -44,12 +44,12 @@ _HINT = "docs/appendix/differences.md, Names that are not there, says why, and w
 
 
 def install() -> None:
-    """Let each later import of `executorch.devtools` and `executorch.sdk` give etscope's modules.
+    """Replace `executorch.devtools` and `executorch.sdk` by etscope's modules in later imports.
 
-    The modules are etscope's own, so that their classes are the same under both names. A module
-    that etscope does not have raises `MissingNameError`, an ImportError.
+    Both names refer to the same module, so that classes are identical. The import of a module that
+    etscope does not have raises `MissingNameError`, an ImportError.
 
-    Raises `UsageError` when ExecuTorch's own are imported already.
+    Raises `UsageError` if ExecuTorch's own modules are imported already.
     """
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
@@ -57,7 +57,7 @@ def install() -> None:
     if loaded:
         raise UsageError(
             f"{loaded[0]} is imported already",
-            hint="call etscope.compat.install() before the first import of it",
+            hint="call etscope.compat.install() before the first import",
         )
     if importlib.util.find_spec("executorch") is None:
         sys.modules["executorch"] = package = ModuleType("executorch")
@@ -66,7 +66,7 @@ def install() -> None:
 
 
 def counterpart(name: str) -> str | None:
-    """The module of etscope for one of upstream's developer tools, None for any other."""
+    """Return etscope's module for a module of upstream's developer tools; None for any other."""
     for root in _ROOTS:
         if name == root:
             return "etscope"
@@ -80,7 +80,7 @@ def counterpart(name: str) -> str | None:
 
 
 def _importable(name: str) -> str | None:
-    """The counterpart of a module. Raises `MissingNameError` for one that etscope does not have."""
+    """Return the counterpart of a module. Raises `MissingNameError` if etscope does not have it."""
     ours = counterpart(name)
     if ours is None:
         return None
@@ -106,11 +106,11 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Gives a module that is there under another name. importlib takes it from `sys.modules`, and
-    leaves its own attributes as they are.
+    """Loads an existing module under another name. importlib takes it from `sys.modules` and keeps
+    its attributes.
 
-    A module that is not a package gets an empty `__path__`: without one Python asks no finder for a
-    module below it, and `_Finder` could not say that etscope does not have that.
+    A module that is not a package gets an empty `__path__`. Without it, Python does not ask finders
+    for modules below it, and `_Finder` could not report a missing one.
     """
 
     def __init__(self, ours: str) -> None:
@@ -124,12 +124,12 @@ class _Loader(Loader):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the script, module or code that the command line names, as `python` would.
+    """Run the script, module or code of the command line, as `python` does.
 
-    Python processes that it starts get etscope in place of ExecuTorch's tools, too: multiprocessing
-    with any start method, and `subprocess` with an environment that keeps `PYTHONPATH`.
+    Its Python processes use etscope's tools, too: multiprocessing with any start method, and
+    `subprocess` if the environment keeps `PYTHONPATH`.
 
-    Raises `MissingNameError` for a name that etscope does not have, and what the script raises.
+    Raises `MissingNameError` for a name that etscope does not have, and the errors of the script.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     kind = words[0] if words[:1] in (["-m"], ["-c"]) else None
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print((__doc__ or "").strip(), file=sys.stdout if words else sys.stderr)
         raise SystemExit(0 if words else UsageError.exit_code)
     install()
-    # `sitecustomize.py` is on the path of the Python processes that this one starts.
+    # Child processes find `sitecustomize.py` on this path.
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(_STARTUP) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), *filter(None, paths)])
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.path[0] = str(Path(words[0]).resolve().parent)
             runpy.run_path(words[0], run_name="__main__")
     except ImportError as error:
-        # Python's words for a name that a module does not have.
+        # Python's message for a missing name.
         is_ours = str(error.name).startswith(("etscope", *_ROOTS))
         if is_ours and "cannot import name" in str(error.msg):
             raise MissingNameError(str(error.msg), hint=_HINT) from error

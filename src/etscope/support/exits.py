@@ -1,5 +1,5 @@
-"""End a command: with one line for an error, and quietly when nobody reads its output any more, as
-behind `head`."""
+"""End a command: with one line for an error, and quietly if a reader such as `head` has closed
+standard output."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NoReturn
 
 from etscope.errors import EtscopeError
 
-BROKEN_PIPE = 141  # the shell's for a process that SIGPIPE ended
+BROKEN_PIPE = 141  # as in a shell: 128 + SIGPIPE
 
 
 def exit_with(main: Callable[[], int | None]) -> NoReturn:
-    """Exit with the code that `main` returns or of the error of etscope that it raises, or with 141
-    if standard output was closed."""
+    """Exit with the code that `main` returns, with the code of the error that it raises, or with
+    141 if the reader closed standard output."""
     code: str | int | None
     try:
         try:

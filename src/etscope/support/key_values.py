@@ -1,4 +1,4 @@
-"""Pairs as people write them in options, forms and files of labels: KEY=VALUE."""
+"""KEY=VALUE pairs of options, forms and label files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["key_values"]
 
 
 def key_values(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[str, str]:
-    """Return the values by key, both without spaces around. what: "label" or "--label",
-    for messages; form: of a pair, for them, too.
+    """Return the values by key, both without spaces around.
 
-    Raises `UsageError` for a text without a key or "=", and for a key that has two values.
+    what: "label" or "--label", and form: of a pair, for messages. Raises `UsageError` for a text
+    without a key or "=", and for a key with two values.
     """
     found: dict[str, str] = {}
     for text in texts:

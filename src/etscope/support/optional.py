@@ -40,7 +40,7 @@ _EXTRAS: dict[str, str | None] = {
 def require(module: str, *, wanted_by: str) -> Any:
     """Import `module` ("torch", "pyarrow.parquet") or raise `MissingDependencyError`.
 
-    `wanted_by` ends the sentence "... is needed by" in the message.
+    wanted_by: ends the message "torch is needed by ...".
     """
     try:
         return importlib.import_module(module)
@@ -54,7 +54,7 @@ def require(module: str, *, wanted_by: str) -> Any:
 
 
 def available(module: str) -> ModuleType | None:
-    """The module when it can be imported, else None."""
+    """Return the module, or None if it cannot be imported."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -62,9 +62,11 @@ def available(module: str) -> ModuleType | None:
 
 
 def installed_libraries() -> dict[str, str]:
-    """Environment variables that name shared libraries in installed packages, which ExecuTorch's
-    backends do not find by themselves: `OPENVINO_LIB_PATH`, which `portable_lib` of ExecuTorch sets
-    for programs that import it. Nothing is imported."""
+    """Return environment variables with the paths of shared libraries in installed packages.
+
+    ExecuTorch's backends need them to find the libraries. `OPENVINO_LIB_PATH`: ExecuTorch's
+    `portable_lib` sets it, but only in programs that import it. Imports nothing.
+    """
     try:
         spec = importlib.util.find_spec("openvino")
     except (ImportError, ValueError):

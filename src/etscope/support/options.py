@@ -1,4 +1,4 @@
-"""Functions that take the fields of a dataclass of options as keywords, without a copy of them."""
+"""Functions that take the fields of an options dataclass as keywords."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def takes_fields(options: type[Any]) -> Callable[[Function], Function]:
-    """Return a decorator that shows the fields of `options` in a function's signature, in the place
-    of `**changes`."""
+    """Return a decorator that replaces `**changes` by the fields of `options` in the signature that
+    help() shows."""
 
     def decorated(function: Function) -> Function:
         own = inspect.signature(function)

@@ -21,10 +21,10 @@ _STDERR = 2
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hide output to standard error, and to standard output, which is for results.
+    """Hide output to standard error and standard output.
 
-    It is shown with --debug, and after an exception that is neither an `EtscopeError` nor Ctrl-C.
-    Warnings of etscope are shown at the end.
+    --debug shows it, and so does an exception other than `EtscopeError` and Ctrl-C. Warnings of
+    etscope follow at the end.
     """
     session = click.get_current_context(silent=True)
     if session is not None and getattr(session.obj, "debug", False):

@@ -52,7 +52,7 @@ def test_help_lists_every_verb_and_imports_none(run: Run, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "Make a program and run it:"),
+        ([], "Run a model:"),
         (["--nonsense"], "--nonsense"),
         (["exprot"], "Did you mean 'export'?"),
         (["zzz"], ", ".join(COMMANDS)),

@@ -198,28 +198,28 @@ def test_a_program_lists_its_instructions(run: Run) -> None:
     ("words", "code", "message"),
     [
         ("/nowhere", 2, "file not found: /nowhere"),
-        ("@cnn_portable.pte --tree", 2, "has instructions and no graphs"),
-        ("@cnn_portable.pte nope", 4, "method 'nope'"),
-        ("@cnn_portable.etdp", 3, "not an ETRecord: this is an ETDump"),
+        ("@cnn_portable.pte --tree", 2, "has instructions, but not graphs"),
+        ("@cnn_portable.pte nope", 4, "no method 'nope'"),
+        ("@cnn_portable.etdp", 2, "has neither an ETRecord nor a program"),
         ("@two_methods --tree", 2, "'edge' matches several graphs"),
         ("@cnn_portable edgy", 4, "did you mean 'edge'?"),
         ("@cnn_portable --node aten_adm_default", 4, "did you mean"),
         ("@cnn_portable -s op:nothing", 4, "nothing matches 'op:nothing'"),
         ("@cnn_portable -s op:nothing --tree", 4, "nothing matches"),
         ("@cnn_portable -s flops>1e15", 4, "flops is 0 to"),
-        ("@cnn_portable -s share>5%", 2, "add its dump: --dump"),
-        ("@cnn_portable -s gbps>1", 2, "gbps cannot be selected by here"),
-        ("@cnn_portable --partition -s flops>1", 2, "cannot be selected by"),
+        ("@cnn_portable -s share>5%", 2, "share needs the times of a run"),
+        ("@cnn_portable -s gbps>1", 2, "cannot select by gbps"),
+        ("@cnn_portable --partition -s flops>1", 2, "cannot select by"),
         ("@cnn_portable -s dtype:f32", 4, "did you mean dtype:float32?"),
         ("@cnn_portable -s convo", 4, "did you mean name:*convo*"),
         ("@cnn_portable -s nokey:x", 2, "unknown key 'nokey'"),
         ("@cnn_portable edge --sort nothing", 2, "unknown column 'nothing'"),
         ("@cnn_portable edge --columns nothing", 2, "unknown column 'nothing'"),
         ("@cnn_portable --tree --sort nodes", 2, "--sort does not go with --tree"),
-        ("@cnn_portable --node x --tree", 2, "--node shows all of one node"),
+        ("@cnn_portable --node x --tree", 2, "it shows everything about one node"),
         ("@cnn_portable --dump @two_methods.etdp", 3, "do not belong together"),
         ("@method_only --dump @method_only.etdp", 4, "logged no instructions"),
-        ("@cnn_xnnpack_lowered executed", 4, "--program MODEL.pte"),
+        ("@cnn_xnnpack_lowered executed", 4, "name the .pte too"),
     ],
 )
 def test_errors(run: Run, words: str, code: int, message: str) -> None:
@@ -255,6 +255,14 @@ def test_the_executed_program_is_a_table(run: Run, rows: Rows, name: str) -> Non
         for side in (found, alone)
     )
     assert outside == the_same
+
+
+def test_the_files_of_a_run_come_in_any_order(run: Run) -> None:
+    made = artifacts("cnn_xnnpack")
+    as_option = run("graph", made.etrecord, "executed", "-p", made.pte, "--dump", made.etdump)
+    assert as_option[0] == 0
+    assert run("graph", made.etdump, made.pte, made.etrecord, "executed") == as_option
+    assert run("graph", made.pte, made.etrecord, made.etdump, "executed", "--all-runs")[0] == 0
 
 
 def test_nodes_have_their_work(run: Run, rows: Rows) -> None:

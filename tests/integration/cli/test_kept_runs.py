@@ -97,7 +97,7 @@ def test_the_list_and_what_is_removed(run: Run, kept: Path) -> None:
     assert run("runs", "remove", "@0")[0] == 0
     assert [path.name for path in kept.parent.glob("0*")] == [kept.name]
     code, _, err = run("inspect", "@1")
-    assert (code, "keeps 1" in err) == (2, True)
+    assert (code, "has 1 run" in err) == (2, True)
     (kept / "run.json").write_text("{")
     (kept / "summary.json").unlink()
     code, out, _ = run("runs")
@@ -107,7 +107,7 @@ def test_the_list_and_what_is_removed(run: Run, kept: Path) -> None:
 def test_a_cap_that_is_reached_is_said(run: Run, kept: Path) -> None:
     assert run("runs", "cap", "--count", 1)[1] == ".etscope/runs keeps 1 run and 2.00 GiB\n"
     _, _, err = run("run", artifacts("int_outputs").pte, "--iterations", 2)
-    assert f"removed {kept.name}: 1 run and 2.00 GiB are kept" in err
+    assert f"removed {kept.name}: the limit is 1 run and 2.00 GiB" in err
     assert not kept.exists()
 
 

@@ -97,7 +97,7 @@ def test_what_was_not_given_is_said(run: Run) -> None:
     ("more", "code", "said"),
     [
         (("--rule", "nonsense"), 2, "no rule is called 'nonsense'"),
-        (("--method", "nonsense"), 4, "no run of a method 'nonsense'"),
+        (("--method", "nonsense"), 4, "no run of the method 'nonsense'"),
         (("--calls", "decode"), 4, "decode"),
         (("--least", "101"), 2, "101"),
     ],

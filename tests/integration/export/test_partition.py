@@ -483,6 +483,7 @@ def test_command_selects_nodes_and_refuses_what_it_cannot_show(both: Lowered, ou
     assert {row["backend"] for row in found["nodes"]} == {XNNPACK}
     assert {row["op"] for row in found["refused"]} == {"aten.convolution.default"}
     assert "nothing matches" in out(*asked, "op:no_such_op", code=4)
-    assert "--partition goes with" in out("graph", both.record, "--partition", "--tree", code=2)
-    assert "give the ETRecord" in out("graph", both.program, "--partition", code=2)
-    assert "graph 'fast'" in out("graph", both.record, "fast", "--partition", code=4)
+    refused = out("graph", both.record, "--partition", "--tree", code=2)
+    assert "--partition does not go with" in refused
+    assert "name the ETRecord" in out("graph", both.program, "--partition", code=2)
+    assert "no graph 'fast'" in out("graph", both.record, "fast", "--partition", code=4)

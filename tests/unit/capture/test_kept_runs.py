@@ -37,7 +37,7 @@ def test_runs_are_numbered_in_their_order(runs: KeptRuns) -> None:
     assert (runs.folder / ".gitignore").read_text() == "*\n"
 
 
-@pytest.mark.parametrize(("kept", "message"), [(0, "no run is kept"), (3, "keeps 3")])
+@pytest.mark.parametrize(("kept", "message"), [(0, "has no runs"), (3, "has 3 runs")])
 def test_a_position_without_a_run(runs: KeptRuns, kept: int, message: str) -> None:
     for _ in range(kept):
         keep(runs, "net")

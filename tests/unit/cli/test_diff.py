@@ -110,7 +110,7 @@ def test_mistakes(run: Run, dumps: dict[str, Path]) -> None:
     assert run(before, xnnpack.etdump_timing)[0] == 0  # another backend is no other model
     given = (before, other.etdump_timing, "--force", "--limit", "1")
     code, _, err = run(*given, "-r", cnn().etrecord)
-    assert code == 0 and "give an --etrecord for each dump" in err
+    assert code == 0 and "Name an ETRecord for each dump" in err
     code, _, err = run(*given, *records)
     assert code == 0 and err == ""
 

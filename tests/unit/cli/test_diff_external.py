@@ -111,8 +111,8 @@ def test_files_that_are_cut_off_are_named(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--per-op",), "--per-op is for times: it does not go with .ptd files"),
-        (("-r", "record"), "--etrecord is for programs: it does not go with .ptd files"),
+        (("--per-op",), "--per-op is for times, not for .ptd files"),
+        (("-r", "record"), "--etrecord is for programs, not for .ptd files"),
         (("-f", "junit"), "--format junit is for times"),
     ],
 )
@@ -124,4 +124,4 @@ def test_options_of_other_comparisons_are_refused(
     code, out, err = run(*files, *given)
     assert (code, out) == (2, "") and said in err
     code, out, err = run(files[0])
-    assert (code, out) == (2, "") and "a comparison takes two" in err
+    assert (code, out) == (2, "") and "diff needs two .ptd files" in err

@@ -78,7 +78,7 @@ def test_records_among_the_files_or_by_option_give_names(files: dict[str, Path],
     # Without one of them there are no modules, and a note says so.
     _, out, err = run(*programs, records[1])
     assert "head.fc" not in out
-    assert "note: there is no ETRecord of cnn_xnnpack.pte" in err
+    assert "note: cnn_xnnpack.pte has no ETRecord" in err
 
 
 def test_one_record_is_used_where_it_fits_and_refused_where_it_fits_none(
@@ -86,7 +86,7 @@ def test_one_record_is_used_where_it_fits_and_refused_where_it_fits_none(
 ) -> None:
     programs = files["cnn_portable"], files["cnn_xnnpack"]
     code, _, err = run(*programs, "-r", files["cnn_xnnpack record"])
-    assert code == 1 and "note: there is no ETRecord of cnn_portable.pte" in err
+    assert code == 1 and "note: cnn_portable.pte has no ETRecord" in err
     code, out, err = run(*programs, "-r", files["cnn_portable_inserted record"])
     assert (code, out) == (3, "") and "cnn_portable.pte and the ETRecord" in err
     wrong = files["cnn_xnnpack record"]
@@ -127,12 +127,12 @@ def test_markdown_folds_the_tables(files: dict[str, Path], tmp_path: Path, run: 
     ("arguments", "said"),
     [
         (("cnn_portable", "dump"), "a dump is not comparable with a program"),
-        (("cnn_portable",), "1 program among the files: a comparison takes two"),
+        (("cnn_portable",), "diff needs two programs, but the files have 1"),
         (("cnn_portable", "cnn_xnnpack", "--per-op"), "--per-op is for times"),
         (("cnn_portable", "cnn_xnnpack", "-m", "forward"), "--method is for times"),
         (("cnn_portable", "cnn_xnnpack", "-f", "junit"), "--format junit is for times"),
         (("cnn_portable", "cnn_xnnpack", "--sort", "time"), "--sort is for times"),
-        ((), "no run is kept"),
+        ((), "has no runs"),
     ],
 )
 def test_what_is_not_comparable_is_refused_with_what_to_give(
@@ -153,7 +153,7 @@ def test_weights_in_ptd_files(tmp_path: Path, run: Run) -> None:
     other.write_bytes(content)
     code, out, err = run(before, after)
     assert (code, "identical" in out) == (0, True)
-    assert "before.pte, after.pte are in a .ptd file: they are compared by key only" in err
+    assert "before.pte, after.pte are in a .ptd file and compared by key only" in err
     code, out, err = run(before, after, "--data", weights)
     assert (code, err) == (0, "")
     code, out, err = run(before, after, "--data", weights, "--data", other)
@@ -197,7 +197,7 @@ def test_ptd_files_that_do_not_belong(files: dict[str, Path], tmp_path: Path, ru
         ((before, portable), [weights] * 2, 2, "both have the key"),
         ((portable, xnnpack), [weights], 3, "is not the .ptd of"),
         ((before, before), [part], 3, "it has no data for 'first.bias'"),
-        ((dump, dump), [weights], 2, "does not go with times"),
+        ((dump, dump), [weights], 2, "not for times"),
     ):
         code, _, err = run(*given, *(word for path in data for word in ("--data", path)))
         assert (code, said in err) == (wanted, True), err

@@ -47,7 +47,7 @@ def test_two_dumps_are_two_runs(report: Run, tmp_path: Path) -> None:
 def test_wrong_calls(report: Run, tmp_path: Path) -> None:
     files, out = artifacts("cnn_portable"), tmp_path / "r.html"
     for arguments, wanted, words in (
-        ((), 2, "no run is kept"),
+        ((), 2, "has no runs"),
         (("none.etdp",), 2, "not found"),
         (("--source-unit", "years"), 2, "Invalid value"),
         ((files.etdump_timing, files.etrecord, "-Xnumerics=true", "-o", out), 4, "no logged"),

@@ -68,7 +68,7 @@ def test_what_it_refuses(tmp_path: Path, run: Run, drawn: Run) -> None:
         (
             run("inspect", "--roofline", artifacts("cnn_portable").etdump),
             4,
-            "the work of what ran is not known",
+            "the FLOPs and bytes of the operators are unknown",
         ),
         (drawn("-s", "name:nothing*"), 4, "nothing matches"),
         (drawn("--source-unit", "cycles"), 2, "counts cycles"),

@@ -1,4 +1,4 @@
-"""Options that several verbs share, with the same words everywhere.
+"""Options that several verbs share.
 
 Options that belong together reach a command as one frozen dataclass: a decorator such as
 `output_options` adds the click options and passes their values as a single parameter.
@@ -93,8 +93,8 @@ def as_one_parameter(
 def split_values(
     arguments: Callable[..., _Arguments], options: type[DataclassInstance], values: dict[str, Any]
 ) -> _Arguments:
-    """Return the values of a command: those that are fields of a library's options are its
-    parameter `of_run`, the others are the command's alone."""
+    """Return the values of a command. Fields of a library's options become the parameter `of_run`;
+    the other values belong to the command."""
     names = [one.name for one in fields(options) if one.name in values]
     own = {name: values.pop(name) for name in names}
     return arguments(of_run=options(**own), **values)
@@ -144,7 +144,7 @@ def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
 
 
 def pairs_option(*names: str, help: str, metavar: str = "KEY=VALUE", **more: Any) -> _Option:
-    """A repeatable option of pairs, which are passed as a dict."""
+    """Return a repeatable option of pairs; its value is a dict."""
 
     def parse(
         context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
@@ -158,18 +158,18 @@ def _names(value: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-# A path that the shell completes. The readers report a file that is missing or unreadable.
+# The shell completes a path. The readers report missing and unreadable files.
 FILE = click.Path()
 OUTPUT_FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)  # "-": stdout
 COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1)
 PORT = click.IntRange(0, 65535)
 SECONDS = click.FloatRange(min=0, min_open=True)
-CLOCKS = ("ns", "us", "ms", "s")  # units of a runtime's clock; another counts cycles
+CLOCKS = ("ns", "us", "ms", "s")  # units of a runtime's clock, unless it counts cycles
 
 
 def file_option(*names: str, metavar: str = "FILE", help: str, **more: Any) -> _Option:
-    """Return an option for a file to read. Unless it is `multiple`, it may be given once: click
-    takes the last of several without a word."""
+    """Return an option for a file to read. A second file is an error unless the option is
+    `multiple`: click would ignore the first one silently."""
     if not more.get("multiple"):
         more = {**more, "multiple": True, "callback": _the_only_one}
     return click.option(*names, type=FILE, metavar=metavar, help=help, **more)
@@ -196,17 +196,20 @@ peaks_option = file_option(
     "--peaks",
     cls=Setting,
     metavar="JSON",
-    help="Peaks that etscope calibrate measured, for shares of the peak and what bounds an "
-    "operator. Default: those of the run's machine, if they are kept here.",
+    help="The calibration of the machine, from etscope calibrate. It adds the share of the peak "
+    "and the limit of each operator. Default: the calibration of the run's machine, if kept here.",
 )
 by_option = click.option(
     "--by",
     metavar="NAME",
-    help="Group by op, type, module, source, delegate or bound. bound: what bounds an operator. Or "
-    "a column that a backend adds to its events, as compute_unit.",
+    help="Group by op, type, module, source, delegate or bound. bound: the limit of an operator "
+    "(compute, memory or overhead). Or by a column of a backend, as compute_unit.",
 )
 columns_option = click.option(
-    "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
+    "--columns",
+    metavar="NAME,…",
+    callback=comma_separated,
+    help="Show these columns, in this order.",
 )
 data_option = file_option(
     "--data", metavar="PTD", hidden=True, help="The program's external weights."
@@ -219,32 +222,15 @@ force_option = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramFiles:
-    """Values of `program_files_options`: the files that belong to a program."""
-
-    data: str | None
-    etrecord: str | None
-    force: bool
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of functions that open a program."""
-        return {"data": self.data, "etrecord": self.etrecord, "verify": not self.force}
-
-
-def program_files_options(function: Function) -> Function:
-    """Add --data, --etrecord and --force as one parameter `files`."""
-    options = (data_option, etrecord_option, force_option)
-    return as_one_parameter(function, "files", ProgramFiles, options)
-
-
-inputs_option = file_option("--inputs", "-i", help="The inputs of the run: .pt, .npz, …")
+inputs_option = file_option(
+    "--inputs", "-i", help="File with the inputs: .pt, .npz, .npy or .safetensors."
+)
 library_option = file_option(
     "--libraries",
     cls=Setting,
     multiple=True,
     metavar="SO",
-    help="Load a library of operators or backends first. Repeatable.",
+    help="Load a shared library of operators or backends. Repeatable.",
 )
 limit_option = click.option(
     "--limit",
@@ -252,17 +238,19 @@ limit_option = click.option(
     type=COUNT,
     metavar="N",
     callback=lambda ctx, param, value: sys.maxsize if value == 0 else value,
-    help="Show at most N rows; 0: all.",
+    help="Show at most N rows; 0 shows all.",
 )
-metric_option = click.option(
-    "--metric", default="sqnr", metavar="NAME", help="Metric of the errors."
-)
+metric_option = click.option("--metric", default="sqnr", metavar="NAME", help="Error metric.")
 program_option = file_option(
     "--program", "-p", metavar="PTE", hidden=True, help="The .pte or .bpte that ran."
 )
-runner_option = chosen_setting("runner", RUNNERS, "auto: python, unless only native can do it.")
+runner_option = chosen_setting(
+    "runner",
+    RUNNERS,
+    "Runner of the program. auto: python, unless only native supports the options.",
+)
 select_option = click.option(
-    "--select", "-s", metavar="SELECTOR", help="Show only what matches: 'op:conv* and …'."
+    "--select", "-s", metavar="SELECTOR", help="Show only matching rows: 'op:conv* and share>5%'."
 )
 source_unit_option = click.option(
     "--source-unit",
@@ -272,21 +260,23 @@ source_unit_option = click.option(
     help="Unit of the runtime's clock.",
 )
 threads_option = click.option(
-    "--threads", type=POSITIVE, metavar="N", help="Threads of the runtime's thread pool."
+    "--threads", type=POSITIVE, metavar="N", help="Number of runtime threads."
 )
 profiling_level_option = chosen_setting(
-    "profiling_level", ("all", "method"), "Time each event, or whole methods only."
+    "profiling_level", ("all", "method"), "Time all events, or only whole methods."
 )
-timeout_option = setting("timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run.")
+timeout_option = setting(
+    "timeout", type=SECONDS, metavar="SECONDS", help="Time limit for each run."
+)
 unit_option = setting("unit", type=click.Choice(UNITS), help="Unit of the times shown.")
 with_option = click.option(
     "--with",
     "backend_files",
     multiple=True,
     metavar="[CALL=]FILE",
-    help="Show a file of a backend's tool beside the delegate call that it is of: a Chrome trace, "
-    "QNN's optrace or QHAS, Vela's CSV, Arm's debug.json or PMU log, WebGPU's times. CALL: its "
-    "instruction, METHOD:INSTRUCTION or backend. Repeatable.",
+    help="Show the file of a vendor's profiler with its delegate call. Formats: Chrome trace, QNN "
+    "optrace and QHAS, Vela CSV, Arm debug.json and PMU log, WebGPU times. CALL: the "
+    "instruction, METHOD:INSTRUCTION or the backend. Repeatable.",
 )
 
 
@@ -307,7 +297,7 @@ def output_options(
     *,
     formats: Collection[str] = tuple(TABLE_VIEWS),
     to_file: bool = True,
-    help: str = "Output format. Default: by the suffix of --output, else table.",
+    help: str = "Output format. Default: from the suffix of --output, else table.",
 ) -> Function:
     """Add `--format` and `-o/--output`: the parameter `output`, an `OutputOptions`.
 
@@ -318,7 +308,7 @@ def output_options(
         "-o",
         type=OUTPUT_FILE,
         metavar="FILE",
-        help="Write to FILE; - is standard output.",
+        help="Write to FILE. - is standard output.",
     )
     options = (
         click.option(
@@ -343,8 +333,8 @@ def view_options(function: Function) -> Function:
     work = click.option(
         "--work",
         is_flag=True,
-        help="Show the FLOPs and bytes of each row, the rates at which they were done, and with a "
-        "calibration the share of the peak and what bounds the row.",
+        help="Show the FLOPs, bytes and rates of each row. With a calibration: also the share of "
+        "the peak, and the limit.",
     )
     options = (by_option, select_option, *TABLE_OPTIONS, work, peaks_option)
     return as_one_parameter(function, "view", ViewOptions, options)
@@ -355,7 +345,6 @@ def as_view(*names: str) -> Callable[[Function], Function]:
     return lambda function: as_one_parameter(function, "view", ViewOptions, (), names)
 
 
-# The rows, columns and unit of a table. A leading "-" of --sort means largest first.
 TABLE_OPTIONS = (
     columns_option,
     click.option("--sort", metavar="NAME", help="Sort by this column; -NAME: largest first."),
@@ -366,7 +355,7 @@ TABLE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorOptions:
-    """Values of `error_options`: how values are compared with a reference, and which.
+    """Values of `error_options`: how values are compared with a reference.
 
     metric: its name. tolerance: None for the default of the data type. graph: one of `GRAPHS`.
     """
@@ -392,64 +381,92 @@ def error_options(function: Function) -> Function:
             "--tolerance",
             type=float,
             metavar="X",
-            help="Worst acceptable error of an operator, in the metric. Default: by data type.",
+            help="Worst acceptable error of an operator. Default: by data type.",
         ),
         chosen_setting(
             "graph",
             GRAPHS,
-            "The reference: the program before lowering, or as torch.export made it.",
+            "Reference graph: the edge program before lowering, or the program of torch.export.",
         ),
     )
     return as_one_parameter(function, "errors", ErrorOptions, options)
 
 
 @dataclass(frozen=True)
-class TraceOptions:
-    """Values of `trace_options`: the files of a run, as they were given."""
+class GivenFiles:
+    """The files of a run or of a program, as the command line names them."""
 
-    given: tuple[str, ...]
-    etrecord: str | None
-    debug_buffer: str | None
-    program: str | None
-    force: bool
-    source_unit: str
+    given: tuple[str, ...] = ()
+    etrecord: str | None = None
+    debug_buffer: str | None = None
+    program: str | None = None
+    data: str | None = None
+    force: bool = False
+    source_unit: str = "ns"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of functions that open a program."""
+        return {"data": self.data, "etrecord": self.etrecord, "verify": not self.force}
 
     @functools.cached_property
     def files(self) -> RunFiles:
         """The files of the run. Raises the errors of `run_of_files`."""
-        from etscope.capture.files import RunFiles, run_of_files
+        from etscope.capture.files import run_of_files
 
-        named = RunFiles.given(
+        return run_of_files(self.given, self._of_options)
+
+    @functools.cached_property
+    def of_graphs(self) -> RunFiles:
+        """The files of graphs, and of the run if there is a dump.
+
+        Raises the errors of `run_of_files`, `UsageError` without a record and a program.
+        """
+        from etscope.capture.files import run_of_files
+
+        files = run_of_files(self.given, self._of_options, needs_dump=False)
+        if files.record is None and files.program is None:
+            raise UsageError(
+                f"{files.name} has neither an ETRecord nor a program",
+                hint="graphs are in both: name one, too",
+            )
+        return files
+
+    @property
+    def _of_options(self) -> RunFiles:
+        from etscope.capture.files import RunFiles
+
+        return RunFiles.given(
             record=self.etrecord, debug_buffer=self.debug_buffer, program=self.program
         )
-        return run_of_files(self.given, named)
 
     @property
     def model(self) -> str:
         """The MODEL that was given in place of a run. Raises `UsageError` for several."""
         if len(self.given) > 1:
-            raise UsageError(f"one MODEL is taken: {' and '.join(self.given)} are given")
+            raise UsageError(
+                f"{len(self.given)} MODELs: {' and '.join(self.given)}", hint="name one"
+            )
         return self.given[0]
 
     def open(self, *, with_values: bool = False) -> Trace:
-        """Open the files; see `RunFiles.open`."""
+        """Open the run; see `RunFiles.open`."""
         return self.files.open(force=self.force, with_values=with_values)
 
-    def bundle(self) -> BundledFile | None:
-        """The test cases of the program, if it is a bundled one."""
-        from etscope.formats.program.bpte import read_program_file
-
-        program = self.files.program
-        return None if program is None else read_program_file(program)[1]
+    def open_graphs(self) -> Capture:
+        """Open `of_graphs`, with the logged values if their file is named."""
+        files = self.of_graphs
+        if files.dump is None or self.debug_buffer is None:
+            return files.capture(force=self.force)
+        return files.open(force=self.force, with_values=True)
 
     @property
     def named(self) -> Files:
-        """The files, as the next command is given them."""
+        """The files as arguments of the next command."""
         options = (self.etrecord, self.debug_buffer, self.program)
         return self.files.named([*self.given, *(path for path in options if path is not None)])
 
     def findings(self, trace: Trace) -> Findings:
-        """Return the function that tells what matters in a profile of the trace."""
+        """Return the function that finds what matters in a profile of the trace."""
         files = self.named
         has_values = self.files.values is not None or trace.refers_to_tensors
 
@@ -463,30 +480,36 @@ class TraceOptions:
         return findings
 
 
-def trace_options(function: Function) -> Function:
-    """Add RUN… and the options of its files: the parameter `files`, a `TraceOptions`."""
+def run_files_options(function: Function, *, metavar: str = "[RUN]...") -> Function:
+    """Add RUN… and the options of its files: the parameter `files`, a `GivenFiles`."""
     options = (
-        click.argument("given", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1)),
+        click.argument("given", nargs=-1, type=FILE, metavar=metavar, callback=kept_runs(1)),
         etrecord_option,
         debug_buffer_option(),
         program_option,
         force_option,
         source_unit_option,
     )
-    return as_one_parameter(function, "files", TraceOptions, options)
+    return as_one_parameter(function, "files", GivenFiles, options)
 
 
-# For the details of the verbs that take it.
+def program_files_options(function: Function) -> Function:
+    """Add the options of the files of a PROGRAM: the parameter `files`, a `GivenFiles`."""
+    options = (data_option, etrecord_option, force_option)
+    return as_one_parameter(function, "files", GivenFiles, options)
+
+
+# Ends the details of each verb with a RUN.
 ABOUT_RUN = (
-    "\nRUN is @1 for the run before the last (etscope runs), the folder of a run, or a dump and "
-    "the files that go with it, in any order: its ETRecord, program and debug buffer. Default: the "
+    "\nRUN is a kept run (@0 is the last, @1 the one before; etscope runs lists them), the folder "
+    "of a run, or its files in any order: ETDump, ETRecord, program and debug buffer. Default: the "
     "last run."
 )
 
 
 def with_folders_opened(paths: Sequence[str], *, buffers: bool) -> tuple[str, ...]:
-    """Return the paths with the files of a run in the place of its folder. A folder without them is
-    left, for its reader to report. buffers: with debug buffers."""
+    """Return the paths, with the files of a run instead of its folder. Other folders stay; their
+    reader reports them. buffers: with debug buffers."""
     found: list[str] = []
     for path in paths:
         inside: list[Path] = []
@@ -502,8 +525,8 @@ def with_folders_opened(paths: Sequence[str], *, buffers: bool) -> tuple[str, ..
 def _calls(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str | None, range | None]:
-    """Parse the name of a phase and numbers of calls: decode, A..B or decode,A..B. Numbers are both
-    included; one of them may be left out, and one alone is one call."""
+    """Parse a phase, a range of calls, or both: decode, A..B or decode,A..B. A range includes both
+    ends and may be open at one; a single number is one call."""
     phase: str | None = None
     calls: range | None = None
     for part in _names(value):
@@ -512,9 +535,7 @@ def _calls(
             continue
         found = re.fullmatch(r"(\d{1,9})?(\.\.)?(\d{1,9})?", part)
         if calls is not None or found is None or (found[1] is None and found[3] is None):
-            raise click.BadParameter(
-                f"{part!r} is neither a phase nor A..B: the numbers of the first and the last call"
-            )
+            raise click.BadParameter(f"{part!r} is neither a phase nor a range A..B of calls")
         first = int(found[1] or 0)
         last = first if found[2] is None else None if found[3] is None else int(found[3])
         calls = range(first, ALL_CALLS if last is None else last + 1)
@@ -523,26 +544,25 @@ def _calls(
 
 @dataclass(frozen=True, slots=True)
 class ChosenCalls:
-    """Values of `calls_options`: the calls of a language model that are looked at."""
+    """Values of `calls_options`: the calls of a language model to show."""
 
     calls: tuple[str | None, range | None]
     all_runs: bool = False
 
     def of(self, trace: Trace) -> Trace:
-        """Return the trace of these calls; the same one if all are wanted. Raises as
-        `Trace.only`."""
+        """Return the trace of these calls. Raises as `Trace.only`."""
         if self.all_runs:
             trace = replace(trace, all_runs=True)
         return trace.only(self.calls[0], self._range(trace)) if self.is_given else trace
 
     @property
     def is_given(self) -> bool:
-        """True if not all calls are wanted."""
+        """True if --calls is given."""
         return self.calls != (None, None)
 
     def run_of(self, trace: Trace) -> dict[str, Any]:
-        """Return the arguments `method` and `run` of a diagnosis of the first of these calls that
-        logged values; none if no call is chosen. Raises as `Trace.only` and `run_of_call`."""
+        """Return the arguments `method` and `run` for a diagnosis of the first of these calls with
+        values; empty without --calls. Raises as `Trace.only` and `run_of_call`."""
         if not self.is_given:
             return {}
         from etscope.analysis.numerics.runs import run_of_call
@@ -557,95 +577,37 @@ class ChosenCalls:
         return calls
 
 
-# The end of A.. : all calls from there.
+# The end of an open range "A..".
 ALL_CALLS = 1 << 62
 
 
 all_runs_option = click.option(
     "--all-runs",
     is_flag=True,
-    help="Count all runs: warm-up and disturbed ones, too.",
+    help="Include warm-up and disturbed runs.",
 )
 
 
 def calls_options(function: Function, *, statistics: bool = True) -> Function:
-    """Add the options that choose runs, of a language model its calls: the parameter `calls`.
+    """Add `--calls` and `--all-runs`: the parameter `calls`, a `ChosenCalls`.
 
-    statistics: with `--all-runs`, for commands that show statistics of runs.
+    statistics: False leaves out `--all-runs`, for commands without statistics of runs.
     """
     options = (
         click.option(
             "--calls",
             metavar="PHASE|A..B",
             callback=_calls,
-            help="Only these calls of a language model: prefill, decode, or their numbers, counted "
-            "from 0: 5..20, 5.. or 5. Or both: decode,5..20.",
+            help="Show these calls of a language model only: prefill, decode, or a range (5..20). "
+            "Numbers start at 0. Open ranges (5..), one number and both (decode,5..20) are fine.",
         ),
         *((all_runs_option,) if statistics else ()),
     )
     return as_one_parameter(function, "calls", ChosenCalls, options)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphFiles:
-    """The files of graphs and of their run. record: an ETRecord, or a .pte or .bpte file."""
-
-    record: str
-    dump: str | None
-    program: str | None
-    debug_buffer: str | None
-    inputs: str | None
-    force: bool
-
-    def of_run(self) -> GraphFiles:
-        """Return the files with what the run has beside its dump. RECORD may be its folder.
-
-        Raises the errors of `run_of_files`, `UsageError` for a run without graphs.
-        """
-        from etscope.capture.files import RunFiles, run_of_files
-
-        in_folder = self.record is not None and Path(self.record).is_dir()
-        run = self.record if in_folder else self.dump
-        if run is None:
-            return self
-        own = None if in_folder else self.record
-        named = RunFiles.given(record=own, debug_buffer=self.debug_buffer, program=self.program)
-        files = run_of_files([run], named)
-        record, program = files.record or files.program, files.program
-        if record is None:
-            raise UsageError(
-                f"{files.name} has neither an ETRecord nor a program",
-                hint="graphs are in both: add --etrecord or --program",
-            )
-        dump = self.dump if in_folder and self.dump else files.dump
-        return replace(
-            self,
-            record=str(record),
-            dump=None if dump is None else str(dump),
-            program=None if program in (None, record) else str(program),
-        )
-
-    def open(self) -> tuple[Capture, BundledFile | None]:
-        """Open the files; a .pte file is the program, with neither record nor test cases."""
-        from etscope.analysis.matching.export import Export
-        from etscope.capture.files import RunFiles, run_of_files
-        from etscope.formats.etrecord.reader import read_etrecord
-        from etscope.formats.identify import BPTE, PTE, identify
-        from etscope.formats.program.bpte import read_program_file
-
-        is_program = identify(self.record) in (PTE, BPTE)
-        path = self.record if is_program else self.program
-        etrecord = None if is_program else self.record
-        program, bundle = (None, None) if path is None else read_program_file(path)
-        if self.dump is not None:
-            named = RunFiles.given(record=etrecord, debug_buffer=self.debug_buffer, program=path)
-            run = run_of_files([self.dump], named)
-            return run.open(force=self.force, with_values=self.debug_buffer is not None), bundle
-        return Export(program, None if etrecord is None else read_etrecord(etrecord)), bundle
-
-
 def placed_files(trace: Trace, given: Sequence[str], source_unit: str) -> list[PlacedFile]:
-    """Read the files of `--with`, each "FILE" or "CALL=FILE", and put them to their calls."""
+    """Read the files of `--with`, each "FILE" or "CALL=FILE", and match them to their calls."""
     if not given:
         return []
     from etscope.analysis.backend_files.placement import place_files
@@ -674,12 +636,19 @@ def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
     return file_inputs(path, trace.export, method)
 
 
+def given_inputs(path: str | None) -> Callable[[Trace, str], list[Any]] | None:
+    """Return the function that reads the file of `--inputs` for a method; None without one."""
+    return None if path is None else lambda trace, method: read_inputs(trace, method, path)
+
+
 def numerics_of_graphs(
-    capture: Capture | None, inputs: str | None, bundle: BundledFile | None
+    capture: Capture | None,
+    inputs: Callable[[Trace, str], list[Any]] | None,
+    bundle: BundledFile | None,
 ) -> list[Numerics]:
     """Return the numeric errors of each method that ran; none without a debug buffer.
 
-    inputs: the file of the inputs of the run. bundle: test cases that hold them otherwise.
+    inputs: reads the inputs of a method's run. bundle: test cases with the inputs, otherwise.
     """
     from etscope.analysis.profile.trace import Trace
 
@@ -689,13 +658,13 @@ def numerics_of_graphs(
     from etscope.reporting.tensorboard import numerics_if_known
     from etscope.support.quiet import quiet
 
-    given = None if inputs is None else lambda method: read_inputs(capture, method, inputs)
+    given = None if inputs is None else functools.partial(inputs, capture)
     with progress("computing the reference"), quiet():
         return numerics_if_known(capture, given, bundle)
 
 
 def show_address(address: str, open_it: bool) -> None:
-    """Print the address of a server that has started; open_it: open a browser there, too."""
+    """Print the address of a started server. open_it: open a browser, too."""
     click.echo(address)
     click.echo("Ctrl-C stops it", err=True)
     if open_it:

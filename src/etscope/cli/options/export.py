@@ -1,4 +1,4 @@
-"""Options of an export, and the export that they ask for."""
+"""Options of an export, and the export itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from etscope.errors import UsageError
 if TYPE_CHECKING:
     from etscope.export import Exported, Source
 
-RUN_HERE = ("portable", "xnnpack")  # what the runtime that pip installs always has
+RUN_HERE = ("portable", "xnnpack")  # in every runtime that pip installs
 
 inputs_or_types_option = click.option(
     "--inputs",
@@ -35,35 +35,36 @@ inputs_or_types_option = click.option(
     type=FILE,
     metavar="FILE|TYPE[SIZE,…]",
     multiple=True,
-    help="Inputs: a .pt, .npz, .npy or .safetensors file; or the type and size of each input of a "
-    "MODEL. For example float32[1,3,224,224], ids=int64[1,16], or with a size that may change "
-    "float32[b=1..8,3,224,224]. Repeatable: types in the order of forward's parameters; for run a "
-    "file for each call.",
+    help="A file of inputs (.pt, .npz, .npy, .safetensors), or the type and size of an input. "
+    "Types: float32[1,3,224,224], ids=int64[1,16], or with a dynamic size "
+    "float32[b=1..8,3,224,224]. Repeatable: a type for each parameter of forward, in order; with "
+    "run, a file for each call.",
 )
 seed_option = setting(
     "seed",
     type=COUNT,
     default=0,
-    help="Seed of torch's random numbers, set before the model is made.",
+    help="Seed of PyTorch's random numbers, set before the model is created.",
 )
 strict_option = switch(
-    "strict", None, "Mode of torch.export. Default: strict, else non-strict with a warning."
+    "strict", None, "Export in strict mode. Default: strict, then non-strict with a warning."
 )
 
 
 class _BackendNames(click.types.StringParamType):
-    """Names of backends, separated by commas. runs_here: only those whose programs run here."""
+    """Names of backends, separated by commas. runs_here: only backends of this machine."""
 
     def __init__(self, runs_here: bool) -> None:
         self.runs_here = runs_here
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Raise `UsageError` for the name of a backend that is not known."""
+        """Return the names. Raises `UsageError` for an unknown backend."""
         names = super().convert(value, param, ctx)
         chosen(names)
         if self.runs_here and names not in RUN_HERE:
             raise UsageError(
-                f"programs for {names} do not run here", hint=f"--backend {' or '.join(RUN_HERE)}"
+                f"programs for {names} do not run on this machine",
+                hint=f"--backend {' or '.join(RUN_HERE)}",
             )
         return names
 
@@ -78,8 +79,8 @@ class _BackendNames(click.types.StringParamType):
 def backend_option(
     default: str | None, help: str = "Backend of the operators.", *, runs_here: bool = False
 ) -> Callable[[Any], Any]:
-    """Return the option `--backend`. runs_here: only for programs that the runtime here takes."""
-    known = f"One or more, in order, of {', '.join(BACKENDS)}, and those of other packages."
+    """Return the option `--backend`. runs_here: only backends of this machine."""
+    known = f"One or more, in order: {', '.join(BACKENDS)}, or a backend of another package."
     return click.option(
         "--backend",
         metavar="NAME[,NAME…]",
@@ -95,8 +96,8 @@ backend_options_option = pairs_option(
     cls=Setting,
     takes_dotted=True,
     metavar="BACKEND.KEY=VALUE",
-    help="An option of a backend, as vulkan.force_fp16=true; in a file, a table of the name of the "
-    "backend. An unknown one lists those that there are.",
+    help="Option of a backend, as vulkan.force_fp16=true. In a file: a table with the name of the "
+    "backend. The error for an unknown option lists the known ones.",
 )
 quantize_option = click.option(
     "--quantize",
@@ -104,25 +105,25 @@ quantize_option = click.option(
     is_flag=False,
     flag_value="int8",
     metavar="[SCHEME]",
-    help="Quantize to int8, or to SCHEME: 8da4w, 8da8w. The backend's quantizer does int8; 8da4w "
-    "and 8da8w, of XNNPACK, are linear layers with weights in 4 or 8 bits.",
+    help="Quantize to int8, or to SCHEME: 8da4w or 8da8w. int8 uses the backend's quantizer. 8da4w "
+    "and 8da8w (XNNPACK) quantize the weights of linear layers to 4 or 8 bits.",
 )
 embeddings_option = setting(
     "quantize_embeddings",
     type=click.Choice(("4", "8")),
     callback=lambda ctx, param, value: value and int(value),
-    help="Bits of the weights of embeddings.",
+    help="Bits of each weight of the embeddings.",
 )
 group_size_option = setting(
     "group_size",
     type=int,
     metavar="N",
-    help="Columns of a row of weights of 4 bits that share a scale. Default: 32.",
+    help="Number of 4-bit weights that share a scale. Default: 32.",
 )
 
 
 def _selectors(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
-    """Raise `UsageError` for what is not a selector, before the model is loaded."""
+    """Return the texts. Raises `UsageError` for a wrong selector before the model is loaded."""
     from etscope.model.selector import Selector
 
     for text in texts:
@@ -135,20 +136,21 @@ keep_float_option = setting(
     metavar="SELECTOR",
     multiple=True,
     callback=_selectors,
-    help="Keep this in float with --quantize: 'op:conv* and module:head'. Repeatable.",
+    help="Keep matching operators in float with --quantize: 'op:conv* and module:head'. "
+    "Repeatable.",
 )
 calibration_option = file_option(
     "--calibration",
     cls=Setting,
     multiple=True,
-    help="Inputs to calibrate int8 ranges on, one set in each FILE. Repeatable. Default: "
-    "the example inputs.",
+    help="Inputs that fix the int8 ranges, one set in each FILE. Repeatable. Default: the example "
+    "inputs.",
 )
 float_model_option = setting(
     "float_model",
     metavar="MODEL",
-    help="The model before it was quantised, for a MODEL that is given quantised: kept in "
-    "the record to tell what quantisation costs.",
+    help="The float model of a MODEL that is already quantized. The record keeps it, so that "
+    "etscope numerics can show the cost of quantization.",
 )
 
 passes_option = setting(
@@ -156,24 +158,24 @@ passes_option = setting(
     metavar="NAME",
     multiple=True,
     type=click.Choice(PASSES),
-    help="Rewrite the graph before it is lowered: fuse_sdpa (attention as products and one "
-    "softmax), fold_constants (what depends on weights only is computed now); or in the lowering: "
-    "remove_dead_copies, remove_transposes, cancel_qdq (what is quantised again to the same "
-    "numbers), keep_linear (for an optimised kernel), reinplace (writes into buffers). Repeatable.",
+    help="Apply a graph pass. Before lowering: fuse_sdpa (attention as products and one "
+    "softmax), fold_constants (compute now what depends on weights only). In lowering: "
+    "remove_dead_copies, remove_transposes, cancel_qdq (quantization to the same numbers), "
+    "keep_linear (for an optimized kernel), reinplace (write into buffers). Repeatable.",
 )
 
 
 class ExportCommand(Verb):
-    """A command with `--quantize`, whose value may be left out before MODEL too."""
+    """A command with `--quantize`, where the SCHEME is optional also before MODEL."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put int8 after a `--quantize` that something follows which is no name of a scheme."""
+        """Put int8 after a `--quantize` without a scheme."""
         given: list[str] = []
         for index, word in enumerate(args):
             given.append(word)
             following = args[index + 1 : index + 2]
             if word in ("-q", "--quantize"):
-                # A MODEL that could be taken for a scheme is a folder here.
+                # A MODEL with the form of a scheme is an existing folder.
                 has_scheme = any(one.isalnum() and not Path(one).exists() for one in following)
                 given += [] if has_scheme else ["int8"]
         return super().parse_args(ctx, given)
@@ -184,32 +186,32 @@ language_model_options = (
         "context",
         type=int,
         metavar="N",
-        help="Length of a language model's cache in tokens. Default: its own, at most 2048.",
+        help="Context length of a language model, in tokens. Default: the model's, at most 2048.",
     ),
     setting(
         "prompt",
         metavar="dynamic|one-token|N",
-        help="Tokens that a call of a language model takes: any number; one; or N, in a method "
-        "prefill beside decode. Default: dynamic; one-token for speech.",
+        help="Tokens per call of a language model: any number, one, or N (a prefill method of N "
+        "tokens, and a decode method). Default: dynamic; one-token for speech.",
     ),
     setting(
         "logits",
         type=click.Choice(("last", "all")),
-        help="Tokens of a call that a language model gives logits of. Default: last; all for N.",
+        help="Tokens of a call with logits. Default: last; with a prompt of N, all.",
     ),
     setting(
         "sdpa",
         type=click.Choice(("plain", "custom")),
-        help="Attention of a causal language model: plain operators, which read the whole cache, "
-        "or ExecuTorch's llama::custom_sdpa, which reads it as far as it is filled. "
+        help="Attention of a causal language model. plain: PyTorch operators, which read the whole "
+        "cache. custom: ExecuTorch's llama::custom_sdpa, which reads the filled part. "
         "Default: plain.",
     ),
 )
 
 
 def export_options(function: Function) -> Function:
-    """Add the options and settings of an export, but for `--inputs` and the seed: parameters of
-    `exported` by their names."""
+    """Add the options and settings of an export: parameters of `exported`, without `--inputs` and
+    the seed."""
     options = (
         backend_option("portable"),
         backend_options_option,
@@ -222,7 +224,8 @@ def export_options(function: Function) -> Function:
             metavar="SELECTOR",
             multiple=True,
             callback=_selectors,
-            help="Make intermediate values outputs: 'op:conv* and module:head'. Repeatable.",
+            help="Return matching intermediate values as outputs: 'op:conv* and module:head'. "
+            "Repeatable.",
         ),
         keep_float_option,
         calibration_option,
@@ -234,7 +237,7 @@ def export_options(function: Function) -> Function:
 
 
 def load_torch(wanted_by: str) -> None:
-    """Import PyTorch and ExecuTorch, so that their notices do not mix with those of user code."""
+    """Import PyTorch and ExecuTorch quietly, before the notices of user code."""
     from etscope.cli.output.progress import progress
     from etscope.support.optional import require
     from etscope.support.quiet import quiet
@@ -260,10 +263,10 @@ def exported(
     float_model: str | None = None,
     **options: Any,
 ) -> tuple[Source, Exported]:
-    """Load the model of that name and export it; `options` go to `Source.export`, those of the
-    backends among them, and those of a language model to `LanguageModel`.
+    """Load a model by name and export it.
 
-    inputs: a file of example inputs, or their types and sizes.
+    inputs: a file of example inputs, or their types and sizes. options: go to `Source.export`, with
+    the options of backends; the options of a language model go to `LanguageModel`.
     """
     import logging
     import sys
@@ -278,7 +281,7 @@ def exported(
     types, files = inputs_by_kind(inputs)
     if files[bool(not types) :]:
         raise UsageError(
-            f"--inputs is given {' and '.join(inputs)}", hint="one file, or a type for each input"
+            f"--inputs takes one file, or a type for each input, not {' and '.join(inputs)}"
         )
     file = files[0] if files else None
     backends = chosen(backend, options.get("backend_options") or {})
@@ -291,7 +294,7 @@ def exported(
         for one in backends:
             one.check_packages()
     options["backend"] = backend
-    # torchao registers enums that other packages have registered already, and logs each.
+    # torchao registers enums again that other packages registered, and logs each one.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):
         source = load_model(model, inputs=file, seed=seed).generating(**generation)

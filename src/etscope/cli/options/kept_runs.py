@@ -1,4 +1,4 @@
-"""Kept runs on the command line: "@1" names one, no RUN is the last one, and a run adds one."""
+"""Kept runs on the command line: "@1" names one; without RUN, commands take the last one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SAVE_OPTIONS = (
         "--save",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Keep the run in DIR. Default: a folder in .etscope/runs.",
+        help="Keep the run in DIR. Default: a new folder in .etscope/runs.",
     ),
     click.option("--no-save", is_flag=True, help="Do not keep the run."),
 )
 
 
 def kept_runs(default: int = 0) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a click callback that puts the folders of kept runs in the place of "@1" and the like.
+    """Return a click callback that replaces "@1" and the like by the folders of kept runs.
 
-    default: how many of the last runs stand for no argument at all, oldest first.
+    default: number of last runs to take without an argument, oldest first.
     """
 
     def found(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
@@ -42,7 +42,7 @@ def kept_runs(default: int = 0) -> Callable[[click.Context, click.Parameter, Any
 
 
 def last_runs(count: int = 1) -> tuple[str, ...]:
-    """Return the folders of the last kept runs, oldest first, and say which they are.
+    """Return the folders of the last kept runs, oldest first, and print them.
 
     Raises `UsageError` if there are fewer.
     """
@@ -63,7 +63,7 @@ def _folder(text: Any) -> Any:
 def saved_run(
     save: Path | None, no_save: bool, name: str, next_commands: Sequence[str]
 ) -> Iterator[Path | None]:
-    """Give the folder that a run is to be saved in, None if it is not kept; at the end, say where
+    """Yield the folder to save a run in, or None if the run is not kept. At the end, print where
     it is.
 
     save, no_save: the values of `SAVE_OPTIONS`. name: of the model. next_commands: verbs that show
@@ -90,7 +90,7 @@ def saved_run(
     if removed:
         names = ", ".join(one.path.name for one in removed)
         click.echo(
-            f"removed {names}: {within(runs.cap)} are kept (etscope runs cap changes it)",
+            f"removed {names}: the limit is {within(runs.cap)} (etscope runs cap changes it)",
             err=True,
         )
 

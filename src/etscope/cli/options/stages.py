@@ -12,7 +12,7 @@ import click
 from etscope.cli.options.common import (
     ErrorOptions,
     Function,
-    TraceOptions,
+    GivenFiles,
     as_one_parameter,
     name_of,
     read_inputs,
@@ -158,7 +158,7 @@ def numerics_of_model(
 
 def stages_of_files(
     trace: Trace,
-    files: TraceOptions,
+    files: GivenFiles,
     inputs: str | None,
     errors: ErrorOptions,
     staging: StagesOptions,
@@ -189,7 +189,7 @@ def stages_of_files(
             metric=errors.metric,
             tolerance=errors.tolerance,
             inputs=given,
-            bundle=files.bundle(),
+            bundle=files.files.bundle,
             **chosen,
         )
         found = numeric_stages(trace, asked, eager)

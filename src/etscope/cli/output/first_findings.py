@@ -1,4 +1,4 @@
-"""The findings that a run ends with: the first three of `etscope explain`, in short."""
+"""The findings below the tables of a run: the first three of `etscope explain`, in short."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from etscope.model.finding import Finding
     from etscope.run import Run
 
-_SHOWN = 3
+_SHOWN = 3  # a run's output should fit a screen; explain shows all
 
 
 def first_of(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings to show first: those about the model, not that the machine was busy."""
+    """Return the first findings about the model, without findings about a busy machine."""
     return [one for one in found if one.kind != "unsteady"][:_SHOWN]
 
 
 def first_findings(run: Run, folder: Path | None) -> Findings:
-    """Return the function that tells the first findings of a profile, each with one remedy.
+    """Return the function that returns the first findings of a profile, each with one remedy.
 
-    folder: where the run is saved, if it is kept.
+    folder: the folder of a kept run.
     """
     from etscope.analysis.insights.facts import Facts
     from etscope.analysis.insights.insights import insights
     from etscope.analysis.work.roofline import choose_calibration
     from etscope.model.finding import Files
 
-    # Of the saved files, as `etscope explain` sees them.
+    # From the saved files, so that `etscope explain` finds the same.
     trace = run.trace
     if folder is not None:
         trace = RunFiles(dump=folder / RUN_ETDP).with_saved().open(force=run.forced)

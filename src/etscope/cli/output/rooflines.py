@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from etscope.cli.output.tables import (
     OutputOptions,
     ViewOptions,
-    chosen_profiles,
     nothing_matches,
     row_filter,
     time_scale,
@@ -17,27 +16,28 @@ from etscope.errors import UsageError
 if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
 
-_ROWS = 25
+_ROWS = 25  # rows of a text: one screen, with the notes below
 _GROUPS = ("op", "module", "source", "delegate")
 
 
 def write_rooflines(
     trace: Trace, source_unit: str, method: str | None, view: ViewOptions, output: OutputOptions
 ) -> None:
-    """Write what each operator achieves next to what the machine can do.
+    """Write the rate of each operator next to the peak of the machine.
 
-    Raises `MissingDataError` if the work of nothing that ran is known, or nothing matches the
-    selector; `UsageError` for a group that a roofline does not have.
+    Raises `MissingDataError` if no work is known, or nothing matches the selector; `UsageError` for
+    an unknown group.
     """
     from etscope.analysis.tables.roofline_table import operators_table, roofline_report
     from etscope.analysis.work.limits import profile_limits
     from etscope.analysis.work.roofline import SCHEMA, choose_calibration, roofline
+    from etscope.capture.profiles import chosen_profiles
     from etscope.errors import MissingDataError
     from etscope.model.table import joined
 
     if view.by not in (None, *_GROUPS):
         raise UsageError(
-            f"a roofline has no groups by {view.by!r}", hint=f"--by {', '.join(_GROUPS)}"
+            f"--roofline cannot group by {view.by!r}", hint=f"--by {', '.join(_GROUPS)}"
         )
     scale = time_scale(source_unit, view.unit)
     calibration = choose_calibration(view.peaks, trace.saved_run)
@@ -48,8 +48,8 @@ def write_rooflines(
         rooflines.append(roofline(profile, limits, scale.source, by=view.by, keep=keep))
     if not any(found.has_work for found in rooflines):
         raise MissingDataError(
-            "the work of what ran is not known",
-            hint="it is told by the record or the program: name them, too",
+            "the FLOPs and bytes of the operators are unknown",
+            hint="name the ETRecord or the program, too",
         )
     if view.select is not None and not any(found.points for found in rooflines):
         from etscope.analysis.selector_fields import fields_of_row

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OutputOptions", "ViewOptions", "select_columns"]
 
-# What matters in a profile, as `Finding.plain` gives it.
+# Returns the findings of a profile, in the form of `Finding.plain`.
 Findings: TypeAlias = "Callable[[MethodProfile, Scale], tuple[dict[str, Any], ...]]"
 
-_SCREEN_ROWS = 30
-_FILE_ROWS = 40  # of a file in a text, without --limit
+_SCREEN_ROWS = 30  # rows of a table on a terminal: fits most screens
+_FILE_ROWS = 40  # rows of a --with file in a text, without --limit
 _COLOR = {"auto": None, "always": True, "never": False}
 
 
@@ -56,12 +56,12 @@ class OutputOptions:
 
     @property
     def is_text(self) -> bool:
-        """True for the formats for reading, which may hold several tables; False for programs."""
+        """True for formats for people, with several tables; False for formats for programs."""
         return self.chosen_format in ("table", "md")
 
     @property
     def most_rows(self) -> int | None:
-        """The rows of a table without `--limit`: what a screen holds on a terminal, else all."""
+        """The limit without `--limit`: the rows of a screen on a terminal, else None for all."""
         is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: it is closed
         on_terminal = self.chosen_format == "table" and self.path == "-" and is_terminal
         return _SCREEN_ROWS if on_terminal else None
@@ -106,9 +106,9 @@ class OutputOptions:
     def write_with_files(
         self, tables: Sequence[Table], placed: Sequence[PlacedFile], view: ViewOptions
     ) -> None:
-        """Write tables of profiles, then those of files beside them; one for programs.
+        """Write tables of profiles, then tables of --with files; joined to one for programs.
 
-        Of the columns that are asked for, each table of a text shows those that it has.
+        In a text, each table shows the requested columns that it has.
         """
         from etscope.analysis.backend_files.tables import (
             file_table,
@@ -123,7 +123,7 @@ class OutputOptions:
         files = [file_table(one, view.limit or _FILE_ROWS) for one in placed]
         columns = view.columns
         if columns is not None:
-            joined_tables(tables, files).select(columns)  # raises for one that no table has
+            joined_tables(tables, files).select(columns)  # raises for an unknown column
         shown = _with_columns(tables, columns, view.default_columns(tables))
         for table in files:
             (named,) = _with_columns([table], columns, ())
@@ -167,6 +167,7 @@ class ViewOptions:
     unit: str | None = None
     work: bool = False
     peaks: str | None = None
+    all_runs: bool = False
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
@@ -193,18 +194,19 @@ class ViewOptions:
 
     @property
     def _needs_calibration(self) -> bool:
-        """True if there is nothing to show without one."""
+        """True if rows or columns need a calibration."""
         sort = (self.sort or "").removeprefix("-")
         asked = {sort, self.by, *self._selected_work}
         return not asked.isdisjoint(("peak", "bound"))
 
     def coverage(self, trace: Trace, source_unit: str, method: str | None) -> list[Table]:
-        """Return a table of each method that called delegates: how much of their time has a line.
+        """Return a table for each method with delegates: the share of their time with a line.
 
-        Raises `UsageError` beside options of the other tables, `MissingDataError` if no delegate
-        was called.
+        Raises `UsageError` for options of the other tables, `MissingDataError` without delegate
+        calls.
         """
         from etscope.analysis.tables.coverage import coverage_tables
+        from etscope.capture.profiles import chosen_profiles
         from etscope.errors import UsageError
 
         given = {
@@ -232,10 +234,10 @@ class ViewOptions:
         for_programs: bool = False,
         most: int | None = None,
     ) -> list[Table]:
-        """Return a table of each method that ran, or of `method` only, with all columns; those of
-        the work if they are asked for, or `for_programs`.
+        """Return a table of each method that ran, or of `method` only, with all columns.
 
-        findings: tells what matters in a profile. most: rows of a table without `--limit`.
+        findings: finds what matters in a profile. for_programs: with the columns of the work, also
+        if nothing asks for them. most: rows of a table without `--limit`.
 
         Raises `MissingDataError` if no such method ran, or nothing matches `select`.
         """
@@ -245,9 +247,12 @@ class ViewOptions:
             profile_table,
         )
         from etscope.analysis.work.columns import SORTED_BY
+        from etscope.capture.profiles import chosen_profiles
         from etscope.errors import UsageError
         from etscope.model.table import with_same_columns
 
+        if self.all_runs:
+            trace = replace(trace, all_runs=True)
         chosen = chosen_profiles(trace, method)
         sort, limit = self.sort or "time", most if self.limit is None else self.limit
         if self.by is not None and sort.removeprefix("-") not in ("time", *SORTED_BY):
@@ -257,8 +262,7 @@ class ViewOptions:
             )
         scale = time_scale(source_unit, self.unit)
         if self.by is not None:  # a column of a backend may be in one method alone
-            of_one = [one for one in chosen if self.by in backend_columns(one.rows)]
-            chosen = of_one or chosen
+            chosen = [one for one in chosen if self.by in backend_columns(one.rows)] or chosen
         known = self._limits(trace, chosen, scale.source, for_programs=for_programs)
         tables = []
         for profile, limits in zip(chosen, known, strict=True):
@@ -290,10 +294,10 @@ class ViewOptions:
         *,
         for_programs: bool,
     ) -> list[ProfileLimits | None]:
-        """Return the work and the limits of each profile, None where they are not asked for.
+        """Return the work and the limits of each profile, or None if nothing asks for them.
 
-        Raises `MissingDataError` if a text has columns of them and no work is known, or if they are
-        asked for by what needs a calibration, and there is none.
+        Raises `MissingDataError` if a text has columns of unknown work, or if a row or column needs
+        a calibration that is missing.
         """
         if not self.shows_work and self.peaks is None and not for_programs:
             return [None] * len(profiles)
@@ -304,47 +308,27 @@ class ViewOptions:
         calibration = choose_calibration(self.peaks, trace.saved_run)
         if calibration is None and self._needs_calibration:
             raise MissingDataError(
-                "shares of the peak, and bounds, need a calibration of the machine of the run",
-                hint="make one there with: etscope calibrate; or name one with -X peaks or in "
-                "$ETSCOPE_CALIBRATION",
+                "shares of the peak and limits need a calibration of the run's machine",
+                hint="run etscope calibrate there; -X peaks=FILE or $ETSCOPE_CALIBRATION names one",
             )
         found = [profile_limits(trace, profile, source, calibration) for profile in profiles]
         if (self.shows_work or self.peaks is not None) and not any(found):
             raise MissingDataError(
-                "the work of what ran is not known",
-                hint="it is told by the record or the program: add --etrecord or --program",
+                "the FLOPs and bytes of the operators are unknown",
+                hint="name the ETRecord or the program, too",
             )
         return found
 
     def phases(self, trace: Trace, source_unit: str, method: str | None) -> Table | None:
         """Return the table of the phases of a language model's calls; None for other dumps, and
-        beside rows or columns that were asked for."""
+        with `select` or `columns`."""
         from etscope.analysis.generation.phases import phase_table, phase_times
+        from etscope.capture.profiles import chosen_profiles
 
         found = phase_times(chosen_profiles(trace, method))
         if not found or self.select is not None or self.columns is not None:
             return None
         return phase_table(found, time_scale(source_unit, self.unit))
-
-
-def chosen_profiles(trace: Trace, method: str | None) -> list[MethodProfile]:
-    """Return the profile of each method that ran, or of one. Raises `MissingDataError` if no such
-    method ran."""
-    from etscope.errors import MissingDataError
-
-    profiles = trace.profiles()
-    chosen = [profile for profile in profiles if method in (None, profile.method)]
-    if not chosen:
-        known = [profile.method for profile in profiles if profile.method is not None]
-        if known:
-            hint = f"methods that ran: {', '.join(known)}"
-        elif profiles:
-            hint = "add --etrecord or --program: the dump does not name the method that ran"
-        else:
-            hint = "the dump holds no Method::execute event: run a method with the tracer on"
-        wanted = f"a method {method!r}" if profiles else "any method in this dump"
-        raise MissingDataError(f"no run of {wanted}", hint=hint)
-    return chosen
 
 
 def _nothing_selected(
@@ -381,7 +365,7 @@ def nothing_matches(select: str, known: Iterable[Fields]) -> MissingDataError:
     from etscope.errors import MissingDataError
     from etscope.model.selector import meant
 
-    hint = meant(select, known) or "without --select all rows are shown"
+    hint = meant(select, known) or "leave out --select to see all rows"
     return MissingDataError(f"nothing matches {select!r}", hint=hint)
 
 
@@ -392,8 +376,8 @@ def row_filter(
 ) -> Callable[[Row], bool] | None:
     """Return the test of a profile's row for a selector; None without one.
 
-    profile, limits: of the rows, where the selector may compare numbers of theirs. Raises
-    `UsageError` for one that does, where there are none.
+    profile, limits: of the rows, if the selector may compare their numbers. Raises `UsageError` for
+    a selector with numbers if they are missing.
     """
     if select is None:
         return None
@@ -411,22 +395,22 @@ def row_filter(
 
 
 def check_numbers(select: str | None, known: Collection[str] = ()) -> None:
-    """Raise `UsageError` for a selector that compares numbers, or names a bound, which are not
-    known to a command."""
+    """Raise `UsageError` for a selector with numbers or limits that the command does not have.
+    known: numbers that it has."""
     from etscope.errors import UsageError
     from etscope.model.selector import NUMBERS
 
     unknown = _keys_of(select).intersection((*NUMBERS, "bound")).difference(known)
     if unknown:
-        here = f"{', '.join(known)} can; " if known else ""
+        here = f"it can select by {', '.join(known)}; " if known else ""
         raise UsageError(
-            f"{' and '.join(sorted(unknown))} cannot be selected by here",
-            hint=f"{here}numbers of rows and their bounds are known to: etscope inspect",
+            f"this command cannot select by {' and '.join(sorted(unknown))}",
+            hint=f"{here}etscope inspect can select by all numbers",
         )
 
 
 def _row_fields(row: Row, profile: MethodProfile, limits: ProfileLimits | None) -> Fields:
-    """The fields of a row with those of its time and work."""
+    """Return the fields of a row, with its time and work."""
     from etscope.analysis.selector_fields import fields_of_row
     from etscope.analysis.work.columns import work_fields
 
@@ -436,7 +420,7 @@ def _row_fields(row: Row, profile: MethodProfile, limits: ProfileLimits | None) 
 
 
 def _keys_of(select: str | None) -> frozenset[str]:
-    """The keys and numbers that a selector names."""
+    """Return the keys and numbers of a selector."""
     from etscope.model.selector import Selector
 
     return frozenset() if select is None else Selector(select).keys
@@ -454,8 +438,8 @@ def time_scale(source_unit: str, unit: str | None) -> Scale:
 def _with_columns(
     tables: Sequence[Table], columns: Sequence[str] | None, default: Sequence[str]
 ) -> list[Table]:
-    """Return the tables with those of `columns` that they have; with `default` if there are none;
-    with all, if that is empty."""
+    """Return the tables with the `columns` that they have; without any, with `default`; if that is
+    empty, with all columns."""
     known = {name for table in tables for c in table.columns for name in (c.name, c.title)}
     wanted = [name for name in columns or () if name in known]
     return select_columns(tables, wanted or None, default or None)
@@ -469,7 +453,7 @@ def select_columns(
     chosen = [table if shown is None else table.select(shown) for table in tables]
     if columns is None:
         return chosen
-    # Columns that were asked for are never dropped, however narrow the terminal.
+    # A narrow terminal drops columns of low priority, but not requested ones.
     return [
         replace(table, columns=tuple(replace(column, priority=0) for column in table.columns))
         for table in chosen

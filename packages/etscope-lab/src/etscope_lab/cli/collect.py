@@ -79,7 +79,14 @@ nothing was collected and the dataset had none of the dumps.
     metavar="HOME",
     help="Collect the dumps of a lab's finished jobs: its folder, or the URL of its server.",
 )
-@click.option("--etrecord", "-r", type=FILE, metavar="ETRECORD", help="The ETRecord of all dumps.")
+@click.option(
+    "--etrecord",
+    "-r",
+    type=FILE,
+    metavar="ETRECORD",
+    hidden=True,
+    help="The ETRecord of all dumps.",
+)
 @click.option(
     "--etrecord-dir",
     type=_FOLDER,
@@ -91,7 +98,7 @@ nothing was collected and the dataset had none of the dumps.
     "labels",
     help="Label all these dumps; device=NAME and model=NAME name them. Repeatable.",
 )
-@choice_option("--source-unit", CLOCKS, "Unit of the runtime's clock.")
+@choice_option("--source-unit", CLOCKS, "Unit of the runtime's clock.", hidden=True)
 @click.option("--strict", is_flag=True, help="Write nothing if a dump is bad.")
 @click.option(
     "--workers", "-j", type=POSITIVE, metavar="N", help="Use N processes. Default: only this one."

@@ -133,19 +133,17 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
 
 
 def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None:
-    from etscope.formats.program.bpte import read_program_file
     from etscope.reporting.report import diagnosis
     from etscope.reporting.tensorboard import write_tensorboard
     from etscope.support.quiet import quiet
 
     for folder in _run_folders(source):
         files = _run_files(folder)
-        bundle = None if files.program is None else read_program_file(files.program)[1]
         with quiet():
             numerics = None
             logged = None if files.dump is None else _logged(files)
             if logged is not None:
-                numerics, _ = diagnosis(logged, _options(source, options), bundle)
+                numerics, _ = diagnosis(logged, _options(source, options), files.bundle)
             write_tensorboard(
                 target / "runs" / (folder.name if folder != source else "run"),
                 files.capture(),

@@ -14,7 +14,7 @@ from etscope.cli.options.common import (
     GRAPHS,
     SECONDS,
     ErrorOptions,
-    ProgramFiles,
+    GivenFiles,
     as_view,
     choice_option,
     chosen_setting,
@@ -102,7 +102,7 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
 @as_view("columns", "sort", "limit")
 def command(
     program: str,
-    files: ProgramFiles,
+    files: GivenFiles,
     dataset_options: DatasetOptions,
     token_options: TokenOptions,
     errors: ErrorOptions,

@@ -1,9 +1,9 @@
-"""`etscope numerics`: find the operator whose numbers go wrong, and its line of Python."""
+"""`etscope numerics`: find the operator with wrong numbers, and its line of Python."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,8 @@ from etscope.cli.options.common import (
     COUNT,
     ChosenCalls,
     ErrorOptions,
-    TraceOptions,
+    GivenFiles,
+    as_one_parameter,
     as_view,
     calls_options,
     choice_option,
@@ -23,7 +24,7 @@ from etscope.cli.options.common import (
     limit_option,
     output_options,
     read_inputs,
-    trace_options,
+    run_files_options,
 )
 from etscope.cli.options.evaluation import (
     DatasetOptions,
@@ -63,32 +64,60 @@ _QUANTIZATION_COLUMNS = (
 
 
 _DETAILS = """\
-Each recorded value is compared with the reference (total). PyTorch then computes the operator
-from the device's own inputs: the recorded value is compared with that result (local), and that
-result with the reference (inherited). An operator is wrong when its local error is worse than
-the limit: the tolerance, or a multiple of the error of rounding alone (noise).
+etscope compares each recorded value with the reference (total). PyTorch then computes the
+operator from the device's own inputs: local compares the recorded value with this result, and
+inherited compares this result with the reference. An operator is wrong if its local error exceeds
+the limit: the tolerance, or a multiple of the rounding error (noise).
 
-With --values 'aten_relu_default', 'id:7' or 'op:conv*' the values behind the verdict are shown:
-those of the device beside PyTorch's from the same inputs for an operator that is wrong, and
-beside the reference for any other (formats for programs hold both).
+--values 'aten_relu_default', 'id:7' or 'op:conv*' shows the values behind the verdict. A wrong
+operator's values stand next to PyTorch's result from the same inputs; other values next to the
+reference. Formats for programs hold both.
 
-Of a quantised model whose record has the float graph, what quantisation costs (quantization) is
-apart from what the backend adds (backend: the total error to the quantised reference).
+If the model is quantized and its record has the float graph, the cost of quantization
+(quantization) is separate from the error of the backend (backend: the total error to the quantized
+reference).
 
-With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
+--dataset: each sample is the inputs of one run, in order. The report covers all runs.
 
-With --stages each stage of the model is compared with the one before: eager (-X model),
-exported, quantised, edge, device. In place of RUN, a MODEL as for `etscope export` is
-exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
+--stages compares each stage of the model with the one before: eager (-X model), exported,
+quantized, edge, device. A MODEL in place of RUN, as for etscope export, is exported and run here,
+and its stages are compared. --narrow narrows a wrong delegate call down to a line.
 
-Of a language model, --calls chooses the call to diagnose: the first of them that
-has values. The calls before it are replayed in PyTorch, for the state of the cache.
+--calls chooses a call of a language model: the first one with values. PyTorch replays the calls
+before it, to fill the cache.
 
-Where several methods ran, each is diagnosed, the first of its runs that has values. With
---inputs, --run, --dataset, and --values it is forward, or the one that --method names.
+If several methods ran, etscope checks each in its first run with values. With --inputs, --run,
+--dataset and --values it checks forward, or --method.
 
-Exit code 1 when an operator is wrong, or has NaN where the reference has none.
+Exit code 1: an operator is wrong, or has NaN where the reference has none.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The values to compare, and the table or report to show."""
+
+    inputs: str | None
+    method: str | None
+    run: int | None
+    coverage: bool
+    quantization: bool
+    values: str | None
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The options that choose another table or report, with their values."""
+        return {
+            "--coverage": self.coverage,
+            "--values": self.values,
+            "--quantization": self.quantization,
+        }
+
+    @property
+    def is_of_one(self) -> bool:
+        """True for options that apply to one method."""
+        of_one = (self.method, self.inputs, self.run, self.values)
+        return self.quantization or any(one is not None for one in of_one)
 
 
 @verb(
@@ -102,129 +131,131 @@ Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     details=_DETAILS + ABOUT_RUN,
     cls=ExportCommand,
 )
-@trace_options
+@run_files_options
 @inputs_option
 @functools.partial(dataset_options, required=False)
 @error_options
-@click.option("--method", "-m", metavar="NAME", help="The method. Default: all that ran.")
-@click.option("--run", type=COUNT, metavar="N", help="Index of the run, from 0.")
+@click.option(
+    "--method", "-m", metavar="NAME", help="Check this method only. Default: all methods that ran."
+)
+@click.option("--run", type=COUNT, metavar="N", help="Index of the run; the first is 0.")
 @functools.partial(calls_options, statistics=False)
-@choice_option("--sort", ("run", "error"), "Order of execution, or the worst first.")
+@choice_option("--sort", ("run", "error"), "Order of the rows: of execution, or the worst first.")
 @limit_option
-@click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")
+@click.option("--coverage", is_flag=True, help="Show which values were not compared, and why.")
 @click.option(
     "--quantization",
     is_flag=True,
-    help="Show what quantising each operator costs, if the record has the float graph.",
+    help="Show the cost of quantizing each operator. Needs the float graph in the record.",
 )
 @click.option(
     "--values",
     metavar="SELECTOR",
-    help="Show the values of these operators: distribution, error by channel, worst elements.",
+    help="Show values of these operators: distribution, error by channel, worst elements.",
 )
 @stages_options
 @columns_option
 @output_options
 @as_view("columns", "sort", "limit")
+@functools.partial(
+    as_one_parameter,
+    parameter="asked",
+    make=_Asked,
+    names=[field.name for field in fields(_Asked)],
+)
 def command(
-    files: TraceOptions,
-    inputs: str | None,
+    files: GivenFiles,
+    asked: _Asked,
     dataset_options: DatasetOptions,
     errors: ErrorOptions,
-    method: str | None,
-    run: int | None,
     calls: ChosenCalls,
-    coverage: bool,
-    quantization: bool,
-    values: str | None,
     staging: StagesOptions,
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
-    """Find the operator of RUN that goes wrong, and its line of Python. RUN has values (etscope
-    run --debug-level intermediate_outputs), or is a MODEL.
+    """Find the operator with wrong numbers, and its line of Python. RUN needs values (etscope run
+    --debug-level intermediate_outputs); or name a MODEL.
 
     \b
     etscope numerics
     etscope numerics @1 --narrow
     etscope numerics model.py:Model --backend xnnpack --quantize
     """
-    from etscope.cli.output.progress import counting, progress
-    from etscope.support.quiet import quiet
-
     dataset_options.check(output)
-    alone: dict[str, Any] = {"--coverage": coverage, "--values": values}
-    alone["--quantization"] = quantization
-    chosen: dict[str, Any] = {"method": method, "run": run}
+    dataset = dataset_options.dataset
     if calls.is_given:
-        refuse("--calls", {"--run": run, "--method": method, "--dataset": dataset_options.dataset})
+        refuse("--calls", {"--run": asked.run, "--method": asked.method, "--dataset": dataset})
     if names_model(files.given[0]):
-        alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
-        alone |= {"--program": files.program, "--calls": calls.is_given, "--run": run}
-        refuse("a MODEL", alone)
-        built = numerics_of_model(files.model, inputs, dataset_options, errors, staging, method)
+        of_runs: dict[str, Any] = {
+            "--etrecord": files.etrecord,
+            "--debug-buffer": files.debug_buffer,
+        }
+        of_runs |= {"--program": files.program, "--calls": calls.is_given, "--run": asked.run}
+        refuse("a MODEL", {**asked.tables, **of_runs})
+        built = numerics_of_model(
+            files.model, asked.inputs, dataset_options, errors, staging, asked.method
+        )
         return write_stages(built, output, view)
     staging.check_files()
     if staging.stages:
-        refuse("--stages", {**alone, "--dataset": dataset_options.dataset})
-        trace = files.open(with_values=True)
-        chosen |= calls.run_of(trace)
-        compared = stages_of_files(trace, files, inputs, errors, staging, chosen)
-        return write_stages(compared, output, view)
+        refuse("--stages", {**asked.tables, "--dataset": dataset})
     trace = files.open(with_values=True)
-    chosen |= errors.arguments() | calls.run_of(trace)
-    if dataset_options.dataset is not None:
-        given = {
-            "--inputs": inputs,
-            "--coverage": coverage or None,
-            "--quantization": quantization or None,
-            "--values": values,
-        }
-        if other := next((name for name, value in given.items() if value is not None), None):
-            raise UsageError(f"--dataset and {other} exclude each other")
+    chosen: dict[str, Any] = {"method": asked.method, "run": asked.run, **calls.run_of(trace)}
+    if staging.stages:
+        compared = stages_of_files(trace, files, asked.inputs, errors, staging, chosen)
+        return write_stages(compared, output, view)
+    chosen |= errors.arguments()
+    if dataset is not None:
+        refuse("--dataset", {"--inputs": asked.inputs, **asked.tables})
         evaluation = _evaluation(trace, dataset_options, chosen)
         return dataset_options.write(evaluation, output, view)
-    of_one = calls.is_given or any(x is not None for x in (method, inputs, run, values))
-    if not (of_one or quantization or staging.narrow):
+    if not (asked.is_of_one or calls.is_given or staging.narrow):
         several = _several(trace, files, chosen)
         if several:
-            tables = _tables_of_methods(several, view, coverage=coverage)
-            names = () if coverage else ("method", *_COLUMNS)
+            tables = _tables_of_methods(several, view, coverage=asked.coverage)
+            names = () if asked.coverage else ("method", *_COLUMNS)
             output.write_tables(tables, view.columns, _filled(tables, names))
             return 0 if all(one.is_fine for one in several) else 1
-    # The reports of --values are without the notes, which tell the costs.
-    if calls.is_given:
-        with counting("replaying the calls before") as count, quiet():
-            found = _numerics(trace, files, inputs, chosen, values, count)
-    else:
-        with progress("computing the reference"), quiet():
-            found = _numerics(trace, files, inputs, chosen, values)
-    if values is not None:
+    found = _diagnosed(trace, files, asked, chosen, replays=calls.is_given)
+    if asked.values is not None:
         _write_values(found, output, view)
         return 0 if found.is_fine else 1
-    default: Sequence[str]
-    if quantization:
-        if found.quantization is None:
-            from etscope.errors import MissingDataError
-
-            raise MissingDataError(
-                "the record has no graph of the model before it was quantised",
-                hint="etscope export --quantize (or -X float_model) records it, "
-                "ETRecord.add_float_program() in a script of your own",
-            )
-        table = found.quantization.table(view.sort or "run")
-        default = _QUANTIZATION_COLUMNS
-    else:
-        table = _table(found, view, coverage=coverage)
-        default = () if coverage else _COLUMNS
+    table, default = _table_of_one(found, asked, view)
     if staging.narrow:
-        own = None if inputs is None else read_inputs(trace, found.method, inputs)
+        own = None if asked.inputs is None else read_inputs(trace, found.method, asked.inputs)
         narrowed = narrowed_call(trace, found, own, errors.tolerance)
         if narrowed is not None:
             table = replace(table, notes=(*table.notes[:1], *narrowed.notes, *table.notes[1:]))
     table = table.take(range(len(table))[: view.limit])
     output.write_tables([table], view.columns, _filled([table], default))
     return 0 if found.is_fine else 1
+
+
+def _diagnosed(
+    trace: Trace, files: GivenFiles, asked: _Asked, chosen: dict[str, Any], *, replays: bool
+) -> Numerics:
+    """Diagnose one run. replays: PyTorch runs the calls before, which takes a while."""
+    from etscope.cli.output.progress import counting, progress
+    from etscope.support.quiet import quiet
+
+    if replays:
+        with counting("replaying the calls before") as count, quiet():
+            return _numerics(trace, files, asked, chosen, count)
+    with progress("computing the reference"), quiet():
+        return _numerics(trace, files, asked, chosen)
+
+
+def _table_of_one(found: Numerics, asked: _Asked, view: ViewOptions) -> tuple[Table, Sequence[str]]:
+    """Return the table of one method, and its default columns."""
+    if not asked.quantization:
+        return _table(found, view, coverage=asked.coverage), () if asked.coverage else _COLUMNS
+    if found.quantization is None:
+        raise MissingDataError(
+            "the record does not have the float graph",
+            hint="etscope export --quantize (or -X float_model) records it; in a script, call "
+            "ETRecord.add_float_program()",
+        )
+    return found.quantization.table(view.sort or "run"), _QUANTIZATION_COLUMNS
 
 
 def _table(found: Numerics, view: ViewOptions, *, coverage: bool) -> Table:
@@ -234,7 +265,7 @@ def _table(found: Numerics, view: ViewOptions, *, coverage: bool) -> Table:
 
 
 def _filled(tables: Sequence[Table], names: Sequence[str]) -> list[str] | None:
-    """The columns that have a value; None without names."""
+    """Return the columns that have a value; None without names."""
     return [
         name
         for name in names
@@ -245,7 +276,7 @@ def _filled(tables: Sequence[Table], names: Sequence[str]) -> list[str] | None:
 def _tables_of_methods(
     found: Sequence[Numerics], view: ViewOptions, *, coverage: bool
 ) -> list[Table]:
-    """A table for each method, all of the same columns."""
+    """Return a table for each method, all with the same columns."""
     from etscope.model.table import Column
 
     tables = []
@@ -262,9 +293,9 @@ def _tables_of_methods(
     return [one.select(common).take(range(len(one))[: view.limit]) for one in tables]
 
 
-def _several(trace: Trace, files: TraceOptions, chosen: dict[str, Any]) -> list[Numerics]:
-    """Diagnose each method that ran; empty if it is one, or none. Where one cannot be compared,
-    that is its error."""
+def _several(trace: Trace, files: GivenFiles, chosen: dict[str, Any]) -> list[Numerics]:
+    """Diagnose each method that ran; empty for one method, or none. Raises the error of the first
+    method that cannot be compared."""
     from etscope.cli.output.progress import progress
     from etscope.diagnosis.numeric_gap import methods_that_ran
     from etscope.support.quiet import quiet
@@ -288,7 +319,7 @@ def _write_values(found: Numerics, output: OutputOptions, view: ViewOptions) -> 
     from etscope.analysis.numerics.value_report import row_reports
 
     if view.columns is not None:
-        raise UsageError("--values shows reports, which have no --columns")
+        raise UsageError("--columns does not go with --values, which shows reports")
     rows = [row for row in found.rows if row.values is not None]
     if view.sort == "error":
         rows.sort(key=lambda row: row.excess, reverse=True)
@@ -311,17 +342,18 @@ def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -
 
 def _numerics(
     trace: Trace,
-    files: TraceOptions,
-    inputs: str | None,
+    files: GivenFiles,
+    asked: _Asked | None,
     chosen: dict[str, Any],
-    values: str | None = None,
     count: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
+    """Diagnose one run. asked: its inputs, and the values to keep; None for neither."""
     from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
+    inputs, values = (None, None) if asked is None else (asked.inputs, asked.values)
     given = None
     if inputs is not None:
         given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
-    asked = RunToCompare(inputs=given, bundle=files.bundle(), **chosen)
-    return numerics_of(trace, asked, values=values, costs=values is None, progress=count)
+    compared = RunToCompare(inputs=given, bundle=files.files.bundle, **chosen)
+    return numerics_of(trace, compared, values=values, costs=values is None, progress=count)

@@ -1,4 +1,4 @@
-"""`etscope diff`: compare dumps by their times, or programs by what they hold, with the first."""
+"""`etscope diff`: compare dumps by their times, or programs by their content, with the first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from etscope.capture.files import RunFiles
 
 _JUNIT = "junit"
-_ROWS = 30  # of each table of programs, in a text
+_ROWS = 30  # of each table of programs, in a text: fits a screen
 _FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md", "parquet", _JUNIT)
 
 
@@ -53,23 +53,23 @@ _DETAILS = """\
 \b
 etscope diff before.pte after.pte                     two programs
 etscope diff before.etdp after.etdp                   two dumps
-etscope diff before.etdp after.etdp -r a.etrecord -r b.etrecord
-etscope diff one/ two/ three/                         folders of etscope run --save
+etscope diff before.etdp after.etdp a.etrecord b.etrecord
+etscope diff one/ two/ three/                         run folders
 etscope diff before.ptd after.ptd                     external weights
 
 The verdict is regressed, improved, no difference or cannot tell; too few or too noisy runs
-never pass. With an ETRecord of each, operators of different exports are aligned by module. The
-changes of the rows add up to that of Method::execute; --by adds them up, across backends and
-dtypes too. Records and programs may stand among the files, as in etscope report: they go with
-the dumps of the same name or folder, or that ran them.
+never pass. With an ETRecord for each dump, etscope aligns operators of different exports by
+module. The changes of the rows add up to the change of Method::execute; --by adds them up over
+backends and dtypes, too. Records and programs go with the dumps of the same name or folder, or
+with the dumps that they fit.
 
-Programs (.pte, .bpte) are compared by the kernels that an app needs, bytes by owner, weights,
-instructions, delegates and memory; with the ETRecord of each these have names and modules.
-External weights (.ptd) alone are compared by key.
+Programs (.pte, .bpte) are compared by required kernels, bytes by owner, weights, instructions,
+delegates and memory. An ETRecord for each adds names and modules. External weights (.ptd) alone
+are compared by key.
 
 Exit code 1: the method's time regressed in any dump (with --per-op: or an operator's), or the
-programs or .ptd files are not identical. 4: nothing could be compared, or with --strict the
-runs cannot tell. 3: dumps of different methods or models.
+programs or .ptd files differ. 3: the dumps have different methods or models. 4: there was nothing
+to compare, or with --strict the runs cannot tell.
 """
 
 
@@ -89,7 +89,7 @@ runs cannot tell. 3: dumps of different methods or models.
     hidden=True,
     multiple=True,
     metavar="ETRECORD",
-    help="The ETRecord of all dumps that fit it; or one for each dump, in order. Repeatable.",
+    help="The ETRecord of all dumps that it fits; or one for each dump, in order. Repeatable.",
 )
 @file_option(
     "--program",
@@ -98,7 +98,7 @@ runs cannot tell. 3: dumps of different methods or models.
     hidden=True,
     multiple=True,
     metavar="PTE",
-    help="The program of all dumps that fit it; or one for each dump, in order. Repeatable.",
+    help="The program of all dumps that it fits; or one for each dump, in order. Repeatable.",
 )
 @file_option(
     "--data",
@@ -106,31 +106,34 @@ runs cannot tell. 3: dumps of different methods or models.
     hidden=True,
     multiple=True,
     metavar="PTD",
-    help="External weights, of the programs that have their keys; or one of each. Repeatable.",
+    help="External weights of the programs with the same keys; or one for each. Repeatable.",
 )
 @click.option(
     "--baseline-noise", "noise", type=FILE, multiple=True, metavar="DUMP",
-    help="Another dump of the program of BEFORE: its differences are noise. Repeatable.",
+    help="Another dump of the first program; differences between the two are noise. Repeatable.",
 )  # fmt: skip
-@click.option("--method", "-m", help="Compare this method only.")
+@click.option("--method", "-m", metavar="NAME", help="Compare this method only.")
 @calls_options
 @click.option(
-    "--select", "-s", metavar="SELECTOR", help="Judge only what matches: 'op:conv* and …'."
+    "--select",
+    "-s",
+    metavar="SELECTOR",
+    help="Judge matching operators only: 'op:conv* and module:head'.",
 )
 @click.option(
     "--min-effect", default="3%", metavar="SHARE", callback=_share,
-    help="The smallest change that matters.",
+    help="Smallest change to report.",
 )  # fmt: skip
 @click.option(
     "--confidence", default="0.99", metavar="SHARE", callback=_share,
-    help="1 - the rate of false alarms.",
+    help="Confidence of the verdict: 1 minus the rate of false alarms.",
 )  # fmt: skip
 @click.option(
     "--by", type=click.Choice(("module", "op", "type", "source", "delegate")),
-    help="Add up the changes by module, operator of the model, kind, line, or backend.",
+    help="Add up the changes by group.",
 )  # fmt: skip
-@click.option("--per-op", is_flag=True, help="Report a regressed operator as a finding, too.")
-@click.option("--strict", is_flag=True, help="Exit with 4 when the runs cannot tell.")
+@click.option("--per-op", is_flag=True, help="Judge each operator, not only the method.")
+@click.option("--strict", is_flag=True, help="Exit with 4 if the runs cannot tell.")
 @force_option
 @source_unit_option
 @choice_option("--sort", ("change", "time", "run"), "Order of the operators.")
@@ -140,7 +143,7 @@ runs cannot tell. 3: dumps of different methods or models.
 @lambda function: output_options(
     function,
     formats=_FORMATS,
-    help="Output format. Default: by the suffix of --output (.xml: junit), else table.",
+    help="Output format. Default: from the suffix of --output (.xml: junit), else table.",
 )
 @as_view("by", "select", "sort", "limit", "unit", "columns")
 def command(
@@ -160,8 +163,8 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
-    """Compare runs with the first one, operator by operator, or programs by what they hold. By
-    default the last run with the one before.
+    """Compare runs with the first one, operator by operator; or compare programs. Default: the last
+    two runs.
 
     \b
     etscope diff
@@ -175,7 +178,7 @@ def command(
         data = (*map(str, runs[0].data), *data)
         return _diff_programs(runs, data, len(etrecords) == 1, force, view, output)
     if data:
-        raise click.UsageError("--data is for programs: it does not go with times")
+        raise click.UsageError("--data is for programs, not for times")
 
     from etscope.analysis.comparison.diff import diff_traces
     from etscope.analysis.statistics.compare_samples import Policy, Verdict, overall
@@ -201,7 +204,7 @@ def command(
 
 @contextmanager
 def _naming(dump: str | None) -> Iterator[None]:
-    """Say which of several dumps does not match."""
+    """Add the name of the dump to a `MismatchError`."""
     from etscope.errors import MismatchError
 
     try:
@@ -215,8 +218,8 @@ def _naming(dump: str | None) -> Iterator[None]:
 def _runs(
     files: Sequence[str], etrecords: Sequence[str], programs: Sequence[str]
 ) -> list[RunFiles]:
-    """Return the dumps with their records and programs, which options tell or the files do; or the
-    programs, in the order of the files, if there is no dump."""
+    """Return the runs with their records and programs; without a dump the programs, in the order of
+    the files."""
     from etscope.capture.files import one_of_each, runs_of_files
     from etscope.errors import UsageError
 
@@ -228,10 +231,10 @@ def _runs(
         if count and not of_programs and found[0].program is not None:
             raise UsageError(
                 "a dump is not comparable with a program",
-                hint="give two dumps to compare times, or two programs to compare what they hold",
+                hint="name two dumps to compare times, or two programs to compare their content",
             )
         raise UsageError(
-            f"{count} {what if count == 1 else what + 's'} among the files: a comparison takes two",
+            f"diff needs two {what}s, but the files have {count}",
             hint="etscope diff BEFORE AFTER…",
         )
     if of_programs:
@@ -241,14 +244,14 @@ def _runs(
     return one_of_each(found, "program", programs, kind)
 
 
-# The options that a comparison of .ptd files takes, and of programs.
+# Parameters for comparisons of .ptd files and of programs; the others are for times.
 _OF_EXTERNAL = {"files", "limit", "format", "output", "color"}
 _OF_PROGRAMS = {*_OF_EXTERNAL, "etrecords", "data", "force"}
 
 
 def _check_options(known: Collection[str], what: str) -> None:
-    """Raise `UsageError` for an option that a comparison of programs or .ptd files does not take:
-    `known` are those that it takes."""
+    """Raise `UsageError` for an option that a comparison of `what` does not take. known: parameters
+    that it takes."""
     from etscope.errors import UsageError
 
     context = click.get_current_context()
@@ -259,12 +262,12 @@ def _check_options(known: Collection[str], what: str) -> None:
             option = "--format junit" if name == "format" else parameter.opts[0]
             if name in _OF_PROGRAMS and name != "format":
                 raise UsageError(
-                    f"{option} is for programs: it does not go with {what}",
+                    f"{option} is for programs, not for {what}",
                     hint="compare the programs: etscope diff a.pte b.pte --data a.ptd --data b.ptd",
                 )
             raise UsageError(
-                f"{option} is for times: it does not go with {what}",
-                hint="give the dumps of two runs to compare times",
+                f"{option} is for times, not for {what}",
+                hint="name the dumps of two runs to compare times",
             )
 
 
@@ -288,7 +291,7 @@ def _diff_external(files: Sequence[str], view: ViewOptions, output: OutputOption
     _check_options(_OF_EXTERNAL, ".ptd files")
     if len(files) < 2:
         raise UsageError(
-            "1 .ptd file: a comparison takes two", hint="etscope diff before.ptd after.ptd"
+            "diff needs two .ptd files, but there is 1", hint="etscope diff before.ptd after.ptd"
         )
     names = [Path(file).name for file in files]
     if len(set(names)) < len(names):
@@ -310,8 +313,8 @@ def _diff_programs(
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
-    """Compare programs with the first one. data: their .ptd files. one_record: it is for those that
-    it fits."""
+    """Compare programs with the first one. data: their .ptd files. one_record: the only record is
+    for the programs that it fits."""
     from etscope.analysis.comparison.program_report import SCHEMA, program_diff_report
     from etscope.analysis.comparison.programs import Side, diff_programs
     from etscope.cli.output.progress import progress
@@ -339,7 +342,8 @@ def _diff_programs(
     if any(side.record is None for side in sides) and any(side.record for side in sides):
         without = ", ".join(side.name for side in sides if side.record is None)
         click.echo(
-            f"note: there is no ETRecord of {without}: modules and names need one of each", err=True
+            f"note: {without} has no ETRecord: names and modules need one for each program",
+            err=True,
         )
     first, *others = _with_external(sides, data)
     with progress(f"comparing {names[0]} with {', '.join(names[1:])}"):
@@ -350,15 +354,15 @@ def _diff_programs(
 
 
 def _with_external(sides: Sequence[Side], paths: Sequence[str]) -> list[Side]:
-    """Add the .ptd files of programs, or say that they are missing."""
+    """Add the .ptd files of programs, or print a note that they are missing."""
     from etscope.formats.program.ptd import match_external, read_ptd
 
     if not paths:
         names = ", ".join(side.name for side in sides if side.external)
         if names:
             click.echo(
-                f"note: weights of {names} are in a .ptd file: they are compared by key only; "
-                "--data compares their content",
+                f"note: weights of {names} are in a .ptd file and compared by key only; "
+                "name the .ptd of each to compare their content",
                 err=True,
             )
         return [*sides]
@@ -369,8 +373,8 @@ def _with_external(sides: Sequence[Side], paths: Sequence[str]) -> list[Side]:
 def _opened(
     runs: Sequence[RunFiles], shares_record: bool, shares_program: bool, force: bool
 ) -> Iterator[Trace]:
-    """Yield the traces. shares_record, shares_program: later dumps may have those of the first one,
-    and then have none if they do not match."""
+    """Yield the traces. shares_record, shares_program: later dumps may share the file of the first;
+    a dump that does not match is opened without it."""
     from etscope.errors import MismatchError
 
     first = runs[0]
@@ -388,8 +392,8 @@ def _opened(
             yield run.open()
         except MismatchError:
             click.echo(
-                f"note: {run.dump} does not match the files of {first.dump}: operators are "
-                "aligned by name; give an --etrecord for each dump",
+                f"note: {run.dump} does not match the files of {first.dump}; operators are aligned "
+                "by name. Name an ETRecord for each dump",
                 err=True,
             )
             yield own.open(force=force)

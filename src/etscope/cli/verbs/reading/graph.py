@@ -1,30 +1,30 @@
-"""`etscope graph`: show the graphs of an ETRecord, their modules, nodes and times."""
+"""`etscope graph`: show graphs, modules and nodes, and their times."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from etscope.cli.options.common import (
+    ABOUT_RUN,
     FILE,
     TABLE_OPTIONS,
-    GraphFiles,
+    GivenFiles,
     add_options,
+    all_runs_option,
     as_one_parameter,
     as_view,
-    debug_buffer_option,
-    force_option,
+    given_inputs,
     inputs_option,
     numerics_of_graphs,
     output_options,
-    program_option,
+    run_files_options,
     select_option,
-    source_unit_option,
 )
-from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import (
     OutputOptions,
     ViewOptions,
@@ -44,168 +44,188 @@ if TYPE_CHECKING:
     from etscope.analysis.graphs.linked_graph import LinkedGraph
     from etscope.analysis.graphs.node_times import NodeTimes
     from etscope.analysis.profile.scale import Scale
+    from etscope.analysis.profile.trace import Capture
     from etscope.model.table import Table
 
 
 _DETAILS = """\
-NAME may be short: "edge", "exported", "edge/forward"; "executed" is the program with its
-delegates opened. With --tree, --node, --select or --dump
-it may be left out if the record has one edge graph. Nodes are listed in order of execution,
-those of branches and lowered modules below the node that calls them.
+NAME may be short: "edge", "exported", "edge/forward". "executed" is the program with its
+delegates opened. With a dump, or with --tree, --node or --select, the default is the edge graph,
+if the record has one. Nodes are in order of execution. The nodes of branches and of lowered
+modules follow the node that calls them.
 
---partition shows which delegate call computes each node of the edge program, who refused the
-others and why, and the borders between backends: what crosses them, and what stands only
-because of them. NAME is then a method, or one of the edge graphs; all without it.
+--partition shows the delegate call that computes each node of the edge program, the reasons
+why partitioners refused the others, and what crosses the borders between backends. NAME is then
+a method or an edge graph. Default: all of them.
 
-For a .pte file the instructions of its methods are listed, or of the method NAME.
+Of a program alone, the instructions of its methods are shown, or of the method NAME.
 
---format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
-them unless one is named. For node-data --columns names the number: avg, p50, p90, min, max,
-first, bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
+--format dot, graph-json, model-explorer and node-data write graphs instead of a table: all of
+them, or the graph NAME. --columns names the number of node-data: avg, p50, p90, min, max, first,
+bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Parts of a graph to show. inputs: the file of the run's inputs, for the errors of nodes."""
+
+    tree: bool
+    node: str | None
+    partition: bool
+    all_runs: bool
+    inputs: str | None
+    into_delegates: bool
 
 
 @verb(
     {
         "Nodes": ("--select", "--tree", "--node", "--partition"),
-        "Run": ("--dump",),
+        "Run": ("--all-runs",),
         "Output": ("--sort", "--limit", "--format", "--output", "-X"),
     },
-    details=_DETAILS,
+    details=_DETAILS + ABOUT_RUN,
 )
-@click.argument("record", type=FILE, required=False, callback=kept_runs(1))
-@click.argument("name", required=False)
+@partial(run_files_options, metavar="[RUN]... [NAME]")
 @select_option
 @click.option("--tree", is_flag=True, help="Show the modules of the graph as a tree.")
-@click.option("--node", metavar="NODE", help="Show all that is known of one node.")
+@click.option("--node", metavar="NODE", help="Show everything about one node.")
 @click.option(
     "--partition",
     is_flag=True,
-    help="Show which backend took each node, who refused the others and why, and the borders.",
+    help="Show the backend of each node, the reasons for refused nodes, and the borders.",
 )
-@click.option("--dump", type=FILE, metavar="DUMP", help="The ETDump of a run, for times.")
-@program_option
-@debug_buffer_option("The file of logged tensors, for errors in graphs.")
+@click.option("--dump", type=FILE, metavar="DUMP", hidden=True, help="The ETDump of a run.")
+@all_runs_option
 @inputs_option
-@source_unit_option
-@force_option
-@switch("into_delegates", True, "Show the nodes inside lowered modules, below their calls.")
+@switch("into_delegates", True, "Show the nodes of lowered modules, too.")
 @partial(add_options, options=TABLE_OPTIONS)
 @partial(output_options, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
+@as_view("select", "columns", "sort", "limit", "unit")
 @partial(
     as_one_parameter,
-    parameter="files",
-    make=GraphFiles,
-    names=[field.name for field in fields(GraphFiles)],
+    parameter="asked",
+    make=_Asked,
+    names=[field.name for field in fields(_Asked)],
 )
-@as_view("select", "columns", "sort", "limit", "unit")
 def command(
-    files: GraphFiles,
-    name: str | None,
+    files: GivenFiles,
+    dump: str | None,
+    asked: _Asked,
     view: ViewOptions,
-    tree: bool,
-    node: str | None,
-    partition: bool,
-    source_unit: str,
-    into_delegates: bool,
     output: OutputOptions,
 ) -> None:
-    """List the graphs of a run or an ETRecord, or show the nodes of the one called NAME, with
-    their times.
+    """List the graphs of RUN, or show the nodes of the graph NAME with their times. RUN may be an
+    ETRecord or a program alone.
 
     \b
     etscope graph
-    etscope graph model.etrecord edge --select 'op:conv*'
+    etscope graph @1 edge --select 'op:conv*'
     etscope graph model.etrecord forward --partition
     """
-    from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.identify import PTE, identify
-    from etscope.model.report import filled_columns
-
-    files = files.of_run()
-    scale = time_scale(source_unit, view.unit)
-    for_lists = tree or node or view.select or view.sort
-    suffixes = [spec.suffix for spec in GRAPH_VIEWS.values()]
-    if partition:
-        if tree or node or files.dump or view.columns or view.sort:
-            raise click.UsageError(
-                "--partition goes with --select, --limit and --format, not with --tree --node "
-                "--dump --columns --sort."
+    files, name = _without_name(files)
+    if dump is not None:
+        files = replace(files, given=(*files.given, dump))
+    if asked.partition:
+        if asked.tree or asked.node or view.columns or view.sort:
+            raise UsageError(
+                "--partition does not go with --tree, --node, --columns and --sort",
+                hint="--select and --limit choose its rows",
             )
         _write_partitions(files, name, view, output)
         return
-    by_name = output.format is None and output.path.lower().endswith(tuple(suffixes))
+    suffixes = tuple(spec.suffix for spec in GRAPH_VIEWS.values())
+    by_name = output.format is None and output.path.lower().endswith(suffixes)
     if by_name or output.format in GRAPH_VIEWS:
-        if for_lists or view.limit is not None:
-            raise click.UsageError(
-                "--tree --node --select --sort --limit are for tables: a graph is written whole."
-            )
-        _write_graphs(files, name, scale, view.columns, into_delegates, output)
-        return
-    if files.debug_buffer or files.inputs:
-        raise click.UsageError(
-            "--debug-buffer and --inputs are for errors in graphs: --format graph-json, node-data"
-        )
-    if identify(files.record) == PTE and not _is_executed(name):
-        if for_lists or files.dump:
+        if asked.tree or asked.node or view.select or view.sort or view.limit is not None:
             raise UsageError(
-                "a .pte file has instructions and no graphs: it can only be listed",
-                hint="--tree --node --select --dump --sort work on the ETRecord of the same export",
+                "--tree, --node, --select, --sort and --limit are for tables",
+                hint="a graph is written whole: leave them out, or write a table",
             )
-        output.write_tables(_instructions(files.record, name, view.limit), view.columns)
+        _write_graphs(files, name, asked, view, output)
         return
-    if name is None and not (tree or node or view.select or files.dump):
+    if files.debug_buffer or asked.inputs:
+        raise UsageError(
+            "--inputs and logged values are for errors in graphs",
+            hint="--format graph-json or node-data writes graphs",
+        )
+    _write_tables(files, name, asked, view, output)
+
+
+def _write_tables(
+    files: GivenFiles, name: str | None, asked: _Asked, view: ViewOptions, output: OutputOptions
+) -> None:
+    """Write the list of graphs, the instructions of a program, or the graph called `name`."""
+    from etscope.model.report import filled_columns
+
+    run = files.of_graphs
+    if run.record is None and not _is_executed(name):
+        if asked.tree or asked.node or view.select or view.sort or run.dump is not None:
+            raise UsageError(
+                "a program has instructions, but not graphs",
+                hint="name the ETRecord of the same export, too",
+            )
+        output.write_tables(_instructions(files.open_graphs(), name, view.limit), view.columns)
+        return
+    if name is None and not (asked.tree or asked.node or view.select or run.dump):
         from etscope.analysis.graphs.graph_names import graph_list
 
-        table = graph_list(read_etrecord(files.record))
+        table = graph_list(files.open_graphs().needed_record)
         output.write_tables([table], view.columns, filled_columns(table))
         return
-    if tree and view.sort:
-        raise click.UsageError("--sort does not go with --tree: modules are in order of use.")
-    if node and (tree or view.select or view.columns or view.sort or view.limit is not None):
-        raise click.UsageError("--node shows all of one node: it goes with --dump and --format.")
-    linked, times = _linked_graph(files, name or "edge")
-    if node:
+    if asked.tree and view.sort:
+        raise UsageError("--sort does not go with --tree, which shows modules in order of use")
+    rows = asked.tree or view.select or view.columns or view.sort or view.limit is not None
+    if asked.node and rows:
+        raise UsageError(
+            "--node goes with --format only", hint="it shows everything about one node"
+        )
+    scale = time_scale(files.source_unit, view.unit)
+    linked, times = _linked_graph(files.open_graphs(), name or "edge", all_runs=asked.all_runs)
+    if asked.node:
         from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
 
-        output.write_reports([node_info(linked, find_node(linked, node), times, scale)], SCHEMA)
+        report = node_info(linked, find_node(linked, asked.node), times, scale)
+        output.write_reports([report], SCHEMA)
         return
-    table, default = _graph_table(linked, times, scale, view, tree, into_delegates)
+    table, default = _graph_table(linked, times, scale, view, asked)
     output.write_tables([table], view.columns, default)
 
 
-_ROWS = 30  # of each table of a partition, in a terminal
+def _without_name(files: GivenFiles) -> tuple[GivenFiles, str | None]:
+    """Split off NAME: the last argument after a RUN, unless a file or a folder has that name."""
+    *paths, last = files.given
+    if not paths or Path(last).exists():
+        return files, None
+    return replace(files, given=tuple(paths)), last
+
+
+_ROWS = 30  # of each table of a partition, in a text: fits a screen
 
 
 def _write_partitions(
-    files: GraphFiles, name: str | None, view: ViewOptions, output: OutputOptions
+    files: GivenFiles, name: str | None, view: ViewOptions, output: OutputOptions
 ) -> None:
-    """Write the partition of the methods of a record, or of the one that `name` means."""
+    """Write the partition of each method of a record, or of the one that `name` means."""
     from etscope.analysis.graphs.partition import partition
     from etscope.analysis.graphs.partition_report import SCHEMA, partition_report, place_fields
-    from etscope.analysis.matching.export import Export
-    from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.identify import PTE, identify
-    from etscope.formats.program.pte import read_pte
     from etscope.model.selector import Selector
 
     if output.format in GRAPH_VIEWS:
-        raise click.UsageError(f"--partition is a table: it is not written as {output.format}.")
-    if identify(files.record) == PTE:
+        raise UsageError(f"--partition is a table, which {output.format} cannot hold")
+    if files.of_graphs.record is None:
         raise UsageError(
-            "a .pte file does not tell which nodes went into a delegate, or why not",
-            hint="give the ETRecord of the same export",
+            "a program does not say which nodes a delegate took, or why not",
+            hint="name the ETRecord of the same export, too",
         )
-    record = read_etrecord(files.record)
-    keys = [f"edge/{method}" for method in record.edge_methods]
+    capture = files.open_graphs()
+    keys = [f"edge/{method}" for method in capture.needed_record.edge_methods]
     only = keys if name is None else _only_key(keys, name)
-    program = None if files.program is None else read_pte(files.program)
-    export = Export(program, record)
-    found = [partition(export, key.partition("/")[2]) for key in only]
+    found = [partition(capture, key.partition("/")[2]) for key in only]
     if not found:
         raise MissingDataError(
-            "the record has no edge program, whose partition could be shown",
-            hint="export again with an ETRecord of the edge program",
+            "the record has no edge program, which --partition needs",
+            hint="export again: etscope export records the edge program",
         )
     check_numbers(view.select)
     keep = None if view.select is None else Selector(view.select).matches
@@ -216,18 +236,20 @@ def _write_partitions(
     output.write_reports(reports, SCHEMA, limit=view.limit, text_limit=_ROWS)
 
 
-def _instructions(path: str, method: str | None, limit: int | None) -> list[Table]:
+def _instructions(capture: Capture, method: str | None, limit: int | None) -> list[Table]:
     """Return the tables of the instructions of a program's methods, or of one method."""
     from etscope.analysis.work.program_work import instruction_table
-    from etscope.formats.program.pte import read_pte
 
-    program = read_pte(path)
+    program = capture.recorded_program
+    assert program is not None  # without a record there is one
     methods = [m.name for m in program.methods] if method is None else [method]
     tables = [instruction_table(program, name) for name in methods]
     return [table.take(range(len(table))[:limit]) for table in tables]
 
 
-def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes | None]:
+def _linked_graph(
+    capture: Capture, name: str, *, all_runs: bool
+) -> tuple[LinkedGraph, NodeTimes | None]:
     """Return the graph called `name`, and the times of its nodes if there is a dump."""
     from etscope.analysis.graphs.graph_names import find_graph
     from etscope.analysis.graphs.linked_graph import linked_graph
@@ -235,14 +257,13 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
     from etscope.analysis.profile.profile import profile_of
     from etscope.analysis.profile.trace import Trace
 
-    capture, _ = files.open()
     if _is_executed(name):
         from etscope.analysis.graphs.views import graph_views, view_keys
 
         if capture.recorded_program is None:
             raise MissingDataError(
-                "the executed graph is of a program, and none was given",
-                hint="--program MODEL.pte, or the record of etscope export, which has it",
+                "the executed graph is a graph of the program, which is missing",
+                hint="name the .pte too, or a record of etscope export, which stores it",
             )
         (key,) = _only_key(view_keys(capture), name)
         linked = graph_views(capture, only=[key])[0].linked
@@ -250,21 +271,23 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
         linked = linked_graph(capture, find_graph(capture.needed_record, name))
     if not isinstance(capture, Trace):
         return linked, None
+    if all_runs:
+        capture = replace(capture, all_runs=True)
     profiles = capture.profiles()
     profile = profile_of(profiles, linked.method)
     if profile is None:
-        ran = ", ".join(str(p.method) for p in profiles if p.method) or "none that is known"
+        ran = ", ".join(str(p.method) for p in profiles if p.method) or "unknown"
         raise MissingDataError(
-            f"no run of the graph's method {linked.method!r} in this dump",
+            f"the dump has no run of the graph's method {linked.method!r}",
             hint=f"methods that ran: {ran}",
         )
     times = node_times(linked, profile)
     if not times.at:
         raise MissingDataError(
             f"no instruction of the run matches a node of the graph {name!r}",
-            hint="the nodes of the edge graph have debug handles: etscope graph RECORD edge"
+            hint="the nodes of the edge graph have debug handles: etscope graph RUN edge"
             if profile.rows
-            else "the run logged no instructions: profile all events, not the method alone",
+            else "the run logged no instructions: profile all events, not only the method",
         )
     return linked, times
 
@@ -274,14 +297,14 @@ def _is_executed(name: str | None) -> bool:
 
 
 def _only_key(keys: Sequence[str], name: str) -> list[str]:
-    """Return the key that is meant by a key ("edge/forward") or a part of one ("edge")."""
+    """Return the keys for a key ("edge/forward") or a part of one ("edge"): exactly one."""
     if name in keys:
         return [name]
     only = [key for key in keys if name in (key.partition("/")[0], key.rpartition("/")[2])]
     if not only:
-        raise MissingDataError(f"no graph {name!r}", hint="graphs are: " + ", ".join(keys))
+        raise MissingDataError(f"there is no graph {name!r}", hint="graphs are: " + ", ".join(keys))
     if len(only) > 1:
-        raise UsageError(f"{name!r} is ambiguous", hint="name one of: " + ", ".join(only))
+        raise UsageError(f"{name!r} fits several graphs", hint="name one of: " + ", ".join(only))
     return only
 
 
@@ -290,8 +313,7 @@ def _graph_table(
     times: NodeTimes | None,
     scale: Scale,
     view: ViewOptions,
-    tree: bool,
-    into_delegates: bool,
+    asked: _Asked,
 ) -> tuple[Table, Sequence[str]]:
     """Return the table of a graph's nodes or modules, and the columns to show by default. Raises
     `MissingDataError` if the selector matches nothing."""
@@ -307,14 +329,14 @@ def _graph_table(
 
     check_numbers(view.select, NUMBERS)
     if times is None and view.select is not None and "share" in Selector(view.select).keys:
-        raise UsageError("a share of the time is of a run", hint="add its dump: --dump RUN.etdp")
+        raise UsageError("share needs the times of a run", hint="name its dump, too")
     options: dict[str, Any] = {
         "keep": None if view.select is None else Selector(view.select).matches,
-        "into_delegates": into_delegates,
+        "into_delegates": asked.into_delegates,
         "times": times,
         "scale": scale,
     }
-    if tree:
+    if asked.tree:
         table = module_tree(linked, **options)
         whole = table
         table = whole.take(range(len(whole))[: view.limit])
@@ -323,46 +345,43 @@ def _graph_table(
             table = replace(table, notes=(*table.notes, note))
     else:
         table = node_table(linked, sort=view.sort, limit=view.limit, **options)
-        asked = {*(view.columns or ()), (view.sort or "").removeprefix("-")}
-        if not asked.isdisjoint(("flops", "FLOPs", "bytes")):
+        shown = {*(view.columns or ()), (view.sort or "").removeprefix("-")}
+        if not shown.isdisjoint(("flops", "FLOPs", "bytes")):
             table = replace(table, notes=(*table.notes, *work_notes(linked)))
     if view.select is not None and not len(table):
         raise nothing_selected(
             view.select, lambda keep: node_table(linked, **{**options, "keep": keep})
         )
-    return table, filled_columns(table) if tree else default_columns(table)
+    return table, filled_columns(table) if asked.tree else default_columns(table)
 
 
 def _write_graphs(
-    files: GraphFiles,
-    name: str | None,
-    scale: Scale,
-    columns: tuple[str, ...] | None,
-    into_delegates: bool,
-    output: OutputOptions,
+    files: GivenFiles, name: str | None, asked: _Asked, view: ViewOptions, output: OutputOptions
 ) -> None:
     """Write the graph called `name`, or all, in a format of `GRAPH_VIEWS`. `name` is a key
-    ("edge/forward") or a part of one ("edge"). columns: the number of node-data."""
+    ("edge/forward") or a part of one ("edge")."""
     from etscope.analysis.graphs.flow import without_delegates
     from etscope.analysis.graphs.views import graph_views, view_keys, with_errors
 
+    columns = view.columns
     if columns is not None and len(columns) != 1:
-        raise click.UsageError("--columns names one number for --format node-data.")
+        raise UsageError("--format node-data shows one number", hint="name one with --columns")
     chosen = output.format or format_of(output.path, GRAPH_VIEWS, default="graph-json")
     if columns is not None and chosen != "node-data":
-        raise click.UsageError("--columns names the number of --format node-data.")
-    capture, bundle = files.open()
+        raise UsageError(f"--columns is for tables and node-data, not for {chosen}")
+    capture = files.open_graphs()
     keys = list(view_keys(capture))
     only = keys if name is None else _only_key(keys, name)
-    numerics = numerics_of_graphs(capture, files.inputs, bundle)
-    # Numeric errors are known for the edge graph, and carried over from it to the other graphs.
+    numerics = numerics_of_graphs(capture, given_inputs(asked.inputs), files.of_graphs.bundle)
+    # Errors belong to the edge graph; the other graphs take them from it.
     views = graph_views(capture, only=keys if numerics else only)
     for one in numerics:
         views = with_errors(views, one)
-    shown = [view for view in views if view.key in only]
-    if not into_delegates:
-        shown = [without_delegates(view) for view in shown]
+    shown = [one for one in views if one.key in only]
+    if not asked.into_delegates:
+        shown = [without_delegates(one) for one in shown]
     options: dict[str, Any] = {}
+    scale = time_scale(files.source_unit, view.unit)
     if chosen == "node-data":
         options["overlay"] = "avg" if columns is None else columns[0]
     save_graphs(shown, output.path, chosen, scale=scale, **options)

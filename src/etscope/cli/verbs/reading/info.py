@@ -1,4 +1,4 @@
-"""`etscope info`: show what a file is and what it holds."""
+"""`etscope info`: show the kind and the content of files."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
     from etscope.formats.run_json import SavedRun
     from etscope.model.report import Report
 
-_ROWS = 30
+_ROWS = 30  # of each table in a text: fits a screen
 
 
 _DETAILS = """\
-The kind of a file is found from its content. --format json writes one document with all
-sections; csv, tsv, jsonl and parquet a flat table with one value in each row. With a program,
-its .ptd files tell who asks for each key. With --memory they tell the sizes of weights, an
---etrecord tells the module and line of each tensor (that of another program is an error), and a
-FILE may be the folder of a run that etscope run --memory --save wrote. Given with its program,
-or with a record that holds it, the measured bytes are beside the planned ones.
+etscope finds the kind of a file from its content. --format json writes one document with all
+sections. csv, tsv, jsonl and parquet have a flat table with one value in each row. Name a program
+and its .ptd files together to see which tensor needs each key.
 
-With --size a record tells the names, modules and lines of weights; a program and its .ptd, or a
-dump and its debug buffer, are given together. Tables of a program are split by content and by
-operator, and several files have a total. CSV, TSV, JSON lines and Parquet have one table then:
-a row for each part of each file, or for each group of --by.
+--memory: .ptd files add the sizes of weights; --etrecord adds the module and line of each tensor.
+A FILE may be a run of etscope run --memory. With the run's program, or a record with the program,
+measured bytes stand next to planned ones.
+
+--size: --etrecord adds names, modules and lines of weights. Name a program and its .ptd, or a dump
+and its debug buffer, together. Tables of a program are split by content and by operator; several
+files have a total. csv, tsv, jsonl and parquet then have a row for each part of each file, or for
+each group of --by.
 """
 
 
@@ -65,26 +66,26 @@ a row for each part of each file, or for each group of --by.
 @click.option(
     "--size",
     is_flag=True,
-    help="Show what takes the bytes of the FILEs. Each byte has one owner, and the sizes sum to "
-    "the file; the last table estimates what could be saved.",
+    help="Show the bytes of each part of the FILEs. Each byte has one owner, so that the sizes add "
+    "up to the file. The last table estimates savings.",
 )
 @click.option(
     "--by",
     type=click.Choice(("kind", "module", "dtype", "owner")),
-    help="Group the bytes of --size. Default: kind; in a CSV, a row for each part.",
+    help="Group the bytes of --size. Default: kind; in CSV and the like, a row for each part.",
 )
 @click.option(
     "--memory",
     is_flag=True,
-    help="Show who needs memory in a .pte or .bpte, by method: weights, KV cache, activations; and "
-    "its memory plan: where and when each tensor is placed. Of a run saved with --memory: who took "
-    "its memory.",
+    help="Show the memory of a program by owner: weights, KV cache, activations. Also shows the "
+    "memory plan: the place and the time of each tensor. Of a run with --memory: the measured "
+    "memory by owner.",
 )
 @click.option(
     "--context",
     type=POSITIVE,
     metavar="N",
-    help="With --memory: show how the KV cache grows with the context length, up to N.",
+    help="With --memory: show the growth of the KV cache up to a context of N tokens.",
 )
 @etrecord_option
 @force_option
@@ -100,7 +101,7 @@ def command(
     force: bool,
     output: OutputOptions,
 ) -> None:
-    """Show what each FILE is and what it holds: a run, an ETDump, an ETRecord, a .pte, a .bpte or
+    """Show the kind and the content of each FILE: a run, an ETDump, an ETRecord, a .pte, a .bpte or
     a .ptd.
 
     \b
@@ -120,7 +121,7 @@ def command(
     if size:
         _write_sizes(files, by, limit, record, output, force=force)
         return
-    if not memory:  # which is told of the run itself
+    if not memory:  # --memory reports on the run itself
         files = with_folders_opened(files, buffers=False)
     beside = _Beside.of(files, memory=memory)
     if memory and beside.programs and beside.data:
@@ -130,14 +131,14 @@ def command(
     reports, errors = [], []
     for file in files:
         if memory and file in beside.data and beside.programs:
-            continue  # its bytes are those of the program
+            continue  # the report on the program has its bytes
         try:
             reports.append(
                 beside.memory_report(file, record, context=context, force=force)
                 if memory
                 else beside.report(file)
             )
-        except EtscopeError as error:  # the other files are shown all the same
+        except EtscopeError as error:  # report on the other files first
             errors.append(error)
     if reports:
         output.write_reports(reports, SCHEMA, limit=limit, text_limit=_ROWS)
@@ -154,15 +155,13 @@ def _check(
     from etscope.errors import UsageError
 
     if size and memory:
-        raise UsageError("--size and --memory exclude each other")
+        raise UsageError("--size does not go with --memory")
     if by is not None and not size:
-        raise UsageError("--by groups the bytes of --size", hint="add --size")
+        raise UsageError("--by needs --size", hint="add --size")
     if etrecord is not None and not (memory or size):
-        raise UsageError(
-            "--etrecord goes with --memory and --size", hint="or give the record as a FILE"
-        )
+        raise UsageError("--etrecord needs --memory or --size", hint="name the record as a FILE")
     if context is not None and not memory:
-        raise UsageError("--context goes with --memory", hint="add --memory")
+        raise UsageError("--context needs --memory", hint="add --memory")
 
 
 def _write_sizes(
@@ -186,7 +185,7 @@ def _write_sizes(
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """The files that tell of each other: programs, their .ptd files, and saved runs, by name."""
+    """Files with facts about each other: programs, their .ptd files, and saved runs, by name."""
 
     programs: dict[str, Program]
     data: dict[str, ExternalData]
@@ -194,8 +193,8 @@ class _Beside:
 
     @classmethod
     def of(cls, files: Sequence[str], *, memory: bool) -> _Beside:
-        """Open them. What is wrong with a file is said by its own report. Without `memory`, only
-        programs with a .ptd tell of another file."""
+        """Open the files; the report on a file raises its errors. Without `memory`, only a .ptd
+        needs other files."""
         from etscope.formats.identify import BPTE, PTD, PTE, identify
 
         found = cls({}, {}, {})
@@ -224,7 +223,7 @@ class _Beside:
         return found
 
     def report(self, file: str) -> Report:
-        """The report on a file: its kind, and what it holds."""
+        """Return the report on a file: its kind and its content."""
         from etscope.analysis.info import file_info
 
         return file_info(file, list(self.programs.values()), list(self.data.values()))
@@ -232,7 +231,7 @@ class _Beside:
     def memory_report(
         self, file: str, record: RecordFile | None, *, context: int | None, force: bool
     ) -> Report:
-        """The owners of the memory that a program needs, or that a run took."""
+        """Return the owners of the memory that a program needs, or that a run took."""
         from etscope.analysis.matching.export import Export
         from etscope.analysis.memory.measured import measured_report
         from etscope.analysis.memory.needs import program_memory, with_owners
@@ -249,14 +248,14 @@ class _Beside:
             report = measured_report(
                 saved, {"file": file, "kind": "run"}, programs, record, force=force
             )
-            # The report on the program that was given has it too.
+            # The report on the program has this section, too.
             kept = (one for one in report.sections if not programs or one.name != "memory_reuse")
             return replace(report, sections=tuple(kept))
         kind = identify(file)
         if kind not in (PTE, BPTE):
             raise UsageError(
-                f"{file} is neither a program, which has a memory plan, nor a saved run",
-                hint="--memory works on .pte and .bpte files, and on folders of etscope run --save",
+                f"{file} is neither a program nor a saved run",
+                hint="--memory takes .pte and .bpte files, and runs of etscope run --memory",
             )
         program = self.programs.get(file) or read_program_file(file)[0]
         fingerprint = program_fingerprint(program.source.buffer) if self.runs else None

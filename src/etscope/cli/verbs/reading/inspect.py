@@ -1,4 +1,4 @@
-"""`etscope inspect`: show where the time of a run went, and which line of Python that is."""
+"""`etscope inspect`: show where the time of a run went, by operator and line of Python."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import click
 from etscope.cli.options.common import (
     ABOUT_RUN,
     ChosenCalls,
-    TraceOptions,
+    GivenFiles,
     calls_options,
     output_options,
     placed_files,
-    trace_options,
+    run_files_options,
     view_options,
     with_option,
 )
@@ -22,22 +22,20 @@ from etscope.errors import UsageError
 from etscope.model.report import filled_columns
 
 _DETAILS = """\
-Rows are sorted by time; --sort run is execution order. The avg column adds up to
-Method::execute: time outside the instructions has a row of its own, and so have the rows that
-are not shown: it is over all runs. The other statistics are over the runs in which a row ran,
-so that in a branch the average may be less than the median. Events inside a delegate stand
-below its call. The calls of a language model have a table for each phase, after one of all
-phases.
+Rows are sorted by time; --sort run shows the order of execution. The avg column is the average
+over all counted runs, and adds up to Method::execute: the time between instructions and the hidden
+rows have a row each. Other statistics cover the runs that reached the row, so a branch may have an
+average below its median. Events inside a delegate follow its call. A language model has a table
+for all phases, then one for each phase.
 
---roofline shows what each operator achieves next to what the machine can do. FLOP/B is the
-arithmetic intensity: the FLOPs for each byte that is read or written. GFLOP/s and GB/s are
-achieved in the time measured. With a calibration, it has the share of the peak at this
-intensity, and what bounds it: compute, memory (of the level whose size the working set has) or
-overhead. No tick is left out: operators that only move data, those whose work is not known, and
-time outside of operators are counted with their shares.
+--roofline compares each operator with the machine. FLOP/B is the arithmetic intensity: FLOPs for
+each byte read or written. GFLOP/s and GB/s are measured rates. With a calibration, the table
+shows the share of the peak at this intensity, and the limit: compute, memory (of the level that
+fits the working set) or overhead. Operators that only move data, unknown work, and time outside
+of operators have rows and shares, too.
 
-Below the table stands what matters, in sentences, each with the command that shows more. Files
-of --with have a table each below it; their numbers are part of no sum.
+Below the table stand the main findings, each with the command that shows more. Each --with file
+gets its own table; its numbers are not added to any total.
 """
 
 
@@ -49,25 +47,25 @@ of --with have a table each below it; their numbers are part of no sum.
     },
     details=_DETAILS + ABOUT_RUN,
 )
-@trace_options
-@click.option("--method", "-m", help="Show this method only.")
+@run_files_options
+@click.option("--method", "-m", metavar="NAME", help="Show this method only.")
 @calls_options
 @click.option(
     "--roofline",
     is_flag=True,
-    help="Show the rate of each operator next to what the machine can do. Groups: --by op, module, "
+    help="Compare the rate of each operator with the peak of the machine. Groups: --by op, module, "
     "source or delegate.",
 )
 @click.option(
     "--coverage",
     is_flag=True,
-    help="Show for each backend how much of its time has a line of Python, and why not all.",
+    help="Show the share of each backend's time that has a line of Python, and why not all.",
 )
 @with_option
 @view_options
 @output_options
 def command(
-    files: TraceOptions,
+    files: GivenFiles,
     method: str | None,
     calls: ChosenCalls,
     roofline: bool,
@@ -76,8 +74,8 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
-    """Show the time of each instruction of RUN, with its module and line of Python. RUN is by
-    default the last run.
+    """Show the time of each instruction of RUN, with its module and line of Python. Default: the
+    last run.
 
     \b
     etscope inspect --by module
@@ -86,7 +84,7 @@ def command(
     """
     if roofline:
         if coverage or backend_files:
-            raise UsageError("--roofline goes with neither --coverage nor --with")
+            raise UsageError("--roofline does not go with --coverage or --with")
         write_rooflines(calls.of(files.open()), files.source_unit, method, view, output)
         return
     if coverage and backend_files:
@@ -114,5 +112,5 @@ def command(
     chosen = [one for one in placed if method in (None, one.calls[0].method)]
     if not chosen:
         others = ", ".join(dict.fromkeys(str(one.calls[0].method) for one in placed))
-        raise UsageError(f"no file of --with is of the method {method!r}: they are of {others}")
+        raise UsageError(f"no --with file belongs to the method {method!r}, but to {others}")
     output.write_with_files(tables, chosen, view)

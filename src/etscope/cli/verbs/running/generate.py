@@ -14,7 +14,7 @@ from etscope.cli.options.common import (
     COUNT,
     FILE,
     POSITIVE,
-    ProgramFiles,
+    GivenFiles,
     as_one_parameter,
     choice_option,
     file_option,
@@ -216,7 +216,7 @@ current call, and what was recorded stays (exit code 130).
 def command(
     program: str,
     options: GenerateArguments,
-    files: ProgramFiles,
+    files: GivenFiles,
     output: OutputOptions,
 ) -> int:
     """Generate tokens with PROGRAM, a language model, and show its pace: time to first token,

@@ -15,7 +15,8 @@ from click.core import ParameterSource
 
 from etscope.cli.options.common import (
     FILE,
-    ProgramFiles,
+    GivenFiles,
+    all_runs_option,
     as_view,
     by_option,
     limit_option,
@@ -75,7 +76,8 @@ and verifies them: the native runner succeeds in exactly these, and fails with o
 )
 @by_option
 @limit_option
-@as_view("by", "limit")
+@all_runs_option
+@as_view("by", "limit", "all_runs")
 @output_options
 @click.pass_context
 def command(
@@ -83,7 +85,7 @@ def command(
     /,
     program: str,
     options: RunArguments,
-    files: ProgramFiles,
+    files: GivenFiles,
     pools: bool,
     view: ViewOptions,
     output: OutputOptions,
@@ -166,7 +168,7 @@ def _check_given(context: click.Context, program: str, is_program: bool, export:
             )
 
 
-def _pools(program: str, options: RunArguments, files: ProgramFiles, output: OutputOptions) -> int:
+def _pools(program: str, options: RunArguments, files: GivenFiles, output: OutputOptions) -> int:
     from etscope.cli.output.progress import progress
     from etscope.run.pools import SCHEMA, pools_report, smallest_pools
 

@@ -5,37 +5,29 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from etscope.cli.options.common import numerics_of_graphs
-from etscope.errors import RuntimeFailure, UsageError
+from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
-    from etscope.analysis.profile.scale import Scale
     from etscope.capture.files import RunFiles
+    from etscope.reporting.report import ReportOptions
 
 
-def write_run(
-    runs: list[RunFiles],
-    folder: Path,
-    inputs: str | None,
-    scale: Scale,
-    numerics: bool | None,
-    *,
-    force: bool,
-) -> None:
-    """Write the graphs of a run with its times, and its errors where values were logged, and print
-    the command that shows them.
+def write_run(runs: Sequence[RunFiles], folder: Path, options: ReportOptions) -> None:
+    """Write the graphs of a run with its times, and with errors if values were logged. Print the
+    command that shows them.
 
-    numerics: True raises where there are no values, False leaves the errors out.
+    options: `numerics` True raises without values, False leaves the errors out.
 
     Raises `UsageError` for several runs, or one without graphs.
     """
-    from etscope.errors import MissingDataError
-    from etscope.formats.program.bpte import read_program_file
+    from etscope.analysis.profile.trace import Trace
     from etscope.reporting.tensorboard import write_tensorboard
     from etscope.support.optional import require
     from etscope.views.tensorboard import WANTED_BY
@@ -52,21 +44,22 @@ def write_run(
             f"{run.name} has neither an ETRecord nor a program",
             hint="graphs are in both: name one, too",
         )
-    capture = run.capture(force=force)
-    bundle = None if run.program is None else read_program_file(run.program)[1]
+    capture = run.capture(force=options.force)
+    if isinstance(capture, Trace):
+        capture = options.choose(capture)
     values = None
-    if run.logged[1] is not None and run.dump is not None and numerics is not False:
-        values = run.open(force=force, with_values=True)
-    elif numerics or inputs is not None:
+    if run.logged[1] is not None and run.dump is not None and options.numerics is not False:
+        values = run.open(force=options.force, with_values=True)
+    elif options.numerics or options.inputs is not None:
         raise MissingDataError(
             f"{run.name} has no logged values", hint="etscope run --debug-level records them"
         )
     written = write_tensorboard(
         folder,
         capture,
-        numerics=numerics_of_graphs(values, inputs, bundle),
-        source=scale.source,
-        target=scale.target,
+        numerics=numerics_of_graphs(values, options.inputs, run.bundle),
+        source=options.scale.source,
+        target=options.scale.target,
     )
     click.echo(f"wrote {len(written)} runs: {', '.join(written)}", err=True)
     click.echo(f"tensorboard --logdir {shlex.quote(str(folder))}")

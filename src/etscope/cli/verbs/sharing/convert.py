@@ -1,4 +1,4 @@
-"""`etscope convert`: write a dump's events as a trace or a data file for other tools."""
+"""`etscope convert`: write the events of a run as a trace or a data file for other tools."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import click
 from etscope.cli.options.common import (
     ABOUT_RUN,
     ChosenCalls,
-    TraceOptions,
+    GivenFiles,
     calls_options,
     placed_files,
-    trace_options,
+    run_files_options,
     with_option,
 )
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 from etscope.errors import UsageError
 
-# Names from the registries of `etscope.views`, repeated so that --help imports no view.
+# Names of `etscope.views`, repeated because --help should not import views.
 TRACES = ("perfetto", "chrome", "speedscope")
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
 
@@ -32,8 +32,8 @@ _DETAILS = """\
 .speedscope.json   flame graph (speedscope.app)
 .parquet .csv .tsv .jsonl   the event table, one row for each event of each run
 
-A trace has a track for each file of --with whose times can be drawn. Of a language model's run
-a Perfetto or Chrome trace has the phases and tokens on a track above the others.
+A trace has a track for each --with file that has times. For a language model, Perfetto and
+Chrome traces have a first track with phases and tokens.
 """
 
 
@@ -44,30 +44,30 @@ a Perfetto or Chrome trace has the phases and tokens on a track above the others
     },
     details=_DETAILS + ABOUT_RUN,
 )
-@trace_options
+@run_files_options
 @functools.partial(calls_options, statistics=False)
 @with_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", required=True,
               help="Write to FILE; - is standard output.")  # fmt: skip
 @click.option("--format", "-f", type=click.Choice((*TRACES, *TABLES)),
-              help="Output format. Default: by the suffix of FILE.")  # fmt: skip
+              help="Output format. Default: from the suffix of FILE.")  # fmt: skip
 @click.option(
     "--slim",
     is_flag=True,
-    help="Write an ETRecord without weights, delegates' data and the program. Graphs with source "
-    "lines, modules and debug handles, the maps, and reference outputs stay, so that events are "
-    "attributed as before.",
+    help="Write a small ETRecord: without weights, delegate data and program. It keeps graphs, "
+    "source lines, modules, debug handles, maps and reference outputs, so that etscope inspect "
+    "shows the same.",
 )
 def command(
-    files: TraceOptions,
+    files: GivenFiles,
     calls: ChosenCalls,
     backend_files: tuple[str, ...],
     output: Path,
     format: str | None,
     slim: bool,
 ) -> None:
-    """Write every event of RUN to a file for other tools: Perfetto, Chrome, speedscope, Parquet,
-    CSV. RUN is by default the last run.
+    """Write the events of RUN to a file for Perfetto, Chrome, speedscope, Parquet or CSV. Default:
+    the last run.
 
     \b
     etscope convert -o trace.pftrace
@@ -86,8 +86,8 @@ def command(
     chosen = format or format_of(output, views, default="jsonl")
     if backend_files and chosen not in TRACES:
         raise UsageError(
-            f"--with is for traces, not for {chosen}: the table has the dump's events",
-            hint="etscope inspect --with FILE --format csv|json has the rows of the files",
+            f"--with is for traces, not for {chosen}",
+            hint="etscope inspect --with FILE --format csv writes the rows of the files",
         )
     trace = calls.of(files.open())
     unit = TimeScale(files.source_unit)
@@ -99,7 +99,7 @@ def command(
             from etscope.analysis.profile.timeline import timeline
 
             spans = with_files(timeline(trace, unit), placed, unit)
-            if chosen != "speedscope":  # which adds up what stands on all tracks
+            if chosen != "speedscope":  # it adds up all tracks
                 spans = with_generation(spans, trace)
             save_timeline(spans, output, chosen)
         else:
@@ -109,8 +109,8 @@ def command(
             save_table(event_rows(trace, Scale(unit, unit)), output, chosen)
 
 
-def _write_slim(files: TraceOptions, output: Path) -> None:
-    """Write the ETRecord that was given without what attribution does not need."""
+def _write_slim(files: GivenFiles, output: Path) -> None:
+    """Write the ETRecord without the parts that attribution does not need."""
     from etscope.analysis.info.slim import slim_etrecord
     from etscope.cli.output.progress import progress
     from etscope.units import format_bytes

@@ -1,9 +1,11 @@
-"""`etscope report`: write one HTML file about a model's runs."""
+"""`etscope report`: write one HTML file about runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,43 +14,74 @@ from etscope.cli.options.common import (
     OUTPUT_FILE,
     PORT,
     ChosenCalls,
+    as_one_parameter,
     calls_options,
     debug_buffer_option,
     file_option,
     force_option,
+    given_inputs,
     inputs_option,
     path_option,
     peaks_option,
     program_option,
     read_given,
-    read_inputs,
     show_address,
     source_unit_option,
     unit_option,
     with_option,
 )
 from etscope.cli.options.kept_runs import kept_runs
-from etscope.cli.output.tables import time_scale
 from etscope.cli.settings import setting, switch
 from etscope.cli.verb import verb
 
 _DETAILS = """\
 \b
 etscope report run.etdp model.etrecord            a run
-etscope report before.etdp after.etdp -r m.etrecord   two runs to compare
-etscope report folder/                            the folder of etscope run --save
-etscope report model.etrecord                     only the graphs
-etscope report model.pte                          only the program
-etscope report a.pte b.pte -r a.etrecord -r b.etrecord    two programs to compare
+etscope report before.etdp after.etdp m.etrecord  two runs to compare
+etscope report folder/                            a run folder
+etscope report model.etrecord                     graphs only
+etscope report model.pte                          a program only
+etscope report a.pte b.pte a.etrecord b.etrecord  two programs to compare
 
-The kind of each FILE is found from its content. A dump is matched with the record, program and
-debug buffer of the same name, else of the same folder, else with the only ones; a record or
-program of another name with the dumps that ran it. A .ptd is that of the programs that have its
-keys, with or without --data.
+etscope finds the kind of a file from its content. A dump goes with the record, program and debug
+buffer of the same name, else of the same folder, else with the only ones. Records and programs of
+another name go with the dumps that they fit. A .ptd goes with the programs that have its keys.
 """
 
 if TYPE_CHECKING:
+    from etscope.capture.files import RunFiles
+    from etscope.reporting.report import ReportOptions
     from etscope.reporting.serve import ReportStore
+
+_FILES = ("debug_buffer", "program", "data")  # options that name files
+_OPTIONS = (  # of `ReportOptions`
+    "numerics", "inputs", "method", "calls", "backend_files", "peaks", "source_unit", "unit",
+    "force",
+)  # fmt: skip
+
+
+def _named(**values: Any) -> RunFiles:
+    from etscope.capture.files import RunFiles
+
+    return RunFiles.given(**values)
+
+
+def _options(
+    inputs: str | None,
+    calls: ChosenCalls,
+    backend_files: tuple[str, ...],
+    peaks: str | None,
+    **values: Any,
+) -> ReportOptions:
+    from etscope.reporting.report import ReportOptions
+
+    return ReportOptions(
+        inputs=given_inputs(inputs),
+        choose=calls.of,
+        backend_files=read_given(backend_files),
+        calibration=peaks,
+        **values,
+    )
 
 
 @verb(
@@ -76,7 +109,7 @@ if TYPE_CHECKING:
     hidden=True,
     multiple=True,
     metavar="PTD",
-    help="External weights, of the programs that have their keys. Repeatable.",
+    help="External weights of the programs with the same keys. Repeatable.",
 )
 @click.option(
     "--output",
@@ -84,32 +117,32 @@ if TYPE_CHECKING:
     type=OUTPUT_FILE,
     default=Path("report.html"),
     metavar="FILE",
-    help="Write to FILE; - is standard output, a name that ends in .json gets only the data.",
+    help="Write to FILE. - is standard output; a .json file has only the data.",
 )
 @click.option(
     "--serve",
     is_flag=True,
-    help="Serve the pages on this machine until Ctrl-C. The FILEs make one report; each folder "
-    "makes a report of its files, and one of each folder in it. They follow changed and new files.",
+    help="Serve the reports on this machine until Ctrl-C. Files make one report. A folder makes a "
+    "report of its files, and one of each folder in it. Reports follow changed and new files.",
 )
 @path_option(
     "--tensorboard",
     metavar="DIR",
-    help="Write a log directory of TensorBoard instead, and print the command that shows it. "
-    "--serve runs TensorBoard on it.",
+    help="Write a log directory for TensorBoard instead. Prints the command that shows it; --serve "
+    "runs it.",
 )
 @setting("port", type=PORT, default=0, help="Port of --serve; 0: any free port.")
 @setting("host", default="127.0.0.1", help="Address that --serve listens on.")
-@click.option("--open", "open_it", is_flag=True, help="Open a browser; with --serve.")
+@click.option("--open", "open_it", is_flag=True, help="With --serve: open a browser.")
 @click.option("--title", metavar="TEXT", help="Title of the report.")
-@switch("numerics", None, "Compare logged values with a reference. Default: if both are there.")
+@switch("numerics", None, "Compare logged values with the reference. Default: if both are there.")
 @inputs_option
 @click.option(
     "--method",
     "-m",
     metavar="NAME",
-    help="Method whose values are compared. Default: forward, else the one that ran, else the one "
-    "that the inputs match.",
+    help="Compare the values of this method. Default: forward, else the only one that ran, else "
+    "the one that takes the inputs.",
 )
 @calls_options
 @with_option
@@ -117,12 +150,13 @@ if TYPE_CHECKING:
 @source_unit_option
 @unit_option
 @force_option
+@partial(as_one_parameter, parameter="named", make=_named, names=_FILES)
+@partial(as_one_parameter, parameter="options", make=_options, names=_OPTIONS)
 def command(
     files: tuple[str, ...],
     etrecords: tuple[str, ...],
-    debug_buffer: str | None,
-    program: str | None,
-    data: tuple[str, ...],
+    named: RunFiles,
+    options: ReportOptions,
     output: Path,
     serve: bool,
     tensorboard: Path | None,
@@ -130,55 +164,38 @@ def command(
     host: str,
     open_it: bool,
     title: str | None,
-    numerics: bool | None,
-    inputs: str | None,
-    method: str | None,
-    calls: ChosenCalls,
-    backend_files: tuple[str, ...],
-    peaks: str | None,
-    source_unit: str,
-    unit: str | None,
-    force: bool,
 ) -> None:
-    """Write one HTML file of runs, graphs or programs that opens anywhere. RUN is by default the
-    last run; several are compared.
+    """Write an HTML report of RUN, a program or graphs. Several runs are compared. Default: the
+    last run.
 
     \b
     etscope report
     etscope report @1 @0 -o compared.html
     etscope report .etscope/runs --serve --open
     """
-    from etscope.capture.files import RunFiles, one_of_each, runs_of_files
+    from etscope.capture.files import one_of_each, runs_of_files
     from etscope.cli.output.progress import progress
-    from etscope.reporting.report import ReportOptions, report_inputs
+    from etscope.reporting.report import report_inputs
     from etscope.reporting.serve import ReportStore
     from etscope.support.quiet import quiet
     from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
 
-    record = etrecords[0] if len(etrecords) == 1 else None
-    named = RunFiles.given(data, record=record, debug_buffer=debug_buffer, program=program)
+    if len(etrecords) == 1:
+        named = replace(named, record=Path(etrecords[0]))
     if tensorboard is not None:
         from etscope.cli.verbs.sharing._tensorboard import launch, write_run
 
-        found = runs_of_files(files, named)
-        scale = time_scale(source_unit, unit)
-        write_run(found, tensorboard, inputs, scale, numerics, force=force)
+        write_run(runs_of_files(files, named), tensorboard, options)
         if serve:
             launch(tensorboard, port)
         return
     if serve:
-        store = ReportStore(files, ReportOptions(force, source_unit, unit, numerics), named)
-        _serve(store, host, port, open_it=open_it)
+        _serve(ReportStore(files, options, named), host, port, open_it=open_it)
         return
     as_data = output.name.endswith(".json")
     if not as_data:
-        built_page()  # fails before the work if the page is not built
-    given = None if inputs is None else lambda trace, method: read_inputs(trace, method, inputs)
-    tools = read_given(backend_files)
-    options = ReportOptions(
-        force, source_unit, unit, numerics, given, method, tools, calls.of, peaks
-    )
+        built_page()  # raises before the long work
     runs = runs_of_files(files, named)
     if len(etrecords) > 1:
         runs = one_of_each(runs, "record", etrecords, "dumps or programs")
@@ -192,11 +209,11 @@ def command(
 
 
 def _serve(store: ReportStore, host: str, port: int, *, open_it: bool) -> None:
-    """Serve reports until Ctrl-C, and say where. open_it: open a browser there, too."""
+    """Serve reports until Ctrl-C, and print the address. open_it: open a browser, too."""
     from etscope.reporting.serve import WANTED_BY, serve
     from etscope.support.optional import require
     from etscope.views.page import built_page
 
     require("werkzeug", wanted_by=WANTED_BY)
-    built_page()  # fails before the work if the page is not built
+    built_page()  # raises before the long work
     serve(store, host=host, port=port, ready=lambda address: show_address(address, open_it))

@@ -1,4 +1,4 @@
-"""`etscope runs`: the runs that are kept, and new ones of copied files."""
+"""`etscope runs`: list, show, remove and import runs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def command(context: click.Context, output: OutputOptions) -> None:
     """List the kept runs, the last one first.
 
     \b
-    etscope runs                        all kept runs, with the first finding of each
-    etscope runs show @1                what is known of the run before the last
-    etscope runs remove @2 @3           remove two
-    etscope runs cap --count 20         keep 20 at most
-    etscope runs import run.etdp model.pte     make a run of files from a phone or a board
+    etscope runs
+    etscope runs show @1
+    etscope runs remove @2 @3
+    etscope runs cap --count 20
+    etscope runs import run.etdp model.pte
 
-    Every command takes @0, @1, … in place of a RUN: @0 is the last one, and what a command without
-    RUN shows. $ETSCOPE_RUNS names another folder than .etscope/runs.
+    @0 is the last run and the default of all commands, @1 is the run before. Runs are in
+    .etscope/runs, or in the folder $ETSCOPE_RUNS.
     """
     if context.invoked_subcommand is not None:
         return
@@ -57,7 +57,7 @@ def command(context: click.Context, output: OutputOptions) -> None:
         Column("first_finding", is_sentence=True): [one["finding"] for one in known],
     }
     title = f"{len(found):,} of at most {within(runs.cap)}, in {runs.folder}"
-    notes = () if found else ("No run is kept here: etscope run MODEL makes one.",)
+    notes = () if found else ("There are no runs here. Make one: etscope run MODEL",)
     output.write_tables([Table.of(content, title=title, notes=notes)])
 
 
@@ -65,7 +65,7 @@ def command(context: click.Context, output: OutputOptions) -> None:
 @click.argument("runs", nargs=-1, callback=kept_runs(1), metavar="[RUN]...")
 @output_options
 def show(runs: tuple[str, ...], output: OutputOptions) -> None:
-    """Show the files and the facts of each RUN, by default of the last one."""
+    """Show the files and facts of RUN. Default: the last run."""
     from etscope.model.report import Report, Section, facts
     from etscope.model.table import Column, Kind, Table
 
@@ -98,7 +98,7 @@ def show(runs: tuple[str, ...], output: OutputOptions) -> None:
 @command.command("remove")
 @click.argument("runs", nargs=-1, required=True, callback=kept_runs(), metavar="RUN...")
 def remove(runs: tuple[str, ...]) -> None:
-    """Remove each RUN: @1, or its folder below .etscope/runs."""
+    """Remove RUN: @1, or its folder in .etscope/runs."""
     from etscope.capture.kept_runs import KeptRuns
 
     found = [_kept(folder) for folder in runs]
@@ -108,10 +108,10 @@ def remove(runs: tuple[str, ...]) -> None:
 
 
 @command.command("cap")
-@click.option("--count", type=POSITIVE, metavar="N", help="Runs that are kept.")
-@click.option("--size", metavar="BYTES", help="Bytes that they take together: 500MB, 2GiB.")
+@click.option("--count", type=POSITIVE, metavar="N", help="Number of runs to keep.")
+@click.option("--size", metavar="BYTES", help="Total size to keep: 500MB, 2GiB.")
 def cap(count: int | None, size: str | None) -> None:
-    """Show how many runs are kept, or change it. The oldest ones are removed first."""
+    """Show or change the limit of kept runs. The oldest runs are removed first."""
     from etscope.capture.kept_runs import KeptRuns, size_of, within
 
     runs = KeptRuns()
@@ -132,26 +132,28 @@ def cap(count: int | None, size: str | None) -> None:
 @force_option
 @SAVE_OPTIONS[0]
 def import_command(files: tuple[str, ...], force: bool, save: Path | None) -> None:
-    """Make a run of files that were copied from a phone or a board.
+    """Import a run from a phone or a board.
 
     \b
     etscope runs import run.etdp model.etrecord model.pte
-    etscope runs import pulled/                      a folder with these files
-    etscope runs import run.etdp debug.bin model.pte     with logged values
+    etscope runs import pulled/
+    etscope runs import run.etdp debug.bin model.pte
 
-    The files are known by their content, in any order. They are checked to belong together, and
-    copied: the run is the last one then, and every command shows it.
+    FILEs may be in any order, or in a folder; debug.bin has logged values. etscope checks that they
+    belong together, and copies them. The import is then the last run.
     """
     from etscope.capture.files import run_of_files
     from etscope.capture.imported import import_run
 
     found = run_of_files(files)
     if found.dump is None:
-        raise UsageError(f"{found.name} is no run: it has no ETDump", hint="name the dump")
+        raise UsageError(f"{found.name} has no ETDump", hint="name the dump, too")
     named = found.program or found.record or found.dump
     with saved_run(save, False, named.stem, NEXT) as folder:
         if folder is None:
-            raise UsageError("the run cannot be kept here", hint="name a folder: --save DIR")
+            raise UsageError(
+                "the run cannot be kept in this folder", hint="--save DIR names another one"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         import_run(found, folder, force=force)
 
@@ -163,12 +165,12 @@ def _kept(folder: str) -> KeptRun:
     for run in KeptRuns().newest_first():
         if run.path.resolve() == wanted:
             return run
-    raise UsageError(f"{folder} is no kept run", hint="etscope runs lists them")
+    raise UsageError(f"{folder} is not a kept run", hint="etscope runs lists them")
 
 
 def _summary(run: KeptRun) -> dict[str, Any]:
-    """Return what the list shows of a run. The first finding takes a look at all of the run, so it
-    is written beside the run."""
+    """Return what the list shows of a run. The first finding needs the whole run, so a file in the
+    run's folder keeps it."""
     path = run.path / _SUMMARY
     with suppress(OSError, ValueError):
         known = json.loads(path.read_bytes())
@@ -200,15 +202,12 @@ def _summary(run: KeptRun) -> dict[str, Any]:
 
 
 def _first_finding(trace: Trace) -> dict[str, Any]:
-    from etscope.analysis.insights.facts import Facts
-    from etscope.analysis.insights.insights import insights
     from etscope.cli.output.first_findings import first_of
-    from etscope.cli.output.tables import chosen_profiles, time_scale
+    from etscope.explain import explain
 
-    profiles = chosen_profiles(trace, None)
-    scale = time_scale("ns", "ms")
-    findings = first_of(insights(Facts(trace, profiles[0], scale)))
+    method = explain(trace)[0]
+    findings = first_of(method.findings)
     return {
-        "median_ms": float(np.median(scale(profiles[0].total))),
+        "median_ms": float(np.median(method.facts.scale(method.facts.profile.total))),
         "finding": findings[0].sentence if findings else "nothing that takes 2 % or more",
     }
