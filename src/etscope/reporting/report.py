@@ -36,7 +36,6 @@ from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord
-from etscope.formats.generation import Generation
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.program.ptd import match_external, read_ptd
 from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
@@ -85,7 +84,14 @@ def saved_sections(saved: SavedRun) -> list[Section]:
             ),
         )
         if made is not None:
-            return [environment, *_generation_sections(made)]
+            sections = [environment, generation_section(made)]
+            untraced = made.of_pass(None)
+            if untraced is not None and len(untraced.calls):
+                pace = Pace.of(untraced)
+                phases = phase_table(pace)
+                named = replace(phases, title=f"{phases.title}, without tracing")
+                sections += (Section("phases", named), pace_section(pace))
+            return sections
         names = ("avg", "p50", "p90", "min", "max")
         latencies = saved.latencies
         content = [
@@ -138,17 +144,6 @@ def _of_run_json(
     if ran is not None and known and ran not in known and not is_bundle:
         return [], ["The run.json next to the dump is of another program and was not used."]
     return saved_sections(saved), []
-
-
-def _generation_sections(made: Generation) -> Iterator[Section]:
-    """Yield the facts of a generation, and the phases and the pace of its untraced pass."""
-    yield generation_section(made)
-    untraced = made.of_pass(None)
-    if untraced is not None and len(untraced.calls):
-        pace = Pace.of(untraced)
-        phases = phase_table(pace)
-        yield Section("phases", replace(phases, title=f"{phases.title}, without tracing"))
-        yield pace_section(pace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from etscope.analysis.generation.series import GROUPINGS, group_series, joined_c
 from etscope.analysis.generation.traced import traced_calls
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.formats.generation import Generation
+from etscope.formats.generation import GenerationPass
 from etscope.units import TimeScale
 from etscope.views.page.elements import Json, section_document, table_document
 from etscope.views.page.method import ShownMethod
@@ -49,7 +49,9 @@ def generation_document(
 
     saved = trace.saved_run
     known = None if saved is None else saved.generation
-    untraced = None if known is None else _untraced(known, scale)
+    untraced = None if known is None else known.of_pass(None)
+    if untraced is not None and not len(untraced.calls):
+        untraced = None
     joined = int(size.max()) if len(size) else 1
     return {
         "note": None
@@ -59,7 +61,7 @@ def generation_document(
         "phases": list(calls.phases),
         "methods": [name or "method" for name in calls.methods],
         "table": table_document(phase_table(phase_times(profiles), scale)),
-        "pace": None if known is None else _pace(known),
+        "pace": None if untraced is None else section_document(pace_section(Pace.of(untraced))),
         "calls": {
             "number": of_first(calls.number),
             "run": of_first(calls.run),
@@ -82,23 +84,14 @@ def generation_document(
             for by in GROUPINGS
             for found in [group_series(calls, every, by, _MOST_GROUPS)]
         },
-        "untraced": untraced,
+        "untraced": None if untraced is None else _untraced(untraced, scale),
     }
 
 
-def _pace(found: Generation) -> Json | None:
-    """The facts of the untraced pass."""
-    untraced = found.of_pass(None)
-    if untraced is None or not len(untraced.calls):
-        return None
-    return section_document(pace_section(Pace.of(untraced)))
-
-
-def _untraced(found: Generation, scale: Scale) -> Json | None:
+def _untraced(untraced: GenerationPass, scale: Scale) -> Json | None:
     """Return the calls of the pass without tracing, on the host's clock; None if the page's unit is
     not a time."""
-    untraced = found.of_pass(None)
-    if untraced is None or not len(untraced.calls) or scale.target is TimeScale.CYCLES:
+    if scale.target is TimeScale.CYCLES:
         return None
     calls = untraced.calls
     in_unit = Scale(TimeScale.NS, scale.target)

@@ -100,30 +100,41 @@ def method_document(shown: ShownMethod, lines: Lines) -> Json:
     """Return the parts of `Method` from its profile: all but links to graphs, and events."""
     profile, scale = shown.profile, shown.scale
     samples, note = _samples(shown.rows, scale)
+    excluded = None
+    if profile.excluded is not None:
+        every = profile.every
+        left = ~np.isin(every.runs, profile.runs)
+        excluded = {
+            "words": profile.runs_in_words,
+            "runIndex": every.runs[left].tolist(),
+            "totals": scale(every.total[left]).tolist(),
+        }
+    own_lines = [lines.all_of(row.attribution.lines) for row in shown.rows]
+    number = {module.name: at for at, module in enumerate(shown.modules)}
+    modules: list[int | None] = []  # of each row: the one that holds all its nodes
+    stacks = []  # of each row: of its first line, from a node or else from the instruction
+    for row in shown.rows:
+        origin = row.attribution
+        modules.append(None if origin.module is None else number.get(module_name(origin.module)))
+        trace = next((node.stack_trace for node in origin.located if node.stack_trace), None)
+        stacks.append(lines.all_of(origin.stack) if trace is None else lines.stack(trace))
     return {
         "name": shown.name,
         "runs": len(profile.runs),
         "runIndex": profile.runs.tolist(),
         "totals": scale(profile.total).tolist(),
-        "excluded": _excluded(profile, scale),
+        "excluded": excluded,
         "rows": table_document(_rows(shown)),
         "samples": samples,
         "samplesNote": note,
         "links": {
             "nodes": {},
-            "lines": [lines.all_of(row.attribution.lines) for row in shown.rows],
-            "stack": [_stack(row, lines) for row in shown.rows],
-            "module": _row_modules(shown),
+            "lines": own_lines,
+            "stack": stacks,
+            "module": modules,
         },
         "modules": _modules(shown),
     }
-
-
-def _row_modules(shown: ShownMethod) -> list[int | None]:
-    """For each row the index of the module that holds all its nodes."""
-    index = {module.name: number for number, module in enumerate(shown.modules)}
-    paths = (row.attribution.module for row in shown.rows)
-    return [None if path is None else index.get(module_name(path)) for path in paths]
 
 
 def _modules(shown: ShownMethod) -> list[Json]:
@@ -151,19 +162,6 @@ def _modules(shown: ShownMethod) -> list[Json]:
             }
         )
     return found
-
-
-def _excluded(profile: MethodProfile, scale: Scale) -> Json | None:
-    """The runs that do not count; None if all do."""
-    if profile.excluded is None:
-        return None
-    every = profile.every
-    left = ~np.isin(every.runs, profile.runs)
-    return {
-        "words": profile.runs_in_words,
-        "runIndex": every.runs[left].tolist(),
-        "totals": scale(every.total[left]).tolist(),
-    }
 
 
 def _rows(shown: ShownMethod) -> Table:
@@ -202,13 +200,6 @@ def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None],
         f"{runs:,} runs of {len(rows):,} rows are too many numbers for a page: it has the single "
         f"runs of the {most:,} longest rows. The statistics are of all runs."
     )
-
-
-def _stack(row: Row, lines: Lines) -> list[int]:
-    """The whole stack of the row's first line: of a node, else of the program's instruction."""
-    found = row.attribution
-    trace = next((node.stack_trace for node in found.located if node.stack_trace), None)
-    return lines.all_of(found.stack) if trace is None else lines.stack(trace)
 
 
 # -- The memory plans of a program's methods.
