@@ -132,7 +132,9 @@ def _serialized(event: Any) -> bytes:
 # - Names are keys of JavaScript objects, where "constructor" and "__proto__" are taken.
 # - A name is drawn as one line of text; invisible characters are written as escapes.
 
-LONGEST = 120
+LONGEST = (
+    120  # characters of a name, drawn as one line; names of nodes hold those of all boxes around
+)
 # Similar characters: division slash, letter colon, circumflex.
 _REPLACED = str.maketrans({"/": "\u2215", ":": "\ua789", "^": "\u02c6", "(": "[", ")": "]"})
 _TAKEN = frozenset(
@@ -194,7 +196,7 @@ def _plain(text: str) -> str:
 # The tab requests at most 1024 bytes of an attribute, and does not show a larger one.
 LONGEST_ATTRIBUTE = 1000
 _FEWEST_DECIBELS = -200.0  # errors below are shown as 0
-_LISTED = 12
+_LISTED = 12  # keys of nodes in an attribute, which the tab cuts at 1 KB
 
 MEMORY_TAG = "bytes of outputs"
 _CYCLES = " [1 µs shown = 1 cycle]"

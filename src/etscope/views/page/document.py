@@ -1,7 +1,7 @@
-"""The one document that the page shows: of the report's file, of `--serve` and of TensorBoard.
+"""The document that the page shows: in the report's file, with `--serve` and in TensorBoard.
 
-Its form is `web/src/document.ts`. Every number is the Inspector's own; what needs a graph, a
-profile or a plan is made from one that is made once.
+Its form is `web/src/document.ts`. Every number equals the Inspector's. Each graph, profile and plan
+is made once and shared.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from etscope.views.page.timeline import timeline_document
 from etscope.views.page.values import numerics_document
 from etscope.views.page.work import roofline_document, work_measures
 
-_NAMED = 3  # runs that are named in the title
+_NAMED = 3  # runs in the title, so that it stays one line
 
 # -- The inputs: opened files, and results about them.
 
@@ -145,27 +145,30 @@ class ReportInput:
             return ()
 
     def gaps(self, program: Program | None, *, has_times: bool) -> list[str]:
-        """Notes on what is not known of the run. program: its own; has_times: of its methods."""
+        """Return notes on unknown facts of the run, each with a fix.
+
+        program: of the run. has_times: whether a method has times.
+        """
         notes = []
         if self.trace is not None and self.own_record is None:
             notes.append(
-                "No ETRecord was given: modules, lines of Python and graphs of the model are not "
-                "known."
+                "Modules, lines of Python and graphs of the model: unknown without the ETRecord. "
+                "Add it to the command."
             )
         if self.trace is not None and not has_times:
             notes.append(
-                "The dump has no Method::execute event, so no times. Run the method with the event "
-                "tracer on."
+                "Times: unknown, because the dump does not have a Method::execute event. Run the "
+                "method with the event tracer on."
             )
         if program is None:
-            notes.append("No program was given: its memory plan is not known.")
+            notes.append("Memory plan: unknown without the program. Add the .pte to the command.")
         elif not self.data and (keys := external_keys(program)):
             notes.append(
-                f"The bytes of {len(keys):,} weights are not known: they are in a .ptd file, which "
-                "was not given (--data)."
+                f"Bytes of {len(keys):,} weights: unknown without their .ptd file. Add it to the "
+                "command."
             )
         if self.trace is not None and self.trace.forced:
-            notes.append("Whether the files belong together was not checked.")
+            notes.append("The check that the files belong together was skipped.")
         return [note for note in notes if note not in self.notes]
 
 
@@ -273,8 +276,8 @@ def _graph_documents(
     program: Program | None,
     lines: Lines,
 ) -> list[Json]:
-    """Return the graphs, each with the edge graph of its method, who took which nodes, and the work
-    of these."""
+    """Return the graphs, each linked to the edge graph of its method, with the partitioners'
+    reasons and the work of its nodes."""
     edges = {
         shown.view.method: shown
         for shown in graphs
@@ -301,8 +304,7 @@ def _graph_documents(
 def _insight_documents(
     found: ReportInput, methods: Sequence[ShownMethod], sized: Sequence[SizedFile] | None
 ) -> list[Json]:
-    """Return what matters in a run, why, and what to do about it; of what did not run, its
-    memory."""
+    """Return the findings of the methods that ran; without a run, the findings on memory."""
     trace = found.trace
     names: dict[str, str] = {}  # by role; the first file of a role is the one to name
     for file in found.files:

@@ -18,10 +18,10 @@ from etscope.units import TimeScale
 from etscope.views.page.elements import Json, section_document, table_document
 from etscope.views.page.method import ShownMethod
 
-# Calls that are shown each by itself; of more, neighbours are joined. A call takes about 300 bytes
-# of the document, so that all take 1.5 MB.
+# Points on the chart; of more calls, neighbours are joined. A call takes about 300 bytes of the
+# document, so all take 1.5 MB.
 MOST_CALLS = 5_000
-_MOST_GROUPS = 8
+_MOST_GROUPS = 8  # areas of the stacked chart; the rest is one more. Fewer are easier to read.
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 def generation_document(
     trace: Trace | None, methods: Sequence[ShownMethod], scale: Scale
 ) -> Json | None:
-    """The page's `GenerationDoc` of a run; None for one of no language model."""
+    """The page's `GenerationDoc` of a run; None unless the run is of a language model."""
     calls = None if trace is None else traced_calls(trace)
     if trace is None or calls is None:
         return None
@@ -56,8 +56,8 @@ def generation_document(
     return {
         "note": None
         if joined == 1
-        else f"{len(order):,} calls are too many to be shown each by itself: up to {joined:,} "
-        "neighbours of a phase are one point, with their mean time.",
+        else f"Each point is the mean of up to {joined:,} neighbouring calls of a phase: "
+        f"{len(order):,} calls are too many for one point each.",
         "phases": list(calls.phases),
         "methods": [name or "method" for name in calls.methods],
         "table": table_document(phase_table(phase_times(profiles), scale)),

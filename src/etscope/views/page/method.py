@@ -35,11 +35,13 @@ from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
 from etscope.views.page.elements import CHOSEN, Json, Lines, table_document
 
-# So many samples of rows are shown; of the longest rows if there are more.
+# Samples of rows in the document, of the longest rows first. A sample takes 7 to 10 bytes, so
+# all take at most 2 MB.
 MOST_SAMPLES = 200_000
-# Samples in the events' column `raw`; later events' are left out.
+# Samples in the events' column `raw`, for the first events: at most 0.5 MB. The
+# column is the last one shown, and `to_dataframe` has all.
 MOST_RAW = 50_000
-# Nodes that are named of one event, and values that it logged.
+# Nodes and logged values in one event's cells: a delegate call of a whole model has thousands.
 _MOST_PARTS = 40
 
 
@@ -165,8 +167,8 @@ def _modules(shown: ShownMethod) -> list[Json]:
 
 
 def _rows(shown: ShownMethod) -> Table:
-    """The rows in run order. The columns of the work are left to the reader's choice; what there
-    is to say about them stands in the heads."""
+    """Return the rows in run order. The reader chooses whether to see the columns of work; the
+    heads of the columns hold their notes."""
     table = profile_table(shown.profile, shown.scale, sort="run", limits=shown.limits)
     of_work = set(work_notes(shown.limits))
     return replace(
@@ -197,8 +199,8 @@ def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None],
     if len(rows) <= most:
         return samples, None
     return samples, (
-        f"{runs:,} runs of {len(rows):,} rows are too many numbers for a page: it has the single "
-        f"runs of the {most:,} longest rows. The statistics are of all runs."
+        f"The page shows single runs only for the {most:,} longest rows, to stay small: "
+        f"{runs:,} runs of {len(rows):,} rows are too many. The statistics cover all runs."
     )
 
 
@@ -277,8 +279,8 @@ def events_document(
             )
             rows.append(row)
     notes = (
-        "The samples of some events are left out, for their number: to_dataframe and "
-        "etscope convert have them. The statistics are of all.",
+        "Some events do not show their samples, to keep the page small: to_dataframe and "
+        "etscope convert have them. The statistics cover all samples.",
     )
     table = Table.of_cells(
         _columns(scale, has_work=limits is not None),

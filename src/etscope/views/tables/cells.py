@@ -31,7 +31,7 @@ _WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})
 _PLAIN = {type(None), bool, int, float, str}
 
 
-_SITES_SHOWN = 3
+_SITES_SHOWN = 3  # of a finding, so that they stay a line or two; JSON has all
 
 
 def explanation_lines(finding: Mapping[str, Any]) -> list[str]:
