@@ -687,7 +687,7 @@ class Inspector:
         values to compare; None for "forward" or the only one that ran.
 
         Raises `UsageError` for a path that cannot be written, `MissingDependencyError` when the
-        page was not built with this installation, and with `numerics=True` what
+        installation does not have the page, and with `numerics=True` what
         `diagnose_numerics` raises.
         """
         from etscope.reporting.report import ReportOptions, write_report
