@@ -248,7 +248,7 @@ class Inspector:
         verify: bool = True,
         calls: Sequence[SavedCall] = (),
     ) -> None:
-        """Open a dump and whatever explains it.
+        """Open a dump and the files that explain it.
 
         etdump_path, etdump_data: the ETDump as a file or as bytes; exactly one of them.
         etrecord: its ETRecord: a path, an `etscope` or an ExecuTorch `ETRecord`.
@@ -262,7 +262,7 @@ class Inspector:
         reference_graph_name: the record's graph that events are linked to.
         program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators
             without a record, and a bundled program the outputs that its cases expect.
-        verify: refuse a record or program that the dump is not of.
+        verify: refuse a record or program that does not belong to the dump.
         calls: of the dump's runs, in order; by default from the run.json that `etscope run --save`
             wrote.
 
@@ -278,7 +278,7 @@ class Inspector:
                 else None,
             )
         if debug_buffer_path is not None and buffer_path is not None:
-            raise UsageError("debug_buffer_path and buffer_path are the same file: give one")
+            raise UsageError("debug_buffer_path and buffer_path name the same file: pass one")
         debug_buffer_path = buffer_path if debug_buffer_path is None else debug_buffer_path
         self._convert_time = delegate_time_scale_converter
         self._etrecord = etrecord
@@ -377,8 +377,8 @@ class Inspector:
         """Write the graphs of the record and of the program, with the times, memory and numeric
         errors that are known of their nodes, and the tables, for ``tensorboard --logdir path``.
 
-        numerics: what `diagnose_numerics` gave, for methods that are to show it. None: it is asked
-        if there are a debug buffer and a record, and what it lacks is said in a warning.
+        numerics: results of `diagnose_numerics`, one for each method. None: computed here if there
+        are a debug buffer and a record; a warning names what is missing.
 
         Each graph is a run in the folder `path`; returns the names of the runs. What was written
         there before is replaced.
@@ -580,17 +580,19 @@ class Inspector:
         previous: Sequence[Any] | None = None,
         values: str | None = None,
     ) -> Numerics:
-        """Find the operators whose numbers go wrong, and their lines of Python: for each logged
-        value the total error to the reference, the operator's own, and the inherited one.
+        """Find the operators that compute wrong numbers, and their lines of Python.
 
-        metric: of `etscope.analysis.metrics`. tolerance: the worst error of an operator that is
-        fine, in that metric; by default what is usual for the type. Rounding is always allowed for.
+        Each logged value has three errors: the total one to the reference, the operator's own, and
+        the inherited one.
+
+        metric: of `etscope.analysis.metrics`. tolerance: the worst error that is still fine, in
+        that metric; by default the usual one for the type. Rounding is always allowed for.
         reference_graph: the edge program by default. method, run, inputs: as for
-        `calculate_numeric_gap`. previous: of a model that keeps state, the inputs of each run since
-        it was loaded, in order, up to this one; by default those of their test cases, or this
-        run's, with a warning if nothing tells that they are. values: a selector of the rows whose
-        `.values` are kept: distribution, error by channel, worst elements, quantised range; by
-        default the worst rows, the first that are wrong, and the outputs.
+        `calculate_numeric_gap`. previous: for a model that keeps state, the inputs of each run
+        since the model was loaded, in order, up to this run; by default the inputs of the test
+        cases, or this run's for all, with a warning if that is a guess. values: selects the rows
+        that keep `.values` (distribution, error by channel, worst elements, quantized range); by
+        default the worst rows, the first wrong ones, and the outputs.
 
         `.verdict` names the first operator that is wrong, `.what_it_is` its fault; `.first`,
         `.suspects` and `.non_finite_origin` are rows, `.table()` has all;
@@ -685,7 +687,7 @@ class Inspector:
         values to compare; None for "forward" or the only one that ran.
 
         Raises `UsageError` for a path that cannot be written, `MissingDependencyError` when the
-        page was not built with this installation, and with `numerics=True` what
+        installation does not have the page, and with `numerics=True` what
         `diagnose_numerics` raises.
         """
         from etscope.reporting.report import ReportOptions, write_report

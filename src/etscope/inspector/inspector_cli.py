@@ -64,12 +64,12 @@ def _compare(inspector: Inspector) -> None:
         if block.reference_output is None:
             raise MissingDataError(
                 "the runs of this dump have no reference outputs",
-                hint="give the ETRecord that has them: one of a bundled program, or of "
-                "`etscope export`. If it has several test cases, the dump has to say which one "
-                "ran: those of `etscope run` do, ExecuTorch's own say -1"
+                hint="pass an ETRecord with references: from a bundled program, or from `etscope "
+                "export`. With several test cases, the dump must name the one that ran: "
+                "`etscope run` writes it, ExecuTorch's runner writes -1"
                 if block.bundled_input_index is None
-                else f"the ETRecord has none for test case {block.bundled_input_index}: make it "
-                "with the bundled program that ran",
+                else "the ETRecord does not have references for test case "
+                f"{block.bundled_input_index}: make it with the bundled program that ran",
             )
         results = compare_results(block.reference_output, block.run_output or [], plot=plot)
         for metric, values in results.items():

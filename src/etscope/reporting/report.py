@@ -36,7 +36,6 @@ from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord
-from etscope.formats.generation import Generation
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.program.ptd import match_external, read_ptd
 from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
@@ -62,8 +61,8 @@ _TRACED = {None: "untraced", "times": "traced: times", "values": "traced: values
 
 
 def saved_sections(saved: SavedRun) -> list[Section]:
-    """Return the sections "environment" and "latency", of a generation its tokens and pace in place
-    of the latter; `FormatError` for a damaged file."""
+    """Return the sections "environment" and "latency"; a generation has its tokens and pace instead
+    of "latency". Raises `FormatError` for a damaged file."""
     with reading(RUN_JSON, saved.path):
         calls, conditions, memory = saved.calls, saved.conditions, saved.memory
         made = saved.generation
@@ -85,7 +84,14 @@ def saved_sections(saved: SavedRun) -> list[Section]:
             ),
         )
         if made is not None:
-            return [environment, *_generation_sections(made)]
+            sections = [environment, generation_section(made)]
+            untraced = made.of_pass(None)
+            if untraced is not None and len(untraced.calls):
+                pace = Pace.of(untraced)
+                phases = phase_table(pace)
+                named = replace(phases, title=f"{phases.title}, without tracing")
+                sections += (Section("phases", named), pace_section(pace))
+            return sections
         names = ("avg", "p50", "p90", "min", "max")
         latencies = saved.latencies
         content = [
@@ -113,9 +119,7 @@ def saved_sections(saved: SavedRun) -> list[Section]:
                 *(Column(name, Kind.DURATION, "ms") for name in names),
             ),
             content,
-            notes=(
-                "Traced runs do more than the model: only an untraced one says how long it takes.",
-            )
+            notes=("Tracing adds time: only the untraced run shows how long the model takes.",)
             if len(latencies) > 1
             else (),
         )
@@ -125,7 +129,7 @@ def saved_sections(saved: SavedRun) -> list[Section]:
 def _of_run_json(
     files: RunFiles, facts: Sequence[FileFact], record: RecordFile | None
 ) -> tuple[list[Section], list[str]]:
-    """Return the sections of run.json and notes; no sections when it is of another program."""
+    """Return the sections of run.json and notes; no sections if it belongs to another program."""
     if files.facts is None:
         return [], []
     saved = read_run_json(files.facts)
@@ -136,19 +140,8 @@ def _of_run_json(
         known.add(record.fingerprints.program_sha256)
     is_bundle = files.program is not None and files.program.suffix == ".bpte"
     if ran is not None and known and ran not in known and not is_bundle:
-        return [], ["The run.json next to the dump is of another program and was not used."]
+        return [], ["The run.json next to the dump belongs to another program and is ignored."]
     return saved_sections(saved), []
-
-
-def _generation_sections(made: Generation) -> Iterator[Section]:
-    """Yield the facts of a generation, and the phases and the pace of its untraced pass."""
-    yield generation_section(made)
-    untraced = made.of_pass(None)
-    if untraced is not None and len(untraced.calls):
-        pace = Pace.of(untraced)
-        phases = phase_table(pace)
-        yield Section("phases", replace(phases, title=f"{phases.title}, without tracing"))
-        yield pace_section(pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +186,8 @@ def report_inputs(
     opened = _Opened()
     if options is not None and options.backend_files and sum(r.dump is not None for r in runs) != 1:
         raise UsageError(
-            "--with needs one dump, the one with the delegate calls of its files",
-            hint="make a report of each run, each with its files",
+            "--with needs exactly one dump: its files belong to the delegate calls of one run",
+            hint="make one report for each run, with the files of that run",
         )
     paths = dict.fromkeys(path for files in runs for path in files.data)
     inputs = (_input(files, options or ReportOptions(), opened) for files in runs)
@@ -218,7 +211,7 @@ class _Opened:
         if not known:
             raise UsageError(
                 f"the program of {paths[0]} is missing",
-                hint="name its .pte too, or leave out the .ptd",
+                hint="add its .pte, or leave out the .ptd",
             )
         files = {id(one := read_ptd(path)): (one, path) for path in paths}
         matched = iter(match_external(known, [one for one, _ in files.values()]))
@@ -247,7 +240,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     )
     facts = [opened.fact(role, path) for role, path in roles if path is not None]
     if files.dump is None:
-        without = "Logged values need a dump."
+        without = "Numeric errors: unknown without a dump with logged values."
         if program is not None and not options.force:
             Side(files.name, program, record).check_record()
         return ReportInput(
@@ -272,7 +265,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
             for _, file in options.backend_files
         )
     numerics: Numerics | None = None
-    note: str | None = "Numeric errors were not asked for (-X numerics=false)."
+    note: str | None = "Numeric errors: turned off with -X numerics=false."
     if options.numerics is not False:
         logged = trace
         if files.values is not None and not trace.refers_to_tensors:
@@ -295,7 +288,10 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
 
 
 def _verify(trace: Trace, options: ReportOptions) -> list[str]:
-    """Return, and warn of, doubts that files belong together; `MismatchError` if they do not."""
+    """Return doubts that the files belong together, and warn of each.
+
+    Raises `MismatchError` if they do not.
+    """
     if options.force:
         return []
     with warnings.catch_warnings(record=True) as caught:
@@ -313,7 +309,10 @@ def _verify(trace: Trace, options: ReportOptions) -> list[str]:
 def diagnosis(
     trace: Trace, options: ReportOptions, bundle: BundledFile | None
 ) -> tuple[Numerics | None, str | None]:
-    """Return the diagnosis of a trace's values, or why there is none; raise that if asked for."""
+    """Return the diagnosis of a trace's values and a note; None and the reason if it is impossible.
+
+    Raises the reason instead if `options.numerics` is True, or inputs are given.
+    """
     from etscope.diagnosis.numeric_gap import methods_that_ran
 
     missing = _missing(trace)
@@ -332,8 +331,8 @@ def diagnosis(
         return None, " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
     others = ", ".join(name for name in methods_that_ran(trace) if name != found.method)
     note = (
-        f"Only the values of {found.method} are compared here, not of {others}: choose with "
-        "method=, --method."
+        f"Only the values of {found.method} are compared, not {others}. Choose another with "
+        "--method or method=."
     )
     return found, note if others else None
 
@@ -383,17 +382,17 @@ def _missing(trace: Trace) -> str | None:
     """Return the reason why a diagnosis is not possible, if any."""
     if not trace.refers_to_tensors:
         return (
-            "The dump has no logged values: etscope run --debug-level intermediate_outputs logs "
-            "them."
+            "The dump does not have logged values. Log them: etscope run --debug-level "
+            "intermediate_outputs."
         )
     if trace.debug_buffer is None:
-        return "The dump refers to logged values, but their debug buffer was not given."
+        return "The dump refers to logged values, which are in the debug buffer. Add that file."
     if trace.record is None:
-        return "The logged values need a reference: add the ETRecord."
+        return "The logged values need a reference. Add the ETRecord."
     for package in ("torch", "executorch"):
         if available(package) is None:
             return (
-                f"{package} is not installed, which computes the reference: "
+                f"{package} computes the reference and is not installed: "
                 "pip install 'etscope[torch]'."
             )
     return None
@@ -414,7 +413,7 @@ def write_report(
 ) -> None:
     """Write the report on a trace as one HTML file; see `Inspector.report`."""
     numerics: Numerics | None = None
-    note: str | None = "Numeric errors were not asked for."
+    note: str | None = "Numeric errors: turned off."
     if options.numerics is not False:
         numerics, note = diagnosis(trace, options, bundle)
     found = ReportInput(

@@ -63,18 +63,14 @@ def write_runs(
             metadata = run_metadata(nodes, profile).SerializeToString()
             tagged = TaggedRunMetadata(tag=profile.tag, run_metadata=metadata)
             events.append(_serialized(Event(tagged_run_metadata=tagged)))
-        runs["/".join(map(_folder_name, view.key.split("/")))] = events
+        # Names of folders: never "..", and without "/" in a part.
+        parts = [part if part.isidentifier() else scope_name(part) for part in view.key.split("/")]
+        runs["/".join(part.replace("\\", "_").strip(".") or "_" for part in parts)] = events
     if texts:
         runs[TABLES_RUN] = [_text_event(tag, text) for tag, text in texts.items()]
     for run, events in runs.items():
         _write(logdir / run, events)
     return list(runs)
-
-
-def _folder_name(part: str) -> str:
-    """A part of a run's name as a folder name: never "..", and without "/"."""
-    name = scope_name(part) if not part.isidentifier() else part
-    return name.replace("\\", "_").strip(".") or "_"
 
 
 def _write(folder: Path, events: Iterable[bytes]) -> None:
@@ -136,7 +132,9 @@ def _serialized(event: Any) -> bytes:
 # - Names are keys of JavaScript objects, where "constructor" and "__proto__" are taken.
 # - A name is drawn as one line of text; invisible characters are written as escapes.
 
-LONGEST = 120
+LONGEST = (
+    120  # characters of a name, drawn as one line; names of nodes hold those of all boxes around
+)
 # Similar characters: division slash, letter colon, circumflex.
 _REPLACED = str.maketrans({"/": "\u2215", ":": "\ua789", "^": "\u02c6", "(": "[", ")": "]"})
 _TAKEN = frozenset(
@@ -198,7 +196,7 @@ def _plain(text: str) -> str:
 # The tab requests at most 1024 bytes of an attribute, and does not show a larger one.
 LONGEST_ATTRIBUTE = 1000
 _FEWEST_DECIBELS = -200.0  # errors below are shown as 0
-_LISTED = 12
+_LISTED = 12  # keys of nodes in an attribute, which the tab cuts at 1 KB
 
 MEMORY_TAG = "bytes of outputs"
 _CYCLES = " [1 µs shown = 1 cycle]"
@@ -252,7 +250,7 @@ def time_tag(statistic: str, source: TimeScale) -> str:
 
 
 def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
-    """A profile for each statistic of the times, for memory, and for known errors."""
+    """Yield a profile for each statistic of the times, for memory, work and known errors."""
     scale = Scale(source, TimeScale.CYCLES if source is TimeScale.CYCLES else TimeScale.US)
     if view.times:
         for statistic in STATISTICS:
@@ -266,7 +264,14 @@ def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
         yield Profile(MEMORY_TAG, {}, view.memory)
     if view.live:
         yield Profile(LIVE_TAG, {}, view.live)
-    yield from _work_profiles(view)
+    work_of = node_work(view.linked)  # of nodes that hold no others
+    works = {placed.key: work_of(placed.node) for placed in view.nodes if not placed.opens}
+    flops = {key: work.flops / 1e3 for key, work in works.items() if work.flops}
+    if flops:  # in the place of times
+        yield Profile(FLOPS_TAG, flops, {})
+    moved = {key: int(work.traffic.total) for key, work in works.items() if work.traffic.total}
+    if moved:
+        yield Profile(MOVED_TAG, {}, moved)
     for title, attribute in _ERRORS.items():
         levels = {
             key: level
@@ -275,19 +280,6 @@ def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
         }
         if levels:
             yield Profile(f"{title} [1 µs shown = 1 dB over -200 dB]", levels, {}, summed=False)
-
-
-def _work_profiles(view: GraphView) -> Iterator[Profile]:
-    """FLOPs in the place of times, and the bytes that are read and written, of nodes that hold no
-    others."""
-    work_of = node_work(view.linked)
-    works = {placed.key: work_of(placed.node) for placed in view.nodes if not placed.opens}
-    flops = {key: work.flops / 1e3 for key, work in works.items() if work.flops}
-    if flops:
-        yield Profile(FLOPS_TAG, flops, {})
-    moved = {key: int(work.traffic.total) for key, work in works.items() if work.traffic.total}
-    if moved:
-        yield Profile(MOVED_TAG, {}, moved)
 
 
 def _decibels(metric: str, value: float | None) -> int | None:

@@ -51,7 +51,7 @@ class ModelExplorerServer:
         command = shutil.which("model-explorer", path=os.pathsep.join(places))
         if command is None:
             raise MissingDependencyError(
-                "the command model-explorer is not there",
+                "the command model-explorer is not installed",
                 hint="pip install 'etscope[model-explorer]'",
             )
         self.port = next(filter(_is_free, _PORTS)) if port is None else port

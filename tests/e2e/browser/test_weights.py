@@ -220,6 +220,6 @@ def test_without_a_program_there_are_no_weights(page: Any, page_of: Any) -> None
     (found,) = report_inputs(runs_of_files([files.etdump_timing]))
     document = document_of([found])
     page.goto(f"{page_of(document)}#run0/{WEIGHTS}")
-    page.wait_for_selector("text=There is no program")
+    page.wait_for_selector("text=Memory: unknown without the program")
     assert document["runs"][0]["weights"] is None
     assert page.failures == []

@@ -261,7 +261,7 @@ def test_inputs_tell_which_of_two_methods_is_compared(method: str) -> None:
     (found,) = report_inputs(runs_of_files(paths), ReportOptions(inputs=lambda *_: ran))
 
     assert found.numerics is not None and found.numerics.method == method
-    assert f"not those of {other}" in (found.numerics_note or "")
+    assert f"not {other}" in (found.numerics_note or "")
     named = ReportOptions(inputs=lambda *_: ran, method=other)
     with pytest.raises(NumericGapError, match="takes"):  # they are of the other one
         list(report_inputs(runs_of_files(paths), named))
@@ -285,9 +285,9 @@ def test_two_methods_without_inputs_are_no_failure() -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        (("etdump", "etrecord"), "debug buffer was not given"),
-        (("etdump", "debug_buffer"), "Without an ETRecord"),
-        (("etdump_timing", "etrecord"), "no logged values"),
+        (("etdump", "etrecord"), "in the debug buffer"),
+        (("etdump", "debug_buffer"), "Add the ETRecord"),
+        (("etdump_timing", "etrecord"), "does not have logged values"),
         (("etrecord",), "without a dump"),
     ],
 )
@@ -368,7 +368,7 @@ def test_the_report_has_the_bytes_of_ptd_files(external: Path) -> None:
     assert not any(".ptd" in note for note in found["notes"])
     (found,) = document_of(list(report_inputs(runs_of_files(files[:1]))))["runs"]
     assert "file" not in found["weights"]["values"]
-    assert any("5 weights are not known: they are in a .ptd" in note for note in found["notes"])
+    assert any("5 weights: unknown without their .ptd" in note for note in found["notes"])
 
 
 def test_programs_of_a_report_are_compared_with_their_ptd_files(external: Path) -> None:

@@ -92,7 +92,7 @@ def test_node_data_of_several_graphs_is_by_graph() -> None:
 
 
 def test_wrong_use() -> None:
-    with pytest.raises(UsageError, match="no overlay 'p95'"):
+    with pytest.raises(UsageError, match="unknown overlay 'p95'"):
         written(timed(), "node-data", overlay="p95")
     with pytest.raises(UsageError, match="one graph"):
         write_graphs([timed(), hostile()], "dot", io.StringIO(), scale=US)

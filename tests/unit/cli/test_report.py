@@ -50,7 +50,11 @@ def test_wrong_calls(report: Run, tmp_path: Path) -> None:
         ((), 2, "has no runs"),
         (("none.etdp",), 2, "not found"),
         (("--source-unit", "years"), 2, "Invalid value"),
-        ((files.etdump_timing, files.etrecord, "-Xnumerics=true", "-o", out), 4, "no logged"),
+        (
+            (files.etdump_timing, files.etrecord, "-Xnumerics=true", "-o", out),
+            4,
+            "does not have logged values",
+        ),
     ):
         code, _, err = report(*arguments)
         assert code == wanted and words in err
@@ -64,4 +68,4 @@ def test_files_of_two_exports(report: Run, tmp_path: Path) -> None:
     assert code == 3 and "do not belong together" in err
     assert not out.exists()
     assert report(*files, "-o", out, "--force")[0] == 0
-    assert "was not checked" in " ".join(data_of(out)["runs"][0]["notes"])
+    assert "belong together was skipped" in " ".join(data_of(out)["runs"][0]["notes"])

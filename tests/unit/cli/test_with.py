@@ -112,7 +112,7 @@ def test_what_is_said(run: Run, given: tuple[object, ...], code: int, words: str
     ("command", "words"),
     [
         (("convert", "run.etdp", "-o", "out.csv"), "etscope inspect --with FILE --format csv"),
-        (("report", "run.etdp", "qnn.etdp", "-o", "out.html"), "--with needs one dump"),
+        (("report", "run.etdp", "qnn.etdp", "-o", "out.html"), "--with needs exactly one dump"),
     ],
 )
 def test_where_there_is_no_place_for_a_file(run: Run, command: tuple[str, ...], words: str) -> None:

@@ -30,7 +30,7 @@ export function Memory() {
   const now = run.value;
   const plans = now.memory;
   if (!plans.length)
-    return <Nothing>There is no program: neither a .pte was given nor does the record hold one.</Nothing>;
+    return <Nothing>Memory: unknown without the program. Add its .pte, or an ETRecord that stores it.</Nothing>;
   if (show.value === "weights" && now.weights) {
     return (
       <Weights key={now.id} run={now} table={now.weights}>

@@ -28,7 +28,7 @@ _ERRORS = ("total_error", "local_error")
 _WORK = {"flops": "known_flops", "moved_bytes": "known_bytes", "intensity": "intensity"}
 OVERLAYS = (*STATISTICS, "bytes", "live_bytes", *_WORK, *_ERRORS)
 _COLOURS = ((0.0, "#ffffff"), (0.25, "#fff3b0"), (0.6, "#ff9e5e"), (1.0, "#e0301e"))
-_LONGEST = 2000
+_LONGEST = 2000  # characters of an attribute, so that long stack traces do not make the file large
 
 
 def write(views: Sequence[GraphView], out: TextIO, *, scale: Scale) -> None:
@@ -69,7 +69,9 @@ def write_node_data(
 def node_data(view: GraphView, scale: Scale, overlay: str = "avg") -> dict[str, Any]:
     """`GraphNodeData` of a graph, as a dict."""
     if overlay not in OVERLAYS:
-        raise UsageError(f"no overlay {overlay!r}", hint="overlays are: " + ", ".join(OVERLAYS))
+        raise UsageError(
+            f"unknown overlay {overlay!r}", hint="overlays are: " + ", ".join(OVERLAYS)
+        )
     title = overlay
     values: Mapping[str, float] = view.live if overlay == "live_bytes" else view.memory
     if overlay in _WORK:

@@ -1,7 +1,6 @@
 """The comparisons of a report, or of stored ones: `etscope diff` of its profiles, two by two.
 
-The page shows verdicts and rows as they stand here: it has no statistics and no alignment of its
-own.
+The page shows these verdicts and rows unchanged: it computes neither statistics nor an alignment.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ from etscope.units import TimeScale, scale_factor
 from etscope.views.page.elements import Json, section_document, table_document
 from etscope.views.page.method import ShownMethod
 
-# Up to so many profiles, each is compared with each; of more, each is compared with the first.
+# Compare each profile with each up to this number, else each with the first: the pairs grow with
+# the square of the profiles.
 MOST_EACH = 4
 
 _COLUMNS = (
@@ -83,9 +83,11 @@ _Of = TypeVar("_Of")
 
 
 def _pairs(methods: Sequence[Sequence[ShownMethod]]) -> Iterator[tuple[_Place, _Place]]:
-    """Yield the profiles to compare: of one method and phase in two runs; methods of one run if it
-    is the only one, but no phases, which do different things; the methods of two runs that share
-    none if each has one."""
+    """Yield the profiles to compare.
+
+    Two runs: profiles of the same method and phase; without any in common, the profiles of two runs
+    that have one each. One run: its methods, but not its phases, which do different work.
+    """
     names = [
         {
             (shown.profile.method, shown.profile.phase): (run, number)
@@ -187,8 +189,10 @@ class ComparedProgram:
 
 
 def program_documents(programs: Sequence[ComparedProgram | None]) -> list[Json]:
-    """Return the `ProgramComparisonDoc` of each later program with the first one. None: of a run
-    without a program. Runs of one program are not compared by it."""
+    """Return the `ProgramComparisonDoc` of each later program with the first one.
+
+    programs: of each run; None for a run without one. Runs of the same program are skipped.
+    """
     known = [(run, one) for run, one in enumerate(programs) if one is not None]
     found = []
     for run, other in known[1:]:
@@ -228,9 +232,9 @@ def program_documents(programs: Sequence[ComparedProgram | None]) -> list[Json]:
 def compared_documents(runs: Sequence[Mapping[str, Any]]) -> list[Json]:
     """Return the comparisons of the runs of stored documents; `FormatError` for what is not a run.
 
-    A document has the times of each run, the modules, operators and lines of its rows: all that a
-    comparison takes. Rows without single runs (there were too many) have their average in
-    each run, and no verdict.
+    A document holds all that a comparison needs: the times of each run, and the modules, operators
+    and lines of its rows. Rows whose single runs were left out have their average in each run, and
+    do not get a verdict.
     """
     with reading("report", None):
         units = [TimeScale.of(str(run["unit"])) for run in runs]

@@ -1,7 +1,7 @@
-"""The one document that the page shows: of the report's file, of `--serve` and of TensorBoard.
+"""The document that the page shows: in the report's file, with `--serve` and in TensorBoard.
 
-Its form is `web/src/document.ts`. Every number is the Inspector's own; what needs a graph, a
-profile or a plan is made from one that is made once.
+Its form is `web/src/document.ts`. Every number equals the Inspector's. Each graph, profile and plan
+is made once and shared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from etscope._version import __version__
 from etscope.analysis.backend_files.placement import PlacedFile
 from etscope.analysis.comparison.programs import Side
 from etscope.analysis.comparison.run_totals import totals_of
-from etscope.analysis.graphs.partition import Partition, partition
+from etscope.analysis.graphs.partition import partition
 from etscope.analysis.graphs.views import GraphView, graph_views, with_errors
 from etscope.analysis.insights.facts import Facts, Level
 from etscope.analysis.insights.insights import insights
@@ -49,14 +49,13 @@ from etscope.views.page.method import (
     memory_documents,
     method_document,
 )
-from etscope.views.page.roofline import roofline_document
 from etscope.views.page.store import SCHEMA
 from etscope.views.page.summary import backend_file_sections, file_sections, profile_section
 from etscope.views.page.timeline import timeline_document
 from etscope.views.page.values import numerics_document
-from etscope.views.page.work import work_measures
+from etscope.views.page.work import roofline_document, work_measures
 
-_NAMED = 3  # runs that are named in the title
+_NAMED = 3  # runs in the title, so that it stays one line
 
 # -- The inputs: opened files, and results about them.
 
@@ -146,27 +145,30 @@ class ReportInput:
             return ()
 
     def gaps(self, program: Program | None, *, has_times: bool) -> list[str]:
-        """Notes on what is not known of the run. program: its own; has_times: of its methods."""
+        """Return notes on unknown facts of the run, each with a fix.
+
+        program: of the run. has_times: whether a method has times.
+        """
         notes = []
         if self.trace is not None and self.own_record is None:
             notes.append(
-                "No ETRecord was given: modules, lines of Python and graphs of the model are not "
-                "known."
+                "Modules, lines of Python and graphs of the model: unknown without the ETRecord. "
+                "Add it to the command."
             )
         if self.trace is not None and not has_times:
             notes.append(
-                "The dump has no Method::execute event, so no times. Run the method with the event "
-                "tracer on."
+                "Times: unknown, because the dump does not have a Method::execute event. Run the "
+                "method with the event tracer on."
             )
         if program is None:
-            notes.append("No program was given: its memory plan is not known.")
+            notes.append("Memory plan: unknown without the program. Add the .pte to the command.")
         elif not self.data and (keys := external_keys(program)):
             notes.append(
-                f"The bytes of {len(keys):,} weights are not known: they are in a .ptd file, which "
-                "was not given (--data)."
+                f"Bytes of {len(keys):,} weights: unknown without their .ptd file. Add it to the "
+                "command."
             )
         if self.trace is not None and self.trace.forced:
-            notes.append("Whether the files belong together was not checked.")
+            notes.append("The check that the files belong together was skipped.")
         return [note for note in notes if note not in self.notes]
 
 
@@ -274,47 +276,41 @@ def _graph_documents(
     program: Program | None,
     lines: Lines,
 ) -> list[Json]:
-    """Return the graphs, each with the edge graph of its method, who took which nodes, and the work
-    of these."""
+    """Return the graphs, each linked to the edge graph of its method, with the partitioners'
+    reasons and the work of its nodes."""
     edges = {
         shown.view.method: shown
         for shown in graphs
         if shown.view.linked.name == f"{EDGE}/{shown.view.method}"
     }
     metric = None if found.numerics is None else found.numerics.metric
+    record = found.own_record
+    reasons = None if record is None else record.partition
     documents = []
     for shown in graphs:
-        document = graph_document(
-            shown,
-            found.scale,
-            lines,
-            metric,
-            edges.get(shown.view.method),
-            _partition(shown, found),
-        )
+        method = shown.view.method
+        edge_graph = edges.get(method)
+        has_reasons = reasons is not None and method in reasons
+        chosen = None
+        if method is not None and shown is edge_graph and has_reasons:
+            chosen = partition(found.capture, method)
+        document = graph_document(shown, found.scale, lines, metric, edge_graph, chosen)
         ran = next((one for one in methods if one.profile is shown.view.profile), None)
         document["measures"] += work_measures(shown, document, ran)
         documents.append(document)
     return documents
 
 
-def _partition(shown: ShownGraph, found: ReportInput) -> Partition | None:
-    """The partition of an edge graph's method; None where the record does not have the reasons."""
-    method, record = shown.view.method, found.own_record
-    is_told = record is not None and record.partition is not None and method in record.partition
-    if record is None or method is None or not is_told:
-        return None
-    if shown.view.linked.name != f"{EDGE}/{method}":
-        return None
-    return partition(found.capture, method)
-
-
 def _insight_documents(
     found: ReportInput, methods: Sequence[ShownMethod], sized: Sequence[SizedFile] | None
 ) -> list[Json]:
-    """Return what matters in a run, why, and what to do about it; of what did not run, its
-    memory."""
-    trace, files = found.trace, _file_names(found)
+    """Return the findings of the methods that ran; without a run, the findings on memory."""
+    trace = found.trace
+    names: dict[str, str] = {}  # by role; the first file of a role is the one to name
+    for file in found.files:
+        names.setdefault(file.role, file.name)
+    roles = ("dump", "record", "program", "debug buffer")
+    files = Files(*(names.get(role) for role in roles))  # of the commands that come next
     told: list[tuple[int | None, Finding]] = []
     if trace is not None:
         has_values = found.has_values or trace.refers_to_tensors
@@ -325,15 +321,6 @@ def _insight_documents(
     for method in () if methods else memory_plans(found.export):
         told += ((None, one) for one in ranked([*memory_of(method, found.export, sized)]))
     return [{"explanation": None, **one.plain(files), "methodIndex": index} for index, one in told]
-
-
-def _file_names(found: ReportInput) -> Files:
-    """The files, as the next commands are given them."""
-    dump, record, program, buffer = (
-        next((file.name for file in found.files if file.role == role), None)
-        for role in ("dump", "record", "program", "debug buffer")
-    )
-    return Files(dump, record, program, buffer)
 
 
 def _method_documents(

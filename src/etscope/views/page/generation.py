@@ -13,15 +13,15 @@ from etscope.analysis.generation.series import GROUPINGS, group_series, joined_c
 from etscope.analysis.generation.traced import traced_calls
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.formats.generation import Generation
+from etscope.formats.generation import GenerationPass
 from etscope.units import TimeScale
 from etscope.views.page.elements import Json, section_document, table_document
 from etscope.views.page.method import ShownMethod
 
-# Calls that are shown each by itself; of more, neighbours are joined. A call takes about 300 bytes
-# of the document, so that all take 1.5 MB.
+# Points on the chart; of more calls, neighbours are joined. A call takes about 300 bytes of the
+# document, so all take 1.5 MB.
 MOST_CALLS = 5_000
-_MOST_GROUPS = 8
+_MOST_GROUPS = 8  # areas of the stacked chart; the rest is one more. Fewer are easier to read.
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 def generation_document(
     trace: Trace | None, methods: Sequence[ShownMethod], scale: Scale
 ) -> Json | None:
-    """The page's `GenerationDoc` of a run; None for one of no language model."""
+    """The page's `GenerationDoc` of a run; None unless the run is of a language model."""
     calls = None if trace is None else traced_calls(trace)
     if trace is None or calls is None:
         return None
@@ -49,17 +49,19 @@ def generation_document(
 
     saved = trace.saved_run
     known = None if saved is None else saved.generation
-    untraced = None if known is None else _untraced(known, scale)
+    untraced = None if known is None else known.of_pass(None)
+    if untraced is not None and not len(untraced.calls):
+        untraced = None
     joined = int(size.max()) if len(size) else 1
     return {
         "note": None
         if joined == 1
-        else f"{len(order):,} calls are too many to be shown each by itself: up to {joined:,} "
-        "neighbours of a phase are one point, with their mean time.",
+        else f"Each point is the mean of up to {joined:,} neighbouring calls of a phase: "
+        f"{len(order):,} calls are too many for one point each.",
         "phases": list(calls.phases),
         "methods": [name or "method" for name in calls.methods],
         "table": table_document(phase_table(phase_times(profiles), scale)),
-        "pace": None if known is None else _pace(known),
+        "pace": None if untraced is None else section_document(pace_section(Pace.of(untraced))),
         "calls": {
             "number": of_first(calls.number),
             "run": of_first(calls.run),
@@ -82,23 +84,14 @@ def generation_document(
             for by in GROUPINGS
             for found in [group_series(calls, every, by, _MOST_GROUPS)]
         },
-        "untraced": untraced,
+        "untraced": None if untraced is None else _untraced(untraced, scale),
     }
 
 
-def _pace(found: Generation) -> Json | None:
-    """The facts of the untraced pass."""
-    untraced = found.of_pass(None)
-    if untraced is None or not len(untraced.calls):
-        return None
-    return section_document(pace_section(Pace.of(untraced)))
-
-
-def _untraced(found: Generation, scale: Scale) -> Json | None:
+def _untraced(untraced: GenerationPass, scale: Scale) -> Json | None:
     """Return the calls of the pass without tracing, on the host's clock; None if the page's unit is
     not a time."""
-    untraced = found.of_pass(None)
-    if untraced is None or not len(untraced.calls) or scale.target is TimeScale.CYCLES:
+    if scale.target is TimeScale.CYCLES:
         return None
     calls = untraced.calls
     in_unit = Scale(TimeScale.NS, scale.target)

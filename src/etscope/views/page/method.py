@@ -35,11 +35,13 @@ from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
 from etscope.views.page.elements import CHOSEN, Json, Lines, table_document
 
-# So many samples of rows are shown; of the longest rows if there are more.
+# Samples of rows in the document, of the longest rows first. A sample takes 7 to 10 bytes, so
+# all take at most 2 MB.
 MOST_SAMPLES = 200_000
-# Samples in the events' column `raw`; later events' are left out.
+# Samples in the events' column `raw`, for the first events: at most 0.5 MB. The
+# column is the last one shown, and `to_dataframe` has all.
 MOST_RAW = 50_000
-# Nodes that are named of one event, and values that it logged.
+# Nodes and logged values in one event's cells: a delegate call of a whole model has thousands.
 _MOST_PARTS = 40
 
 
@@ -100,30 +102,41 @@ def method_document(shown: ShownMethod, lines: Lines) -> Json:
     """Return the parts of `Method` from its profile: all but links to graphs, and events."""
     profile, scale = shown.profile, shown.scale
     samples, note = _samples(shown.rows, scale)
+    excluded = None
+    if profile.excluded is not None:
+        every = profile.every
+        left = ~np.isin(every.runs, profile.runs)
+        excluded = {
+            "words": profile.runs_in_words,
+            "runIndex": every.runs[left].tolist(),
+            "totals": scale(every.total[left]).tolist(),
+        }
+    own_lines = [lines.all_of(row.attribution.lines) for row in shown.rows]
+    number = {module.name: at for at, module in enumerate(shown.modules)}
+    modules: list[int | None] = []  # of each row: the one that holds all its nodes
+    stacks = []  # of each row: of its first line, from a node or else from the instruction
+    for row in shown.rows:
+        origin = row.attribution
+        modules.append(None if origin.module is None else number.get(module_name(origin.module)))
+        trace = next((node.stack_trace for node in origin.located if node.stack_trace), None)
+        stacks.append(lines.all_of(origin.stack) if trace is None else lines.stack(trace))
     return {
         "name": shown.name,
         "runs": len(profile.runs),
         "runIndex": profile.runs.tolist(),
         "totals": scale(profile.total).tolist(),
-        "excluded": _excluded(profile, scale),
+        "excluded": excluded,
         "rows": table_document(_rows(shown)),
         "samples": samples,
         "samplesNote": note,
         "links": {
             "nodes": {},
-            "lines": [lines.all_of(row.attribution.lines) for row in shown.rows],
-            "stack": [_stack(row, lines) for row in shown.rows],
-            "module": _row_modules(shown),
+            "lines": own_lines,
+            "stack": stacks,
+            "module": modules,
         },
         "modules": _modules(shown),
     }
-
-
-def _row_modules(shown: ShownMethod) -> list[int | None]:
-    """For each row the index of the module that holds all its nodes."""
-    index = {module.name: number for number, module in enumerate(shown.modules)}
-    paths = (row.attribution.module for row in shown.rows)
-    return [None if path is None else index.get(module_name(path)) for path in paths]
 
 
 def _modules(shown: ShownMethod) -> list[Json]:
@@ -153,22 +166,9 @@ def _modules(shown: ShownMethod) -> list[Json]:
     return found
 
 
-def _excluded(profile: MethodProfile, scale: Scale) -> Json | None:
-    """The runs that do not count; None if all do."""
-    if profile.excluded is None:
-        return None
-    every = profile.every
-    left = ~np.isin(every.runs, profile.runs)
-    return {
-        "words": profile.runs_in_words,
-        "runIndex": every.runs[left].tolist(),
-        "totals": scale(every.total[left]).tolist(),
-    }
-
-
 def _rows(shown: ShownMethod) -> Table:
-    """The rows in run order. The columns of the work are left to the reader's choice; what there
-    is to say about them stands in the heads."""
+    """Return the rows in run order. The reader chooses whether to see the columns of work; the
+    heads of the columns hold their notes."""
     table = profile_table(shown.profile, shown.scale, sort="run", limits=shown.limits)
     of_work = set(work_notes(shown.limits))
     return replace(
@@ -199,16 +199,9 @@ def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None],
     if len(rows) <= most:
         return samples, None
     return samples, (
-        f"{runs:,} runs of {len(rows):,} rows are too many numbers for a page: it has the single "
-        f"runs of the {most:,} longest rows. The statistics are of all runs."
+        f"The page shows single runs only for the {most:,} longest rows, to stay small: "
+        f"{runs:,} runs of {len(rows):,} rows are too many. The statistics cover all runs."
     )
-
-
-def _stack(row: Row, lines: Lines) -> list[int]:
-    """The whole stack of the row's first line: of a node, else of the program's instruction."""
-    found = row.attribution
-    trace = next((node.stack_trace for node in found.located if node.stack_trace), None)
-    return lines.all_of(found.stack) if trace is None else lines.stack(trace)
 
 
 # -- The memory plans of a program's methods.
@@ -286,8 +279,8 @@ def events_document(
             )
             rows.append(row)
     notes = (
-        "The samples of some events are left out, for their number: to_dataframe and "
-        "etscope convert have them. The statistics are of all.",
+        "Some events do not show their samples, to keep the page small: to_dataframe and "
+        "etscope convert have them. The statistics cover all samples.",
     )
     table = Table.of_cells(
         _columns(scale, has_work=limits is not None),

@@ -19,7 +19,7 @@ FILE_NAME = "executorch.report.json.gz"
 # Limits of the search, as a log directory may have any size.
 _MOST_FOLDERS = 2_000
 _DEEPEST = 8
-MOST_BYTES = 256 << 20  # of one document, unpacked
+MOST_BYTES = 256 << 20  # of one document, unpacked: a small gzip file can unpack to fill the memory
 
 
 def save_document(folder: PathLike, document: Mapping[str, Any]) -> Path:
@@ -53,10 +53,10 @@ def load_document(path: PathLike) -> dict[str, Any]:
         document: dict[str, Any] = mapping(parse_json(content), "a report")
         runs = document.get("runs")
         if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-            raise FormatError("this file holds no report")
+            raise FormatError("this file is not a report")
         if (schema := document.get("schema")) != SCHEMA:
             raise VersionError(
-                f"the report is of the format {schema}; this etscope reads {SCHEMA}",
+                f"the report has the format {schema}; this etscope reads {SCHEMA}",
                 hint="write it again from the files of the run",
             )
         return document

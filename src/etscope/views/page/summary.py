@@ -23,7 +23,7 @@ from etscope.views.page.method import (
     ShownMethod,
 )
 
-_MOST_FILE_ROWS = 1_000
+_MOST_FILE_ROWS = 1_000  # of a tool's file, so that the page stays small
 
 
 def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
@@ -36,8 +36,8 @@ def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
 def file_sections(
     export: Export, trace: Trace | None, graphs: Mapping[str, Graph]
 ) -> Iterator[Section]:
-    """Yield the contents of the files, as `etscope info` shows them, without what has a separate
-    view."""
+    """Yield the contents of the files, as `etscope info` shows them, without the sections that have
+    a separate view."""
     if trace is not None:
         yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
     if isinstance(export.record, RecordFile):
@@ -88,7 +88,7 @@ def profile_section(methods: Sequence[ShownMethod]) -> Section:
         Column("traced", Kind.BOOL, title="values were logged"): [p.traced for p in profiles],
     }
     notes = (
-        "Unaccounted is what no instruction accounts for: the runtime's own work between them "
-        "and what tracing costs.",
+        "Unaccounted: time outside all instructions, which is the runtime's work between them "
+        "and the cost of tracing.",
     )
     return Section("profile", Table.of(columns, title="Times of the methods", notes=notes))

@@ -25,10 +25,11 @@ from etscope.views.page.method import (
     ShownMethod,
 )
 
+# Spans in the document. A span takes 30 to 50 bytes, so all take at most 1 MB.
 MOST_SPANS = 20_000
 # Runs on the timeline, most of them as one span: each is a track.
 MOST_RUNS = 500
-_CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # names of the runtime that stand around all of them
+_CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # the runtime's names for every call
 
 
 def timeline_document(
@@ -39,10 +40,9 @@ def timeline_document(
 ) -> Json | None:
     """Return the `Timeline`: a track for each run, below it a track for each of its clocks.
 
-    The runs that show most have all their spans, and so have the others in run order while there
-    is room; later runs are shown only as a whole. Every run starts at 0, so that runs
-    are compared. Files of backends' tools have tracks below the runs that they are of. None without
-    any run.
+    The runs that show most have all their spans. The others follow in run order while there is
+    room; later runs are one span each. Every run starts at 0, so that the reader can compare
+    them. Files of backends' tools have tracks below their runs. None without any run.
     """
     if trace is None:
         return None
@@ -63,7 +63,7 @@ def timeline_document(
     shown = [one for one in shown if id(one) in listed]
     whole = sum(id(one) not in detailed for one in shown)
     if whole:
-        notes.append(f"Of {whole:,} runs only the whole is shown, for the number of their events.")
+        notes.append(f"{whole:,} runs are one span each: their events are too many.")
     if left_out:
         notes.append(f"{left_out:,} later runs are left out.")
 
@@ -160,8 +160,8 @@ class _TimelineColumns:
     def add_files(
         self, files: Sequence[FileSpans], runs: Mapping[int, RunSpans], tracks: Mapping[int, int]
     ) -> int:
-        """Add the spans of files below the tracks of their runs; return the number of the shortest
-        ones, left out for their number."""
+        """Add the spans of files below the tracks of their runs; return how many of the shortest
+        spans are left out."""
         left = 0
         for spans in files:
             counts = np.bincount(spans.run, minlength=1)

@@ -31,7 +31,7 @@ _WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})
 _PLAIN = {type(None), bool, int, float, str}
 
 
-_SITES_SHOWN = 3
+_SITES_SHOWN = 3  # of a finding, so that they stay a line or two; JSON has all
 
 
 def explanation_lines(finding: Mapping[str, Any]) -> list[str]:
@@ -41,25 +41,23 @@ def explanation_lines(finding: Mapping[str, Any]) -> list[str]:
     if explained is None:
         return []
     unit = (finding.get("quantity") or {}).get("unit", "")
-    sites = [_site(site, unit) for site in explained["sites"][:_SITES_SHOWN]]
+    sites = []
+    for site in explained["sites"][:_SITES_SHOWN]:
+        time = site["time"]
+        texts = (
+            site["name"],
+            None if site["instruction"] is None else f"instruction {site['instruction']}",
+            site["module"],
+            site["line"],
+            None if time is None else f"{format_durations([time], unit)[0]} {unit}",
+        )
+        sites.append(", ".join(text for text in texts if text))
     if len(explained["sites"]) > _SITES_SHOWN:
         sites.append("…")
     lines = [str(text) for text in explained["evidence"]]
     if sites:
         lines.append(f"Where: {'; '.join(sites)}")
     return [*lines, *(f"To do: {remedy['text']}" for remedy in explained["remedies"])]
-
-
-def _site(site: Mapping[str, Any], unit: str) -> str:
-    time = site["time"]
-    texts = (
-        site["name"],
-        None if site["instruction"] is None else f"instruction {site['instruction']}",
-        site["module"],
-        site["line"],
-        None if time is None else f"{format_durations([time], unit)[0]} {unit}",
-    )
-    return ", ".join(text for text in texts if text)
 
 
 def plain_rows(table: Table) -> Iterator[tuple[Any, ...]]:

@@ -19,7 +19,7 @@ from etscope.model.timeline import Timeline, Track
 
 _NS_PER_SECOND = 10**9
 _MAX_LANES = 100  # the time for more grows with the square of the spans
-_MAX_NS = 2**62
+_MAX_NS = 2**62  # so that the difference of two times fits in 64 bits
 
 Ints = npt.NDArray[np.int64]
 

@@ -343,5 +343,5 @@ def test_a_dump_without_executions_says_so(tmp_path: Path, contract: Contract) -
     (run,) = found["runs"]
     assert contract.faults(found, "ReportDocument") == []
     assert run["methods"] == []
-    assert any("no Method::execute" in note for note in run["notes"])
+    assert any("does not have a Method::execute" in note for note in run["notes"])
     assert run["timeline"]["names"] == ["Program::load_method"]

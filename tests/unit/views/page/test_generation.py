@@ -86,7 +86,7 @@ def test_many_calls_are_joined_and_lose_no_time(
     found = generation(path)
     calls = found["calls"]
     assert len(calls["time"]) < 60 < len(whole["time"]) == sum(calls["joined"])
-    assert "are one point" in found["note"]
+    assert "Each point is the mean of" in found["note"]
     assert np.dot(calls["time"], calls["joined"]) == pytest.approx(sum(whole["time"]))
     assert sum(calls["tokens"]) == sum(whole["tokens"])
     for groups in found["groups"].values():

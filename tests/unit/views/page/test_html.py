@@ -60,7 +60,7 @@ def test_a_page_that_was_not_built_says_how(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(html, "BUILT", tmp_path / "page.html")
-    with pytest.raises(MissingDependencyError, match="not built") as caught:
+    with pytest.raises(MissingDependencyError, match="does not have the page") as caught:
         built_page()
     assert "make web" in str(caught.value)
 
