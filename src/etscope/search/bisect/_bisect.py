@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.program.source_location import user_line
-from etscope.backends.export_options import ExportOptions
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.files import PathLike, make_folder

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.metrics import Metric, find_metric, measure
-from etscope.backends.export_options import ExportOptions
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.errors import (
     EtscopeError,
     EtscopeWarning,

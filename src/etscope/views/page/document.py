@@ -309,8 +309,10 @@ def _insight_documents(
     names: dict[str, str] = {}  # by role; the first file of a role is the one to name
     for file in found.files:
         names.setdefault(file.role, file.name)
-    roles = ("dump", "record", "program", "debug buffer")
-    files = Files(*(names.get(role) for role in roles))  # of the commands that come next
+    dump, record, program, buffer = (
+        names.get(role) for role in ("dump", "record", "program", "debug buffer")
+    )
+    files = Files(dump, record, program, buffer)  # of the commands that findings name
     told: list[tuple[int | None, Finding]] = []
     if trace is not None:
         has_values = found.has_values or trace.refers_to_tensors

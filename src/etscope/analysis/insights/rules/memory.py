@@ -19,9 +19,9 @@ from etscope.units import format_bytes, format_share
 
 # A summary of a run without its program needs none of these: each is imported where it is used.
 if TYPE_CHECKING:
+    from etscope.analysis.memory.file_parts import FilePart
     from etscope.analysis.memory.plan import MemoryPlan
     from etscope.analysis.memory.size import SizedFile
-    from etscope.analysis.memory.file_parts import FilePart
 
 _COMMAND = ("info", "--memory")
 _NAMED = "what backends ask for by name, such as their weights"

@@ -16,9 +16,9 @@ from etscope.analysis.insights.node_words import (
     places,
 )
 from etscope.analysis.insights.rule import graph_rule, rule
+from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
 from etscope.analysis.profile.profile import Leaf
 from etscope.analysis.program.source_location import short_lines
-from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
 from etscope.errors import EtscopeError
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, Node, stem
