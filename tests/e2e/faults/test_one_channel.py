@@ -158,5 +158,5 @@ def test_a_changed_value_of_a_live_run(folder: Path) -> None:
         said(session, "target live", "start", "until module:wide")
         assert "Worst elements" not in said(session, "gap $")
         text = said(session, "set $ = $ * 1.5", "gap $")
-    assert "the run beside the reference" in text
+    assert "the run against the reference" in text
     assert "Worst elements" in text

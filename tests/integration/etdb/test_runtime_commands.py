@@ -231,7 +231,7 @@ def test_nodes_in_a_branch_are_taken_as_they_are_printed() -> None:
     assert "breakpoint 1" in said(one, "run")
     assert one.debugger.here().path == path
     assert said(one, f"print {path}").splitlines()[0] == said(one, "print $").splitlines()[0]
-    assert "the run beside the reference" in said(one, f"gap {path}")
+    assert "the run against the reference" in said(one, f"gap {path}")
     # A value that changes the way says where the run stands.
     text = said(one, "delete", "start", "until op:sigmoid", "set aten_gt_scalar = False")
     assert "the run takes another way with it, and stands at" in text
@@ -322,7 +322,7 @@ BAD = {
     "target runtime 'x": "cannot read",
     "target remote": "target remote where",
     "target remote nowhere": "not an address",
-    "target ssh:": "of which host",
+    "target ssh:": "target ssh needs a host",
     "target ssh": "unknown target 'ssh'",
     "target ssh:x --port y": "a port is expected",
     "target gpu": "unknown target 'gpu'",

@@ -135,7 +135,7 @@ def test_a_warning_that_matters_is_shown(
         (["no_such_module:pair"], 2, "cannot import no_such_module"),
         ([f"{FACTORIES}:raising"], 2, 'raise ValueError("weights are not here")'),
         ([f"{FACTORIES}:branching"], 2, "if x.sum() > 0:"),
-        ([f"{FACTORIES}:module_only"], 2, "whose forward takes (x)\n  hint: say their types"),
+        ([f"{FACTORIES}:module_only"], 2, "its forward takes (x)\n  hint: say their types"),
         ([f"{FACTORIES}:pair", "--backend", "vulcan"], 2, "backends: portable, xnnpack,"),
         ([f"{FACTORIES}:pair", "-o", f"{FACTORIES}/x"], 2, "cannot make the folder"),
     ],

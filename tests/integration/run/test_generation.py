@@ -192,7 +192,7 @@ def test_values_of_some_calls(tmp_path: Path) -> None:
         sizes.append((tmp_path / str(number) / "debug.bin").stat().st_size)
     # One call of 11 tokens and three of one.
     assert 0 < sizes[1] < sizes[0] / 2
-    with pytest.raises(UsageError, match="no call 4 to record values of"):
+    with pytest.raises(UsageError, match="call 4 does not exist"):
         once("dynamic", values_at=(4, 9), **options)
     with pytest.raises(UsageError, match="values of some calls only"):
         once("dynamic", runner="python", values_at=(2, 3), **options)
@@ -318,7 +318,7 @@ def test_what_does_not_fit(name: str, options: dict[str, Any], text: str) -> Non
 
 
 def test_a_program_that_is_no_language_model() -> None:
-    for name, why in (("cnn_portable", "input 0: float32"), ("two_methods", "none is known")):
+    for name, why in (("cnn_portable", "input 0: float32"), ("two_methods", "is known to take tokens")):
         with pytest.raises(MismatchError, match=why) as error:
             generate(artifacts(name).pte, tokens=[1])
         assert "etscope run" in str(error.value)

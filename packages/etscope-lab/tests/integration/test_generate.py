@@ -217,10 +217,10 @@ def test_over_ssh(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "spec", "text", "slug", "said"),
     [
-        ("cnn", {}, None, "mismatch", "is not that of a language model"),
+        ("cnn", {}, None, "mismatch", "is not like a language model's"),
         ("llama", {"generation": {"lengths": [4, 300]}}, None, "mismatch",
          "the prompt 300 tokens of seed 0 has 300 tokens, and the program's context 128"),
-        ("llama", {"prompts": "1,two"}, None, "usage", "'two' is no token id"),
+        ("llama", {"prompts": "1,two"}, None, "usage", "'two' is not a token id"),
         ("llama", {"prompts": "1,70000"}, None, "mismatch", "70000"),
         ("llama", {"quality": {"max_kl": 1}}, "5", "usage", "less than two tokens"),
         ("llama", {"quality": {"max_kl": 1}}, "5,90000", "mismatch", "90000"),
