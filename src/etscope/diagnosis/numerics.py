@@ -29,18 +29,16 @@ from etscope.analysis.numerics.runs import (
     chosen_run,
     edge_symbols,
     has_values,
+    method_that_ran,
 )
 from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.delegates.inner import Inside
-from etscope.diagnosis.float_reference import FloatReference, float_reference
-from etscope.diagnosis.numeric_gap import method_that_ran
-from etscope.diagnosis.reference import (
+from etscope.diagnosis.reference import float_reference, graph_to_compare, runnable_graph
+from etscope.diagnosis.run_inputs import (
     computed_input,
     inputs_are_a_guess,
     inputs_of_run,
-    reference_of,
-    runnable_graph,
     runs_before,
     writers_of_state,
 )
@@ -51,6 +49,7 @@ from etscope.model.selector import Selector
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.backends import Arithmetic
+    from etscope.bridge.reference.float_runs import FloatReference
     from etscope.bridge.reference.local_reference import DeviceValues, Memory
 
 
@@ -101,7 +100,7 @@ class PreparedNumerics:
         self.method = method
         self.metric = metric if isinstance(metric, Metric) else find_metric(metric)
         self._judgement = Judgement(self.metric, tolerance, kept)
-        graph = self.graph = reference_of(trace, method, reference_graph or EDGE, None).graph
+        graph = self.graph = graph_to_compare(trace, method, reference_graph or EDGE)
         self._matcher = RunMatcher(graph)
         self.runnable = runnable_graph(trace, graph)
         self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)

@@ -16,12 +16,12 @@ from executorch.exir.program import _program
 from torch import nn
 from torch.export import ExportedProgram
 
-from etscope.analysis.numerics.stages import NumericStages
 from etscope.bridge.reference import decomposed
 from etscope.cli import main
+from etscope.diagnosis.stages.result import NumericStages
 from etscope.errors import NumericGapError
 from etscope.run import run
-from etscope.search.stages import model_stages as isolated_stages
+from etscope.search.numerics import model_stages as isolated_stages
 from tests.support.export.planted_backend import lowered_by
 from tests.support.numeric_runs import inputs_of, inspector
 from tests.support.stages.planted import (

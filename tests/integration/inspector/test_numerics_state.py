@@ -114,15 +114,15 @@ def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
 def test_test_cases_without_their_bundle_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of two cases after one load, as other runtimes may log them."""
     from etscope.analysis.numerics.runs import Sequences, runs_of
-    from etscope.diagnosis import reference
+    from etscope.diagnosis import run_inputs
 
     trace = ran(fresh=True).inspector(calls=()).trace
     runs = runs_of(trace, "forward")
     one_load = Sequences((tuple(runs),))
-    monkeypatch.setattr(reference, "sequences", lambda trace, method: one_load)
+    monkeypatch.setattr(run_inputs, "sequences", lambda trace, method: one_load)
     with pytest.raises(NumericGapError, match="those of test case 0"):
-        reference.runs_before(trace, "forward", runs[2], (SAMPLES[1],), None)
-    found = reference.runs_before(trace, "forward", runs[1], (SAMPLES[0],), None)
+        run_inputs.runs_before(trace, "forward", runs[2], (SAMPLES[1],), None)
+    found = run_inputs.runs_before(trace, "forward", runs[1], (SAMPLES[0],), None)
     assert len(found.runs) == 1 and not found.doubts
 
 
@@ -130,7 +130,7 @@ def test_inputs_of_a_saved_run_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from etscope.analysis.profile.trace import Trace
-    from etscope.diagnosis import reference
+    from etscope.diagnosis import run_inputs
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
     from etscope.formats.etdump.debug_values import DebugBuffer
     from etscope.formats.etdump.reader import read_etdump
@@ -144,12 +144,12 @@ def test_inputs_of_a_saved_run_are_read_once(
         debug_buffer=DebugBuffer.open(tmp_path / "debug.bin"),
     )
     read, listed = [], []
-    read_file, runs_of = tensor_files.read_tensor_file, reference.runs_of
+    read_file, runs_of = tensor_files.read_tensor_file, run_inputs.runs_of
     monkeypatch.setattr(
         tensor_files, "read_tensor_file", lambda path: read.append(path) or read_file(path)
     )
     monkeypatch.setattr(
-        reference, "runs_of", lambda *of_method: listed.append(of_method) or runs_of(*of_method)
+        run_inputs, "runs_of", lambda *of_method: listed.append(of_method) or runs_of(*of_method)
     )
     found = numerics_of(trace, RunToCompare(run=2))
     assert found.is_fine and perfect(found) and not found.doubts

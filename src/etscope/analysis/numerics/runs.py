@@ -77,6 +77,30 @@ def method_by_values(trace: Trace, block: Block) -> str | None:
     )
 
 
+def method_that_ran(trace: Trace, method: str | None) -> str:
+    """The method that is meant: `method`, or "forward", or the only one that ran."""
+    if method is not None:
+        return method
+    ran = methods_that_ran(trace)
+    if len(ran) == 1:
+        return ran[0]
+    if "forward" in ran:
+        return "forward"
+    if not ran:
+        raise NumericGapError(
+            "the ETDump has no run of a method of the record",
+            hint="methods of the record: " + (", ".join(trace.methods) or "none"),
+        )
+    raise UsageError(
+        f"several methods ran: {', '.join(ran)}", hint="choose one (method=, --method)"
+    )
+
+
+def methods_that_ran(trace: Trace) -> list[str]:
+    """The methods of the record, or the program, that the dump has runs of."""
+    return [name for name in trace.methods if runs_of(trace, name)]
+
+
 def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> MethodRun:
     """Choose a run of a method that logged values.
 

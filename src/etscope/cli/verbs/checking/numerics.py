@@ -30,7 +30,7 @@ from etscope.cli.options.evaluation import (
     dataset_options,
 )
 from etscope.cli.options.export import ExportCommand
-from etscope.cli.options.stages import (
+from etscope.cli.options.numerics import (
     StagesOptions,
     names_model,
     narrowed_call,
@@ -265,8 +265,8 @@ def _tables_of_methods(
 def _several(trace: Trace, files: TraceOptions, chosen: dict[str, Any]) -> list[Numerics]:
     """Diagnose each method that ran; empty if it is one, or none. Where one cannot be compared,
     that is its error."""
+    from etscope.analysis.numerics.runs import methods_that_ran
     from etscope.cli.output.progress import progress
-    from etscope.diagnosis.numeric_gap import methods_that_ran
     from etscope.support.quiet import quiet
 
     methods = methods_that_ran(trace)
@@ -317,7 +317,7 @@ def _numerics(
     values: str | None = None,
     count: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
-    from etscope.diagnosis.numeric_gap import method_that_ran
+    from etscope.analysis.numerics.runs import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
     given = None

@@ -1,4 +1,4 @@
-"""Find the step in which an error enters: `analysis.numerics.stages` on a trace, its record, and
+"""Find the step in which an error enters: `diagnosis.stages.result` on a trace, its record, and
 the eager model where it is at hand."""
 
 from __future__ import annotations
@@ -23,8 +23,19 @@ from etscope.analysis.numerics.runs import (
     MethodRun,
     check_values,
     chosen_run,
+    method_that_ran,
 )
-from etscope.analysis.numerics.stages import (
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import AFTER_PASSES, graph_name
+from etscope.diagnosis.numerics import RunToCompare, numerics_of
+from etscope.diagnosis.reference import (
+    graph_to_compare,
+    recorded_graph,
+    runnable_graph,
+    whole_program,
+)
+from etscope.diagnosis.run_inputs import inputs_of_run, runs_before, writers_of_state
+from etscope.diagnosis.stages.result import (
     DECOMPOSITION,
     DEVICE,
     EAGER,
@@ -44,25 +55,12 @@ from etscope.analysis.numerics.stages import (
     device_errors,
     places_of,
 )
-from etscope.analysis.profile.trace import Trace
-from etscope.analysis.program.correlate import AFTER_PASSES, graph_name
-from etscope.diagnosis.numeric_gap import method_that_ran
-from etscope.diagnosis.numerics import RunToCompare, numerics_of
-from etscope.diagnosis.reference import (
-    inputs_of_run,
-    recorded_graph,
-    reference_of,
-    runnable_graph,
-    runs_before,
-    whole_program,
-    writers_of_state,
-)
-from etscope.diagnosis.tensor_spill import TensorSpill
 from etscope.errors import FormatError, MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE as EDGE_MEMBER
 from etscope.formats.etrecord.reader import EXPORTED as EXPORTED_MEMBER
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.graph import Graph, NodeValue
+from etscope.support.tensor_spill import TensorSpill
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.reference import ReferenceGraph
@@ -207,7 +205,7 @@ def _programs(trace: Trace, method: str) -> tuple[list[_Program], list[str]]:
         )
         step = LOWERING if plain is None else QUANTIZATION
         between = exported
-    edge = reference_of(trace, method, EDGE_MEMBER, None).graph
+    edge = graph_to_compare(trace, method, EDGE_MEMBER)
     programs.append(_Program(EDGE, step, edge, between))
     after = graph(AFTER_PASSES)
     if after is not None and any(node.debug_handle for node in after.nodes):

@@ -35,8 +35,8 @@ from etscope.errors import UsageError
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Narrowed, Numerics
-    from etscope.analysis.numerics.stages import NumericStages
     from etscope.analysis.profile.trace import Trace
+    from etscope.diagnosis.stages.result import NumericStages
 
 _MODEL_OPTIONS = (
     "backend", "backend_options", "quantize", "calibration", "keep_float", "float_model", "strict",
@@ -124,7 +124,7 @@ def numerics_of_model(
     """Build the model of that name, run it and compare its stages."""
     from etscope.cli.output.progress import progress, saying
     from etscope.export import check_model_name, load_model
-    from etscope.search.stages import model_stages
+    from etscope.search.numerics import model_stages
     from etscope.search.trial import read_samples
     from etscope.support.quiet import quiet
 
@@ -165,15 +165,15 @@ def stages_of_files(
     chosen: dict[str, Any],
 ) -> NumericStages:
     """Compare the stages that the files of a run hold, and the eager model if it is named."""
+    from etscope.analysis.numerics.runs import method_that_ran
     from etscope.cli.output.progress import progress
-    from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare
-    from etscope.diagnosis.stages import numeric_stages
+    from etscope.diagnosis.stages.compare import numeric_stages
     from etscope.support.quiet import quiet
 
     eager = None
     if staging.model is not None:
-        from etscope.diagnosis.stages import EagerModel
+        from etscope.diagnosis.stages.compare import EagerModel
         from etscope.export import check_model_name, load_model
 
         check_model_name(staging.model)
@@ -203,7 +203,7 @@ def narrowed_call(
 ) -> Narrowed | None:
     """Narrow the first wrong delegate call down to a line."""
     from etscope.cli.output.progress import saying
-    from etscope.search.stages import narrow
+    from etscope.search.numerics import narrow
     from etscope.support.quiet import quiet
 
     with saying(found.method) as say, quiet():

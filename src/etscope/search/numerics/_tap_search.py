@@ -20,7 +20,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name
 from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
-from etscope.diagnosis.reference import inputs_of_run
+from etscope.diagnosis.run_inputs import inputs_of_run
 from etscope.errors import (
     ExportFailure,
     MissingDataError,

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
-from etscope.analysis.numerics.stages import NumericStages, worst_of
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numerics import RunToCompare
-from etscope.diagnosis.stages import EagerModel, numeric_stages
+from etscope.diagnosis.stages.compare import EagerModel, numeric_stages
+from etscope.diagnosis.stages.result import NumericStages, worst_of
 from etscope.errors import UsageError
 from etscope.run import Call, Run, run
 from etscope.run.execute import Folder
 from etscope.run.job import INTERMEDIATE_OUTPUTS
-from etscope.search.stages._tap_search import narrow as narrow_call
+from etscope.search.numerics._tap_search import narrow as narrow_call
 from etscope.search.trial import read_samples
 from etscope.support.optional import require
 
