@@ -139,8 +139,8 @@ def reference_of(
     name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
     default the exported program, if the edge program's nodes all lead back to it, or
     `best_effort` does without that; else the edge program. previous: returns the runs before,
-    which are asked for where a method keeps state, or has that of another. at_once: start slow
-    work now, in a thread, because the values are needed soon.
+    called only if a method keeps state or shares another method's. at_once: start slow work now,
+    in a thread, because the values are needed soon.
 
     Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
     name), and, when the reference is run, for inputs that are not the program's.
@@ -215,7 +215,7 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
 
 
 def _lost(edge: Graph, graph: Graph) -> list[str]:
-    """The edge nodes whose debug handle no node of the exported graph has."""
+    """The edge nodes with a debug handle that no exported node has."""
     linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
     return [
         path
@@ -336,7 +336,7 @@ class _Cells:
             yield from outputs if isinstance(key, Pair) else self._together(outputs)
 
     def _together(self, outputs: list[_Compared]) -> list[_Compared]:
-        """Join the outputs of an operator; they stay as they are where one of them is unknown."""
+        """Join the outputs of an operator; leave them separate if one is unknown."""
         row = outputs[0][0]
         found = {one.pair.element or 0: values for one, *values in outputs}
         specs = [output.tensor for output in self._graph.calls[row.node].outputs]

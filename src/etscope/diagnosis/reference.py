@@ -60,8 +60,7 @@ def recorded_graph(trace: Trace, name: str) -> Graph:
 
 
 class _RecordedGraph:
-    """A graph of a record's file to be run as it is recorded. A thread checks its weights while
-    they are used."""
+    """A recorded graph that runs from its file. A thread checks the weights during the run."""
 
     def __init__(self, file: RecordFile, graph: Graph) -> None:
         self._file, self._graph = file, graph
@@ -77,8 +76,8 @@ class _RecordedGraph:
         return found
 
     def checked(self, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """The values; `FormatError` in place of their end, or of another error, if the weights that
-        they come of are damaged."""
+        """Yield the values. Raises `FormatError` at the end, or instead of another error, if the
+        weights are damaged."""
         try:
             yield from values
         except Exception:
@@ -97,8 +96,8 @@ def _is_in_file(record: RecordView, name: str) -> TypeGuard[RecordFile]:
 
 
 def runnable_graph(trace: Trace, graph: Graph) -> ReferenceGraph:
-    """A graph of the trace's record that runs, with our names for its nodes: as it is recorded
-    where that is enough, as importing ExecuTorch's exporter and rebuilding the program takes
+    """A graph of the trace's record that runs, with our names for its nodes. The recorded graph
+    runs directly where possible: importing ExecuTorch's exporter and rebuilding the program takes
     seconds."""
     require("torch", wanted_by=_WANTED_BY)
     recorded = recorded_program(trace, graph)
@@ -109,7 +108,7 @@ def runnable_graph(trace: Trace, graph: Graph) -> ReferenceGraph:
 
 
 def recorded_program(trace: Trace, graph: Graph) -> _RecordedGraph | None:
-    """The graph as it is recorded, opened once; None if it is not in a file."""
+    """The recorded graph, opened once; None if the record is not a file."""
     record = trace.needed_record
     if not _is_in_file(record, graph.name):
         return None
@@ -122,8 +121,8 @@ def rebuilt_program(trace: Trace, graph: Graph) -> NamedProgram:
 
 
 def named_program(record: RecordView, graph: Graph) -> NamedProgram:
-    """The `ExportedProgram` of a graph, and what our graph calls its nodes: our names are of the
-    record's file, and a program that was never saved may have others."""
+    """The `ExportedProgram` of a graph with our names for its nodes. Our names come from the
+    record's file; a program that was never saved may use others."""
     require("torch", wanted_by=_WANTED_BY)
     require("executorch.exir", wanted_by=_WANTED_BY)
     from etscope.bridge.reference.reference import NamedProgram, call_names

@@ -42,12 +42,11 @@ if TYPE_CHECKING:
 def inputs_of_run(
     trace: Trace, method: str, run: MethodRun, given: Any, bundle: BundledFile | None
 ) -> Any:
-    """The inputs of a run: those that are given, those of the bundled test case that ran, those
-    that `etscope run --save` kept beside the dump, or the record's representative ones. None when
-    there are none.
+    """Find the inputs of a run: the given ones, else the bundled test case's, else the ones that
+    `etscope run --save` kept, else the record's example inputs. None if there are none.
 
-    Raises `NumericGapError` when the run is known to have had others, which were not saved, and
-    `OtherInputsError` when it is known to have had others than those that are given.
+    Raises `NumericGapError` if the run had other inputs that were not saved, and
+    `OtherInputsError` if the given inputs are not the ones that ran.
     """
     if given is not None:
         if not trace.forced:
@@ -60,8 +59,8 @@ def inputs_of_run(
 
 
 def inputs_are_a_guess(trace: Trace, method: str, run: MethodRun) -> bool:
-    """True if nothing says that a run had the record's inputs, and it is not its method's first
-    (the second step of a decoder has other tokens) or the record has no representative ones of it.
+    """True if the record's inputs may not be the run's: nothing says so, and the run is not its
+    method's first (a decoder's second step has other tokens) or the record lacks example inputs.
     """
     if run.block.bundled_input_index >= 0 or _calls(trace, method)(run) is not None:
         return False
@@ -83,14 +82,14 @@ def _check_given(trace: Trace, method: str, run: MethodRun, given: Any) -> None:
     own = "" if source == "given" else f" ({source})"
     kept = source == "record" or call.inputs.values is not None
     raise OtherInputsError(
-        f"these are not the inputs that ran: the run is noted to have had others{own}",
-        hint="without --inputs (inputs=), those that ran are taken" if kept else INPUTS_HINT,
+        f"these are not the inputs that ran: the run recorded others{own}",
+        hint="leave out --inputs (inputs=) to use the ones that ran" if kept else INPUTS_HINT,
     )
 
 
 def _as_taken(program: Program | None, method: str, given: Sequence[Any]) -> list[Any] | None:
-    """Flat inputs as the program takes them; None where that is not known, or they do not fit: of
-    these the reference says what is wrong."""
+    """Flat inputs in the program's types; None if these are unknown or the inputs do not fit. The
+    reference reports a misfit."""
     if program is None:
         return list(given) if all(isinstance(value, np.ndarray) for value in given) else None
     values = as_exported(given)
@@ -102,7 +101,7 @@ def _as_taken(program: Program | None, method: str, given: Sequence[Any]) -> lis
 
 
 def _calls(trace: Trace, method: str) -> Callable[[MethodRun], SavedCall | None]:
-    """Return the function that tells the call of a run, as far as it is known."""
+    """Return a function from a run to its call, or None if the call is unknown."""
     if not trace.known_calls:
         return lambda _: None
     numbers = [one.number for one in runs_of(trace, method)]
@@ -125,17 +124,17 @@ def _inputs_of_call(trace: Trace, method: str, call: SavedCall | None) -> Any:
             ]
         if saved.source != "record":
             raise NumericGapError(
-                f"the inputs of this run ({saved.source}) were not saved beside its dump",
-                hint="give them: --inputs FILE, inputs=",
+                f"the inputs of this run ({saved.source}) were not saved with its dump",
+                hint="pass them: --inputs FILE, inputs=",
             )
     return None if trace.record is None else recorded_inputs(trace.record, method)
 
 
 def _output_of_call(trace: Trace, wanted: OutputOf) -> Any:
-    """Return what a call of a generation gave to a later one: as it was logged, or as the record's
-    graph computes it, where the method keeps no state.
+    """Return the output of a call that a later call of the generation reads: the logged value, or
+    the value that the record's graph computes if the method keeps no state.
 
-    Raises `NumericGapError` where it is not known.
+    Raises `NumericGapError` if it is unknown.
     """
     logged = _logged_output(trace, wanted)
     if logged is not None:
@@ -156,7 +155,7 @@ def _output_of_call(trace: Trace, wanted: OutputOf) -> Any:
 
 
 def _logged_output(trace: Trace, wanted: OutputOf) -> Any:
-    """Return what a call gave to a later one as it was logged; None if it was not."""
+    """Return the logged output of a call that a later call reads; None if it was not logged."""
     number = int(trace.calls_of_runs.run[wanted.call])
     run = next((one for one in runs_of(trace, wanted.method) if one.number == number), None)
     if run is None or trace.debug_buffer is None:
@@ -166,8 +165,8 @@ def _logged_output(trace: Trace, wanted: OutputOf) -> Any:
 
 
 def computed_input(trace: Trace, method: str, run: MethodRun) -> OutputOf | None:
-    """Return the first input of a run that another call made and that was not logged: PyTorch
-    computes it, which is not to the last bit what ran."""
+    """Return the first input of a run that another call made and did not log. PyTorch computes it,
+    which may differ from the device in the last bits."""
     call = _calls(trace, method)(run)
     sources = () if call is None or call.inputs is None else call.inputs.made_of or ()
     made = [one for one in sources if isinstance(one, OutputOf)]
@@ -175,7 +174,7 @@ def computed_input(trace: Trace, method: str, run: MethodRun) -> OutputOf | None
 
 
 class EarlierRun(NamedTuple):
-    """A run that a later one's state comes from. run: None if it is not in the dump."""
+    """A run that a later run's state comes from. run: None if the dump lacks it."""
 
     method: str
     run: MethodRun | None
@@ -184,7 +183,8 @@ class EarlierRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierRuns:
-    """The runs that a run's state comes from, in order. doubts: what of them is a guess."""
+    """The earlier runs that a run's state comes from, in order. doubts: which inputs are
+    guesses."""
 
     runs: Sequence[EarlierRun] = ()
     doubts: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ class EarlierRuns:
 
 def writers_of_state(trace: Trace, method: str) -> tuple[str, ...]:
     """Return the other methods that ran and have the mutable buffers of a method. Without the
-    program, methods of a language model share those of the same names."""
+    program, buffers of the same name count as shared in a language model."""
     program = trace.recorded_program
     if program is not None:
         found = methods_sharing_state(program, method)
@@ -222,20 +222,20 @@ def runs_before(
     bundle: BundledFile | None,
     previous: Sequence[Any] | None = None,
 ) -> EarlierRuns:
-    """Find the runs that a run of a model with state goes on from, and their inputs: those that
-    `etscope run --save` kept, or those of test cases. Where they are not known, they are taken to
-    be those of the run itself. Runs of other methods that write the same buffers are among them.
+    """Find the earlier runs that a run's state comes from, with their inputs: the ones that
+    `etscope run --save` kept, or of test cases. Unknown inputs are assumed equal to the run's own.
+    Runs of other methods that write the same buffers are included.
 
     given: the user's inputs of the run, None for none. previous: inputs of all runs of the method
     before, where no other writes its buffers.
 
-    Raises `NumericGapError` for a run whose inputs are known to be others, which were not saved, or
-    which is of another method, and `UsageError` for less than all in `previous`.
+    Raises `NumericGapError` for an earlier run with other inputs that were not saved, or of another
+    method; `UsageError` if `previous` has too few entries.
     """
     known = sequences(trace, method)
     earlier = known.before(run)
     doubts: tuple[str, ...] = () if known.doubt is None else (known.doubt,)
-    # Each test case has a load of its own.
+    # Each test case loads the model anew.
     writers = writers_of_state(trace, method) if run.block.bundled_input_index < 0 else ()
     if previous is not None and not writers:
         return EarlierRuns(_with_given_inputs(method, earlier, previous), doubts)
@@ -268,8 +268,8 @@ def runs_before(
         found.append(EarlierRun(name, one, values))
     if is_guess:
         doubts += (
-            f"the model keeps state, and the inputs of the runs before run {run.number} are not "
-            "known: they are taken to be those of this one",
+            f"the model keeps state, and the inputs of the runs before run {run.number} are "
+            "unknown: assumed the same as this run's",
         )
     return EarlierRuns(found, doubts)
 
@@ -279,29 +279,29 @@ def _inputs_not_known(run: MethodRun, ran: str, method: str) -> NumericGapError:
     from."""
     if ran != method:
         return NumericGapError(
-            f"the values of {method!r} depend on what {ran!r} wrote to the buffers that they "
-            f"share, and the inputs of its run {run.number} are not known",
+            f"{method!r} reads buffers that {ran!r} wrote, and the inputs of its run {run.number} "
+            "are unknown",
             hint="etscope run --save keeps the inputs of all calls",
         )
     case = run.block.bundled_input_index
     return NumericGapError(
-        f"the model keeps state, and the inputs of run {run.number}, which its state comes from, "
-        "are not known" + (f": they are those of test case {case}" if case >= 0 else ""),
-        hint="give the bundled program that ran (program=, --program), or the inputs of all runs "
-        "before (previous=; --dataset)",
+        f"the model keeps state, and the inputs of the earlier run {run.number} are unknown"
+        + (f" (test case {case})" if case >= 0 else ""),
+        hint="pass the bundled program that ran (program=, --program), or the inputs of all "
+        "earlier runs (previous=; --dataset)",
     )
 
 
 def _with_given_inputs(
     method: str, runs: Sequence[MethodRun], previous: Sequence[Any]
 ) -> list[EarlierRun]:
-    """Pair the runs with their inputs. The first inputs may be of runs that are not in the dump."""
+    """Pair the runs with their inputs. The first inputs may belong to runs outside the dump."""
     absent = len(previous) - len(runs)
     if absent < 0:
         raise UsageError(
-            f"the model's state comes from {len(runs)} runs before this one, and the inputs of "
-            f"{len(previous)} are given",
-            hint="give those of each, in order: previous=",
+            f"the model's state comes from {len(runs)} earlier runs, but previous= has the inputs "
+            f"of {len(previous)}",
+            hint="pass the inputs of each earlier run, in order: previous=",
         )
     ran = zip([*[None] * absent, *runs], previous, strict=True)
     return [EarlierRun(method, run, inputs) for run, inputs in ran]

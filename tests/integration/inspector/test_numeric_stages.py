@@ -74,7 +74,7 @@ def test_a_constant_that_the_export_bakes_in_is_of_the_export() -> None:
     assert found.first_wrong is not None
     assert found.first_wrong.module == "head"
     assert found.doubts[0] == "of each operator the worst of 3 samples"
-    assert any("took something for a constant" in doubt for doubt in found.doubts)
+    assert any("made a constant of a value" in doubt for doubt in found.doubts)
     assert sum(row.op == "linear.default" for row in found.rows) == 3
 
 
@@ -181,7 +181,7 @@ def test_stages_of_files_and_what_is_absent() -> None:
     ("arguments", "message"),
     [
         (["model.py:make", "--run", "0"], "a MODEL and --run exclude each other"),
-        (["run.etdp", "--quantize"], "--quantize is for an export, and RUN is a run"),
+        (["run.etdp", "--quantize"], "--quantize applies to an export, but RUN is a finished run"),
         (["run.etdp", "-X", "model=model.py:make"], "add --stages"),
         (["run.etdp", "--stages", "--coverage"], "--stages and --coverage exclude each other"),
     ],

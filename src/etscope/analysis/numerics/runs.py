@@ -23,20 +23,19 @@ from etscope.model.event_table import Block
 from etscope.model.graph import Graph
 
 RECORD_HINT = (
-    "run the program with debug_level='intermediate_outputs' (--debug-level), and give the debug "
+    "run the program with debug_level='intermediate_outputs' (--debug-level), and pass the debug "
     "buffer that it writes"
 )
 
 NO_RECORD_HINT = "pass etrecord=: the ETRecord of the program's export"
 
-INPUTS_HINT = "give those that ran with inputs= (--inputs)"
+INPUTS_HINT = "pass the inputs that ran: inputs= (--inputs)"
 
 _LOADS = "Program::load_method"
 
 
 class OtherInputsError(MismatchError):
-    """The inputs of a reference are not those that ran: all that is compared with it would seem
-    wrong, whatever the operators do."""
+    """The reference's inputs are not the ones that ran: every compared value would look wrong."""
 
 
 class MethodRun(NamedTuple):
@@ -118,7 +117,7 @@ def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> Method
         )
     if isinstance(run, int) and not 0 <= run < len(runs):
         times = f"{len(runs)} time" + ("" if len(runs) == 1 else "s")
-        raise UsageError(f"the method {method!r} ran {times}: there is no run {run}")
+        raise UsageError(f"the method {method!r} ran {times}: run {run} does not exist")
     wanted = [runs[run]] if isinstance(run, int) else runs
     for candidate in wanted:
         if has_values(candidate):
@@ -163,7 +162,7 @@ def check_values(trace: Trace) -> None:
         beside = None if path is None else Path(path).with_name(DEBUG_BIN)
         known = beside is not None and beside.is_file()
         raise NumericGapError(
-            "the logged values are in the debug buffer, and none was given",
+            "the logged values are in the debug buffer, which is missing",
             hint="pass debug_buffer_path= (--debug-buffer)"
             + (f": it may be {beside}" if known else f"; {RECORD_HINT}"),
         )
@@ -213,7 +212,9 @@ class PairedValues:
         self._seen.add(pair)
         passes = self._logged.values(pair)
         if loop_pass >= len(passes):
-            self._fail(pair, f"the loop ran {len(passes)} times, and more often in the reference")
+            self._fail(
+                pair, f"the loop ran {len(passes)} times here and more often in the reference"
+            )
             return None
         value, shape = passes[loop_pass], np.shape(expected)
         if np.shape(value) != shape:
@@ -299,7 +300,7 @@ class Sequences:
     doubt: str | None = None
 
     def before(self, run: MethodRun) -> tuple[MethodRun, ...]:
-        """The earlier runs of the same load, whose state a run continues."""
+        """The earlier runs of the same load; the run continues their state."""
         for sequence in self.runs:
             if any(one.number == run.number for one in sequence):
                 return tuple(one for one in sequence if one.number < run.number)
@@ -310,7 +311,7 @@ def sequences(trace: Trace, method: str) -> Sequences:
     """Group a method's runs by the load that they follow.
 
     The runtime logs that a method was loaded, but not which one. If several methods ran, each is
-    assumed to be loaded once, as long as there are no more loads than methods.
+    assumed to be loaded once, unless loads outnumber methods.
     """
     runs = runs_of(trace, method)
     loads = sorted(
@@ -322,14 +323,14 @@ def sequences(trace: Trace, method: str) -> Sequences:
     if runs and not any(load < runs[0].number for load in loads):
         return Sequences(
             (tuple(runs),),
-            "the dump does not show when the model was loaded: its first run is taken to start "
-            "from the first state",
+            "the dump does not show when the model was loaded: the first run is assumed to start "
+            "from the initial state",
         )
     methods = {trace.method_of(block) for block in trace.blocks if block.executions}
     if len(methods) > 1:
         doubt = (
             f"methods were loaded {len(loads)} times, and the dump does not say which: the state "
-            f"of {method!r} is taken to go on from its first run"
+            f"of {method!r} is assumed to continue from its first run"
         )
         return Sequences((tuple(runs),), doubt if len(loads) > len(methods) else None)
     found: list[list[MethodRun]] = []

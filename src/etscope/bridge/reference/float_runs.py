@@ -1,8 +1,8 @@
-"""Run a quantised graph beside the float graph that it was made of.
+"""Run a quantised graph together with its float graph, to measure what quantisation costs.
 
-The float graph's values replace those of the quantised graph, so that each operator computes from
-exact inputs: what is then off is the operator's own. The other way round, one value of the
-quantised graph in the float graph shows what that operator alone does to the outputs.
+The float graph's values replace the quantised graph's, so each operator computes from exact inputs
+and the remaining error is its own. The other way round, one value of the quantised graph in the
+float graph shows what that operator alone does to the outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from etscope.model.graph import Graph, NodeValue, stem
 from etscope.support.tensor_spill import TensorSpill
 
 State = dict[str, torch.Tensor]
-# The values that replace those of a node, as (element or None, array).
+# The replacement values of a node, as (element or None, array).
 Known = Callable[[str], Collection[tuple[int | None, Any]]]
 
 
@@ -51,7 +51,7 @@ def run_with(
     """Run a graph, and yield the wanted nodes with their values as computed, as arrays to be used
     before the next one; of a loop the first pass. `known` values replace them for later nodes.
 
-    Returns the outputs, flat, as arrays of their own. Only `state` is changed.
+    Returns the outputs, flat, as copies. Only `state` is changed.
     """
     seen: set[str] = set()
     run = graph.run(inputs, state)
@@ -100,7 +100,7 @@ class FloatReference:
 
     def run(self, inputs: Any, memory: Memory) -> FloatRun:
         """Run the float graph on the inputs of a run, and keep the values that have counterparts.
-        memory: state from the runs before; that of the float graph goes on with this run."""
+        memory: state from the runs before; this run updates the float graph's."""
         before = copied_state(memory.float_state)
         users = [name for name in self.floats.inputs if name not in self.floats.parameters]
         spill = TensorSpill()
@@ -201,7 +201,7 @@ class FloatRun:
         return rows
 
     def _range(self, other: NodeValue, values: Sequence[NodeValue]) -> dict[str, Any]:
-        """The range of a quantised value, that of its float numbers, and how many are beyond."""
+        """The range of a quantised value, the range of its float numbers, and the share beyond."""
         rounded = [value.path for value in values if value.path in self.side.pairs.rounded]
         numbers = np.asarray(self._float_value(other))
         if numbers.dtype.kind in "biuO" or not numbers.size:
@@ -235,7 +235,7 @@ class FloatRun:
         errors: dict[NodeValue, tuple[float, Any]] = {}
         worst: list[tuple[float, int, NodeValue]] = []
         paths = {value.path for value in last}
-        # What the runs before left in a buffer is no error of this run's operators, either.
+        # An error that earlier runs left in a buffer is not an error of this run's operators.
         state = copied_state(self.state)
         for name, buffer in copied_state(self.float_state).items():
             if name in state and (state[name].dtype, state[name].shape) == (

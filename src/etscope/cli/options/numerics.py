@@ -45,7 +45,7 @@ _MODELS = (".py", ".pt2")
 
 
 def names_model(text: str) -> bool:
-    """True if a name is that of a model rather than of a file of a run."""
+    """True if a name means a model rather than a file of a run."""
     path = Path(text)
     return path.suffix in _MODELS or (":" in text and not path.exists())
 
@@ -72,11 +72,11 @@ class StagesOptions:
         given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in unset]
         if given:
             raise UsageError(
-                f"{name_of(given[0])} is for an export, and RUN is a run",
-                hint="name a model in place of RUN: etscope numerics model.py:make",
+                f"{name_of(given[0])} applies to an export, but RUN is a finished run",
+                hint="name a model instead of RUN: etscope numerics model.py:make",
             )
         if self.model is not None and not (self.stages or self.narrow):
-            raise UsageError("-X model is for the stages before the device", hint="add --stages")
+            raise UsageError("-X model needs --stages", hint="add --stages")
 
 
 def stages_options(function: Function) -> Function:
@@ -85,13 +85,13 @@ def stages_options(function: Function) -> Function:
         click.option(
             "--stages",
             is_flag=True,
-            help="Show where along the way the error enters: each stage beside the one before.",
+            help="Show where the error enters: compare each stage with the one before.",
         ),
         click.option(
             "--narrow",
             is_flag=True,
             help="Export a wrong delegate call again with taps and run it here, until one line "
-            "is left.",
+            "remains.",
         ),
         setting("model", metavar="MODEL", help="The eager model that was exported, for --stages."),
         backend_option(None, "Backend of the operators of a MODEL. Default: portable."),

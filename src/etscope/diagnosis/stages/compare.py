@@ -1,5 +1,5 @@
-"""Find the step in which an error enters: `diagnosis.stages.result` on a trace, its record, and
-the eager model where it is at hand."""
+"""Compare the stages of a model: run the graphs of the record, and the eager model if it is
+given, and compare them with the device's values."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ from etscope.support.tensor_spill import TensorSpill
 if TYPE_CHECKING:
     from etscope.bridge.reference.reference import ReferenceGraph
 
-_FACTORS = (0.5, -1.0)  # of floats, to make other inputs of those of the export
+# Scale the floats of the export's inputs by these: different inputs show a constant that the
+# export made of an input.
+_FACTORS = (0.5, -1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,13 +133,13 @@ def numeric_stages(
     check_values(trace)
     given = inputs_of_run(trace, wanted, chosen, asked.inputs, asked.bundle)
     if given is None:
-        raise NumericGapError("there are no inputs to run the stages on", hint=INPUTS_HINT)
+        raise NumericGapError("the stages need inputs to run on", hint=INPUTS_HINT)
     metric = find_metric(asked.metric)
     programs, absent = _programs(trace, wanted)
     before, doubts = _inputs_before(trace, wanted, chosen, asked.inputs, asked.bundle, programs)
     comparing = _Comparing(trace, programs, metric, asked.tolerance, given, before)
     if eager is None:
-        absent.insert(0, "the eager model is not compared: it is not given (-X model, model=)")
+        absent.insert(0, "the eager model is not compared: pass it with -X model (model=)")
     else:
         comparing.export_step(eager)
     for at in range(1, len(programs)):
@@ -293,8 +295,8 @@ class _Comparing:
             error.verdict == WRONG for error in found
         ):
             self.doubts.append(
-                "torch.export took something for a constant that depends on the inputs: on those "
-                "of the run it is right, and wrong on others that were made of them"
+                "torch.export made a constant of a value that depends on the inputs: right for "
+                "this run's inputs, wrong for scaled ones"
             )
         self.rows.add(EXPORTED, 0, found)
         self.stages.append(
@@ -342,7 +344,7 @@ class _Comparing:
         )
 
     def _wrong_decompositions(self, graph: Graph, wrong: Sequence[str]) -> set[str]:
-        """Find those of the operators that are wrong as soon as PyTorch decomposes the program."""
+        """Find the wrong operators that are wrong as soon as PyTorch decomposes the program."""
         record = self._trace.record
         if record is None:
             return set()
@@ -418,8 +420,8 @@ class _Comparing:
 def _module_values(
     eager: EagerModel, inputs: Sequence[Any], graph: Graph
 ) -> tuple[dict[tuple[str, int | None], Any], int, int]:
-    """Return the results of the modules, by the node of the graph and the element; the number of
-    calls of modules whose values are known there, and of all."""
+    """Return module results by graph node and element, the number of module calls with known
+    values, and the number of all calls."""
     from etscope.bridge.failures import innermost, own_frame
     from etscope.bridge.reference.aligned_values import run_modules
 
