@@ -17,7 +17,8 @@ from etscope.analysis.numerics.runs import chosen_run, edge_symbols
 from etscope.analysis.profile.logged_run import LoggedRun, logged_run
 from etscope.analysis.profile.trace import Trace
 from etscope.bridge.reference.reference import run_reference
-from etscope.diagnosis.reference import reference_of, reference_program
+from etscope.diagnosis.numeric_gap import reference_of
+from etscope.diagnosis.reference import reference_program
 from tests.support.artifacts import artifacts
 
 EDGE, ATEN = "edge_dialect_exported_program", "exported_program"

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from etscope.analysis.graphs.linked_graph import method_of_graph
+from etscope.analysis.matching.matching import parts_of
+from etscope.analysis.numerics.gap import Reference
+from etscope.analysis.numerics.runs import (
+    NO_RECORD_HINT,
+    edge_symbols,
+)
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import graph_name
+from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
+from etscope.formats.program.bpte import BundledFile
+from etscope.formats.torch_files.pickle_reader import TensorSubclassError
+from etscope.model.graph import Graph
+from etscope.support.optional import require
+
+if TYPE_CHECKING:
+    pass
+
+
+from typing import TYPE_CHECKING
+
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.metrics import METRICS
 from etscope.analysis.numerics.gap import Gap, GapRow, numeric_gap
-from etscope.analysis.numerics.runs import NO_RECORD_HINT, check_values, chosen_run, runs_of
-from etscope.analysis.profile.trace import Trace
-from etscope.diagnosis.reference import EarlierRun, inputs_of_run, reference_of, runs_before
-from etscope.diagnosis.tensor_spill import TensorSpill
-from etscope.errors import NumericGapError, UsageError
-from etscope.formats.program.bpte import BundledFile
+from etscope.analysis.numerics.runs import check_values, chosen_run, method_that_ran
+from etscope.diagnosis.reference import (
+    graph_to_compare,
+    named_graph,
+    rebuilt_program,
+    recorded_graph,
+    recorded_program,
+    reference_program,
+)
+from etscope.diagnosis.run_inputs import EarlierRun, inputs_of_run, runs_before, writers_of_state
 from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.model.table import object_column
-from etscope.support.optional import require
+from etscope.support.tensor_spill import TensorSpill
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,28 +124,120 @@ def gap_of(
     return numeric_gap(trace, wanted, reference, metrics, run, keep=keep)
 
 
-def method_that_ran(trace: Trace, method: str | None) -> str:
-    """The method that is meant: `method`, or "forward", or the only one that ran."""
-    if method is not None:
-        return method
-    ran = methods_that_ran(trace)
-    if len(ran) == 1:
-        return ran[0]
-    if "forward" in ran:
-        return "forward"
-    if not ran:
-        raise NumericGapError(
-            "the ETDump has no run of a method of the record",
-            hint="methods of the record: " + (", ".join(trace.methods) or "none"),
+def reference_of(
+    trace: Trace,
+    method: str,
+    name: str | None,
+    inputs: Any,
+    *,
+    best_effort: bool = False,
+    previous: Callable[[], Sequence[EarlierRun]] = tuple,
+    at_once: bool = False,
+) -> Reference:
+    """The graph `name` of a method on `inputs`.
+
+    name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
+    default the exported program, if the edge program's nodes all lead back to it, or
+    `best_effort` does without that; else the edge program. previous: returns the runs before,
+    called only if a method keeps state or shares another method's. at_once: start slow work now,
+    in a thread, because the values are needed soon.
+
+    Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
+    name), and, when the reference is run, for inputs that are not the program's.
+    """
+    record = trace.record
+    if record is None:
+        raise NumericGapError("a reference needs an ETRecord", hint=NO_RECORD_HINT)
+    found = _default_graph(trace, method, best_effort) if name is None else None
+    graph = graph_to_compare(trace, method, name or EDGE) if found is None else found
+    # What another method wrote is state of a method that only reads it, too.
+    shares = bool(writers_of_state(trace, method))
+    quick = recorded_program(trace, graph) if at_once and not shares else None
+
+    def values() -> Iterator[tuple[str, Any]]:
+        from etscope.bridge.threads import threads_for
+
+        with threads_for(graph):
+            yield from computed()
+
+    def computed() -> Iterator[tuple[str, Any]]:
+        from etscope.bridge.reference.reference import arrays_of, keeps_state, reference_arrays
+
+        if quick is not None and quick.interpreter is not None:
+            for node, value in quick.checked(quick.interpreter.run(inputs)):
+                yield node, arrays_of(value)
+            return
+        program, names = rebuilt_program(trace, graph)
+        state = None
+        if shares or keeps_state(program):
+            state = _state_left_by(record, graph.name, {method: program}, previous())
+        for node, value in reference_arrays(program, inputs, state):
+            yield names.get(node, node), value
+
+    return Reference(graph.name, graph, values)
+
+
+def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None:
+    """The exported program's graph, if the edge program's nodes lead back to it."""
+    record = trace.record
+    if record is None:
+        return None
+    try:
+        name = graph_name(record, EXPORTED, method)
+    except MissingDataError:
+        return None
+    edge = edge_symbols(trace, method).graph
+    if edge is None or method_of_graph(record, name) not in (method, None):
+        return None
+    graph = recorded_graph(trace, name)
+    recorded = recorded_program(trace, graph)
+    try:
+        if recorded is not None:
+            _ = recorded.interpreter
+    except TensorSubclassError as error:
+        warnings.warn(
+            f"compared with the edge program and not the exported one: {error.message}",
+            EtscopeWarning,
+            stacklevel=4,
         )
-    raise UsageError(
-        f"several methods ran: {', '.join(ran)}", hint="choose one (method=, --method)"
-    )
+        return None
+    lost = trace.once(("lost", name), lambda: _lost(edge, graph))
+    if lost and not best_effort:
+        warnings.warn(
+            f"{len(lost)} operators of the edge program do not say what they come from in the "
+            f"exported program ({', '.join(lost[:3])}): compared with the edge program instead "
+            "(disable_debug_handle_valdiation=True takes the exported program all the same)",
+            EtscopeWarning,
+            stacklevel=4,
+        )
+        return None
+    return graph
 
 
-def methods_that_ran(trace: Trace) -> list[str]:
-    """The methods of the record, or the program, that the dump has runs of."""
-    return [name for name in trace.methods if runs_of(trace, name)]
+def _lost(edge: Graph, graph: Graph) -> list[str]:
+    """The edge nodes with a debug handle that no exported node has."""
+    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
+    return [
+        path
+        for path, node in edge.operators.items()
+        if node.debug_handle and node.debug_handle not in linked
+    ]
+
+
+def _state_left_by(
+    record: RecordView, name: str, programs: dict[str, Any], runs: Iterable[EarlierRun]
+) -> dict[str, Any]:
+    """Return the state that runs leave: buffers by name. name: of the graph of one of the methods;
+    programs: of methods, others are loaded."""
+    from etscope.bridge.reference.reference import state_after
+
+    state: dict[str, Any] = {}
+    for one in runs:
+        if one.method not in programs:
+            graph = named_graph(record, name.partition("/")[0], one.method)
+            programs[one.method] = reference_program(record, graph)
+        state = state_after(programs[one.method], [one.inputs], state)
+    return state
 
 
 def calculate(
@@ -217,7 +336,7 @@ class _Cells:
             yield from outputs if isinstance(key, Pair) else self._together(outputs)
 
     def _together(self, outputs: list[_Compared]) -> list[_Compared]:
-        """Join the outputs of an operator; they stay as they are where one of them is unknown."""
+        """Join the outputs of an operator; leave them separate if one is unknown."""
         row = outputs[0][0]
         found = {one.pair.element or 0: values for one, *values in outputs}
         specs = [output.tensor for output in self._graph.calls[row.node].outputs]

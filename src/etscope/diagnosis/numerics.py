@@ -29,18 +29,16 @@ from etscope.analysis.numerics.runs import (
     chosen_run,
     edge_symbols,
     has_values,
+    method_that_ran,
 )
 from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.backends.common.inner import Inside
-from etscope.diagnosis.float_reference import FloatReference, float_reference
-from etscope.diagnosis.numeric_gap import method_that_ran
-from etscope.diagnosis.reference import (
+from etscope.diagnosis.reference import float_reference, graph_to_compare, runnable_graph
+from etscope.diagnosis.run_inputs import (
     computed_input,
     inputs_are_a_guess,
     inputs_of_run,
-    reference_of,
-    runnable_graph,
     runs_before,
     writers_of_state,
 )
@@ -51,14 +49,15 @@ from etscope.model.selector import Selector
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.backends import Arithmetic
+    from etscope.bridge.reference.float_runs import FloatReference
     from etscope.bridge.reference.local_reference import DeviceValues, Memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunToCompare:
-    """A run that is to be compared with its reference, and how: see `Inspector.diagnose_numerics`.
+    """Which run to compare with its reference, and how: see `Inspector.diagnose_numerics`.
 
-    run: its index, or one of the dump's, as it is. bundle: the bundled program that may have run.
+    run: an index, or a run of the dump. bundle: the bundled program that may have run.
     """
 
     metric: str = DEFAULT_METRIC
@@ -75,13 +74,14 @@ _ANY_RUN = RunToCompare()
 
 
 class PreparedNumerics:
-    """The reference of a method, ready for any number of runs: its graph is read, its program is
-    rebuilt from the record, and runs are matched with it, once.
+    """The reference of a method for any number of runs. It reads the graph, rebuilds the program
+    and matches each kind of run once.
 
-    `trace` is one of a dump of the record's program. Runs may be of others of the same record and
-    program. Raises `NumericGapError` without a record, or the graph that is meant, `UsageError` for
-    an unknown metric or a tolerance that is NaN. kept: the rows that keep their values; None for
-    none.
+    trace: of a dump of the record's program; runs may come from other dumps of the same record and
+    program. kept: the rows that keep their values; None for none.
+
+    Raises `NumericGapError` without a record or the named graph, `UsageError` for an unknown metric
+    or a tolerance of NaN.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PreparedNumerics:
         self.method = method
         self.metric = metric if isinstance(metric, Metric) else find_metric(metric)
         self._judgement = Judgement(self.metric, tolerance, kept)
-        graph = self.graph = reference_of(trace, method, reference_graph or EDGE, None).graph
+        graph = self.graph = graph_to_compare(trace, method, reference_graph or EDGE)
         self._matcher = RunMatcher(graph)
         self.runnable = runnable_graph(trace, graph)
         self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)
@@ -111,7 +111,7 @@ class PreparedNumerics:
         try:
             self._side = float_reference(trace, method, graph, self.runnable)
         except EtscopeError as error:  # of a slimmed record, without weights, or a refused graph
-            self._no_side = (f"what quantisation costs is not known: {error.message}",)
+            self._no_side = (f"the cost of quantisation is unknown: {error.message}",)
         self.keeps_state = self.runnable.keeps_state
 
     def memory(self) -> Memory:
@@ -130,11 +130,11 @@ class PreparedNumerics:
         operators: bool = False,
         runs: AddedRuns | None = None,
     ) -> Numerics:
-        """Find the operators of a run whose numbers go wrong.
+        """Find the operators of a run that compute wrong numbers.
 
-        inputs: of the run. memory: what the runs before it left, by default nothing; it goes on
-        with this run, and has the outputs of the reference then. operators: tell of each operator
-        what its quantisation costs, not of the outputs alone. runs: adds up the values.
+        inputs: of the run. memory: the state that earlier runs left, by default none; this run
+        updates it and adds the reference's outputs. operators: measure the cost of quantisation for
+        each operator, not only for the outputs. runs: adds up the values.
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
@@ -174,8 +174,8 @@ class PreparedNumerics:
         return self._arithmetics[key]
 
     def take_logged_state(self, trace: Trace, run: MethodRun, memory: Memory) -> None:
-        """Put what a run logged of its buffers into the device's state before it, of which the runs
-        before have logged nothing."""
+        """Fill the device's state before a run from the buffers that the run logged, because
+        earlier runs logged nothing."""
         from etscope.bridge.reference.state_updates import take_logged_state
 
         device = self._matcher.match(trace, run, self.method).device
@@ -187,8 +187,8 @@ class PreparedNumerics:
         return any("quantize" in one.op for one in self.graph.operators.values())
 
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:
-        """Take what a run leaves into `memory`, without a look at its numbers. Where nothing was
-        logged, or there is no run in the dump, the device's state is taken for the reference's."""
+        """Update `memory` with the state that a run leaves, without judging its numbers. If nothing
+        was logged, or the dump lacks the run, the reference's state stands in for the device's."""
         from etscope.bridge.reference.local_reference import recompute
 
         if self._side is not None:
@@ -208,9 +208,9 @@ def numerics_of(
     costs: bool = True,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
-    """See `Inspector.diagnose_numerics`. costs: tell what quantising each operator costs, which
-    takes several more runs; not of the outputs alone. progress: called with the number of the runs
-    before that are replayed for the state of a model, and how many these are."""
+    """See `Inspector.diagnose_numerics`. costs: measure the cost of quantising each operator, which
+    takes several more runs; else only that of the outputs. progress: called with the number of
+    earlier runs replayed to restore the state, and their total."""
     kept = KeptValues(None if values is None else Selector(values))
     if asked.tolerance is not None and math.isnan(asked.tolerance):
         raise UsageError("a tolerance must be a number, not NaN")
@@ -253,24 +253,24 @@ def numerics_of(
         if source is None or inputs is not None:
             raise
         raise OtherInputsError(
-            f"an input of the run is an output of call {source.call}, of {source.method!r}, whose "
-            "values were not recorded, and what PyTorch computes in its place is not the same",
-            hint=f"record them, too: etscope generate -X values_at={source.call}..N",
+            f"this run reads an output of call {source.call} ({source.method!r}), which was not "
+            "recorded, and PyTorch's value for it differs",
+            hint=f"record that call, too: etscope generate -X values_at={source.call}..N",
         ) from error
     found = _not_accused(found, trace, chosen, inputs)
     doubts = (*found.doubts, *before.doubts, *_doubts_of_state(prepared, state, memory))
     return replace(found, doubts=doubts)
 
 
-# Where a buffer is further than this from the reference's before a run, in dB, a run before went
-# wrong: by rounding alone it would not be, whether the model quantises or not.
+# SQNR in dB of a buffer before a run. Below it, an earlier run went wrong: rounding alone stays
+# above it, in a float and in a quantised model.
 _STATE_DB, _QUANTIZED_STATE_DB = 60.0, 20.0
 
 
 def _doubts_of_state(
     prepared: PreparedNumerics, before: Mapping[str, Any], memory: Memory
 ) -> tuple[str, ...]:
-    """Say that what goes wrong may have done so in a run before. before: the reference's state."""
+    """Warn that an earlier run may be the cause. before: the reference's state."""
     from etscope.bridge.reference.state_updates import state_errors
 
     limit = _QUANTIZED_STATE_DB if prepared.quantizes else _STATE_DB
@@ -280,21 +280,21 @@ def _doubts_of_state(
     listed = [f"{name} {error:.3g} dB" for name, error in list(off.items())[:3]]
     more = f" and {len(off) - 3} more" if len(off) > 3 else ""
     return (
-        f"the state before this run is not the reference's ({', '.join(listed)}{more}): a run "
-        "before it went wrong, too; diagnose those from the first on (--calls N, --run N)",
+        f"the state before this run differs from the reference's ({', '.join(listed)}{more}): an "
+        "earlier run went wrong, too. Diagnose the runs from the first on (--calls N, --run N)",
     )
 
 
 def _not_accused(found: Numerics, trace: Trace, run: MethodRun, given: Any) -> Numerics:
-    """The diagnosis; `OtherInputsError` if it accuses operators that read the inputs, and these are
-    a guess."""
+    """Return the diagnosis. Raises `OtherInputsError` if an operator that reads the inputs is wrong
+    and the inputs are a guess."""
     accused = [row for row in found.wrong if row.inputs and row.loop_pass == 0]
     if not accused or given is not None or trace.forced:
         return found
     if not inputs_are_a_guess(trace, found.method, run):
         return found
     raise OtherInputsError(
-        f"the inputs of this run of {found.method!r} are not known: with those of the record "
+        f"the inputs of this run of {found.method!r} are unknown: with the record's inputs, "
         f"{accused[0].label or accused[0].op}, which reads them, differs",
-        hint=f"{INPUTS_HINT}; etscope run --save keeps those of each call",
+        hint=f"{INPUTS_HINT}; etscope run --save keeps the inputs of each call",
     )

@@ -1,119 +1,49 @@
-"""The reference of a comparison: a graph of the record, and its program run on inputs."""
+"""The reference of a comparison: a graph of the record, and the program that runs it."""
 
 from __future__ import annotations
 
-import warnings
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import numpy as np
-
-from etscope.analysis.graphs.linked_graph import method_of_graph
-from etscope.analysis.graphs.partition import mutated_buffers
-from etscope.analysis.matching.matching import parts_of
-from etscope.analysis.memory.plan import methods_sharing_state
-from etscope.analysis.numerics.gap import Reference
+from etscope.analysis.graphs.graph_names import float_graph
+from etscope.analysis.matching.graph_alignment import align_graphs
 from etscope.analysis.numerics.runs import (
-    INPUTS_HINT,
-    NO_RECORD_HINT,
-    MethodRun,
-    OtherInputsError,
     edge_symbols,
-    runs_of,
-    sequences,
 )
-from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.program.correlate import EDGE_GRAPH, graph_name, recorded_inputs
-from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
+from etscope.analysis.program.correlate import EDGE_GRAPH, graph_name
+from etscope.errors import MissingDataError, NumericGapError
 from etscope.etrecord import as_etrecord
 from etscope.etrecord.loading import load_program, load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
-from etscope.formats.generation_inputs import OutputOf
-from etscope.formats.program.bpte import BundledFile
-from etscope.formats.program.input_validation import (
-    as_exported,
-    as_program_input,
-    check_count,
-    check_value,
-)
-from etscope.formats.program.pte import Program
-from etscope.formats.run_json import SavedCall, call_of_run, inputs_sha256
-from etscope.formats.torch_files.pickle_reader import TensorSubclassError
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
 from etscope.support.optional import require
 
 if TYPE_CHECKING:
+    from etscope.bridge.reference.float_runs import FloatReference
     from etscope.bridge.reference.recorded import RecordedGraphInterpreter
     from etscope.bridge.reference.reference import NamedProgram, ReferenceGraph
 
 _WANTED_BY = "a reference run"
 
 
-def reference_of(
-    trace: Trace,
-    method: str,
-    name: str | None,
-    inputs: Any,
-    *,
-    best_effort: bool = False,
-    previous: Callable[[], Sequence[EarlierRun]] = tuple,
-    at_once: bool = False,
-) -> Reference:
-    """The graph `name` of a method on `inputs`.
+def graph_to_compare(trace: Trace, method: str, name: str) -> Graph:
+    """Find the graph `name` of a method: a name of the record, or a kind, such as
+    "edge_dialect_exported_program".
 
-    name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
-    default the exported program, if the edge program's nodes all lead back to it, or
-    `best_effort` does without that; else the edge program. previous: returns the runs before,
-    which are asked for where a method keeps state, or has that of another. at_once: start slow
-    work now, in a thread, because the values are needed soon.
-
-    Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
-    name), and, when the reference is run, for inputs that are not the program's.
+    Raises `NumericGapError` without a record, and for an unknown name.
     """
-    record = trace.record
-    if record is None:
-        raise NumericGapError("a reference needs an ETRecord", hint=NO_RECORD_HINT)
-    graph = None
-    if name is None:
-        graph = _default_graph(trace, method, best_effort)
-    if graph is None and name in (None, EDGE, EDGE_GRAPH):
+    if name in (EDGE, EDGE_GRAPH):
         graph = edge_symbols(trace, method).graph
-    if graph is None:
-        graph = recorded_graph(trace, _found_name(record, name or EDGE, method))
-    found = graph
-    # What another method wrote is state of a method that only reads it, too.
-    shares = bool(writers_of_state(trace, method))
-    quick = _recorded(trace, graph) if at_once and not shares else None
-
-    def values() -> Iterator[tuple[str, Any]]:
-        from etscope.bridge.threads import threads_for
-
-        with threads_for(found):
-            yield from computed()
-
-    def computed() -> Iterator[tuple[str, Any]]:
-        from etscope.bridge.reference.reference import arrays_of, keeps_state, reference_arrays
-
-        if quick is not None and quick.interpreter is not None:
-            for node, value in quick.checked(quick.interpreter.run(inputs)):
-                yield node, arrays_of(value)
-            return
-        program, names = _named(trace, found)
-        state = None
-        if shares or keeps_state(program):
-            state = _state_after(record, found.name, {method: program}, previous())
-        for node, value in reference_arrays(program, inputs, state):
-            yield names.get(node, node), value
-
-    return Reference(graph.name, graph, values)
+        if graph is not None:
+            return graph
+    return recorded_graph(trace, named_graph(trace.needed_record, name, method))
 
 
-def _found_name(record: RecordView, name: str, method: str) -> str:
+def named_graph(record: RecordView, name: str, method: str) -> str:
     try:
         return graph_name(record, name, method)
     except MissingDataError as error:
@@ -124,64 +54,13 @@ def _found_name(record: RecordView, name: str, method: str) -> str:
         ) from error
 
 
-def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None:
-    """The exported program's graph, if the edge program's nodes lead back to it."""
-    record = trace.record
-    if record is None:
-        return None
-    try:
-        name = graph_name(record, EXPORTED, method)
-    except MissingDataError:
-        return None
-    edge = edge_symbols(trace, method).graph
-    if edge is None or method_of_graph(record, name) not in (method, None):
-        return None
-    graph = recorded_graph(trace, name)
-    recorded = _recorded(trace, graph)
-    try:
-        if recorded is not None:
-            _ = recorded.interpreter
-    except TensorSubclassError as error:
-        warnings.warn(
-            f"compared with the edge program and not the exported one: {error.message}",
-            EtscopeWarning,
-            stacklevel=4,
-        )
-        return None
-    lost = trace.once(("lost", name), lambda: _lost(edge, graph))
-    if lost and not best_effort:
-        warnings.warn(
-            f"{len(lost)} operators of the edge program do not say what they come from in the "
-            f"exported program ({', '.join(lost[:3])}): compared with the edge program instead "
-            "(disable_debug_handle_valdiation=True takes the exported program all the same)",
-            EtscopeWarning,
-            stacklevel=4,
-        )
-        return None
-    return graph
-
-
 def recorded_graph(trace: Trace, name: str) -> Graph:
     """The graph of that name, read once for a trace."""
     return trace.once(("graph", name), lambda: graph_from_record(trace.needed_record, name))
 
 
-def _lost(edge: Graph, graph: Graph) -> list[str]:
-    """The edge nodes whose debug handle no node of the exported graph has."""
-    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
-    return [
-        path
-        for path, node in edge.operators.items()
-        if node.debug_handle and node.debug_handle not in linked
-    ]
-
-
-# -- values
-
-
 class _RecordedGraph:
-    """A graph of a record's file to be run as it is recorded. A thread checks its weights while
-    they are used."""
+    """A recorded graph that runs from its file. A thread checks the weights during the run."""
 
     def __init__(self, file: RecordFile, graph: Graph) -> None:
         self._file, self._graph = file, graph
@@ -197,8 +76,8 @@ class _RecordedGraph:
         return found
 
     def checked(self, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """The values; `FormatError` in place of their end, or of another error, if the weights that
-        they come of are damaged."""
+        """Yield the values. Raises `FormatError` at the end, or instead of another error, if the
+        weights are damaged."""
         try:
             yield from values
         except Exception:
@@ -216,50 +95,34 @@ def _is_in_file(record: RecordView, name: str) -> TypeGuard[RecordFile]:
     return isinstance(record, RecordFile) and name in record.graph_names
 
 
-def _state_after(
-    record: RecordView, name: str, programs: dict[str, Any], runs: Iterable[EarlierRun]
-) -> dict[str, Any]:
-    """Return the state that runs leave: buffers by name. name: of the graph of one of the methods;
-    programs: of methods, others are loaded."""
-    from etscope.bridge.reference.reference import state_after
-
-    state: dict[str, Any] = {}
-    for one in runs:
-        if one.method not in programs:
-            graph = _found_name(record, name.partition("/")[0], one.method)
-            programs[one.method] = reference_program(record, graph)
-        state = state_after(programs[one.method], [one.inputs], state)
-    return state
-
-
 def runnable_graph(trace: Trace, graph: Graph) -> ReferenceGraph:
-    """A graph of the trace's record that runs, with our names for its nodes: as it is recorded
-    where that is enough, as importing ExecuTorch's exporter and rebuilding the program takes
+    """A graph of the trace's record that runs, with our names for its nodes. The recorded graph
+    runs directly where possible: importing ExecuTorch's exporter and rebuilding the program takes
     seconds."""
     require("torch", wanted_by=_WANTED_BY)
-    recorded = _recorded(trace, graph)
+    recorded = recorded_program(trace, graph)
     if recorded is not None and recorded.interpreter is not None:
         recorded.wait()
         return recorded.interpreter
-    return _named(trace, graph)
+    return rebuilt_program(trace, graph)
 
 
-def _recorded(trace: Trace, graph: Graph) -> _RecordedGraph | None:
-    """The graph as it is recorded, opened once; None if it is not in a file."""
+def recorded_program(trace: Trace, graph: Graph) -> _RecordedGraph | None:
+    """The recorded graph, opened once; None if the record is not a file."""
     record = trace.needed_record
     if not _is_in_file(record, graph.name):
         return None
     return trace.once(("recorded", graph.name), lambda: _RecordedGraph(record, graph))
 
 
-def _named(trace: Trace, graph: Graph) -> NamedProgram:
+def rebuilt_program(trace: Trace, graph: Graph) -> NamedProgram:
     """The graph's `named_program`, rebuilt once."""
     return trace.once(("program", graph.name), lambda: named_program(trace.needed_record, graph))
 
 
 def named_program(record: RecordView, graph: Graph) -> NamedProgram:
-    """The `ExportedProgram` of a graph, and what our graph calls its nodes: our names are of the
-    record's file, and a program that was never saved may have others."""
+    """The `ExportedProgram` of a graph with our names for its nodes. Our names come from the
+    record's file; a program that was never saved may use others."""
     require("torch", wanted_by=_WANTED_BY)
     require("executorch.exir", wanted_by=_WANTED_BY)
     from etscope.bridge.reference.reference import NamedProgram, call_names
@@ -290,278 +153,26 @@ def whole_program(record: RecordView, name: str) -> Any:
     return (etrecord.graph_map or {})[name]
 
 
-def inputs_of_run(
-    trace: Trace, method: str, run: MethodRun, given: Any, bundle: BundledFile | None
-) -> Any:
-    """The inputs of a run: those that are given, those of the bundled test case that ran, those
-    that `etscope run --save` kept beside the dump, or the record's representative ones. None when
-    there are none.
+def float_reference(
+    trace: Trace, method: str, graph: Graph, runnable: ReferenceGraph
+) -> FloatReference | None:
+    """Find the float graph of a method; None if the record has none, or `graph` is it."""
+    from etscope.bridge.reference.float_runs import FloatReference
 
-    Raises `NumericGapError` when the run is known to have had others, which were not saved, and
-    `OtherInputsError` when it is known to have had others than those that are given.
-    """
-    if given is not None:
-        if not trace.forced:
-            _check_given(trace, method, run, given)
-        return given
-    case_inputs = inputs_of_case(bundle, method, run)
-    if case_inputs is not None:
-        return case_inputs
-    return _inputs_of_call(trace, method, _calls(trace, method)(run))
-
-
-def inputs_are_a_guess(trace: Trace, method: str, run: MethodRun) -> bool:
-    """True if nothing says that a run had the record's inputs, and it is not its method's first
-    (the second step of a decoder has other tokens) or the record has no representative ones of it.
-    """
-    if run.block.bundled_input_index >= 0 or _calls(trace, method)(run) is not None:
-        return False
-    is_main = method == "forward" or trace.methods == (method,)
-    return not is_main or run.number != runs_of(trace, method)[0].number
-
-
-def _check_given(trace: Trace, method: str, run: MethodRun, given: Any) -> None:
-    call = _calls(trace, method)(run)
-    noted = None if call is None or call.inputs is None else call.inputs.fingerprint
-    if call is None or call.inputs is None or noted is None:
-        return
-    from etscope.bridge.reference.local_reference import flat_inputs
-
-    values = _as_taken(trace.recorded_program, method, flat_inputs(given))
-    if values is None or inputs_sha256(values) == noted:
-        return
-    source = call.inputs.source
-    own = "" if source == "given" else f" ({source})"
-    kept = source == "record" or call.inputs.values is not None
-    raise OtherInputsError(
-        f"these are not the inputs that ran: the run is noted to have had others{own}",
-        hint="without --inputs (inputs=), those that ran are taken" if kept else INPUTS_HINT,
-    )
-
-
-def _as_taken(program: Program | None, method: str, given: Sequence[Any]) -> list[Any] | None:
-    """Flat inputs as the program takes them; None where that is not known, or they do not fit: of
-    these the reference says what is wrong."""
-    if program is None:
-        return list(given) if all(isinstance(value, np.ndarray) for value in given) else None
-    values = as_exported(given)
-    found = program.method(method)
-    expected = [found.values[index] for index in found.inputs]
-    if check_count(values, expected) or any(map(check_value, values, expected)):
+    name = float_graph(trace.needed_record, method)
+    if name is None or name == graph.name:
         return None
-    return list(map(as_program_input, values, expected))
-
-
-def _calls(trace: Trace, method: str) -> Callable[[MethodRun], SavedCall | None]:
-    """Return the function that tells the call of a run, as far as it is known."""
-    if not trace.known_calls:
-        return lambda _: None
-    numbers = [one.number for one in runs_of(trace, method)]
-    mine = [call for call in trace.known_calls if call.method == method]
-    if len(mine) == len(numbers) and all(call.runs == 1 for call in mine):  # of a generation
-        return lambda run: mine[bisect_left(numbers, run.number)]
-    return lambda run: call_of_run(mine, method, bisect_left(numbers, run.number))
-
-
-def _inputs_of_call(trace: Trace, method: str, call: SavedCall | None) -> Any:
-    """The inputs that were saved, or the record's."""
-    saved = None if call is None else call.inputs
-    if saved is not None:
-        if saved.values is not None:
-            return list(saved.values)
-        if saved.made_of is not None:
-            return [
-                _output_of_call(trace, value) if isinstance(value, OutputOf) else value
-                for value in saved.made_of
-            ]
-        if saved.source != "record":
-            raise NumericGapError(
-                f"the inputs of this run ({saved.source}) were not saved beside its dump",
-                hint="give them: --inputs FILE, inputs=",
-            )
-    return None if trace.record is None else recorded_inputs(trace.record, method)
-
-
-def _output_of_call(trace: Trace, wanted: OutputOf) -> Any:
-    """Return what a call of a generation gave to a later one: as it was logged, or as the record's
-    graph computes it, where the method keeps no state.
-
-    Raises `NumericGapError` where it is not known.
-    """
-    logged = _logged_output(trace, wanted)
-    if logged is not None:
-        return logged
-    record = trace.record
-    if record is not None:
-        from etscope.bridge.reference.reference import arrays_of, keeps_state, run_outputs
-
-        name = _found_name(record, EDGE, wanted.method)
-        program = trace.once(("whole program", name), lambda: whole_program(record, name))
-        inputs = _inputs_of_call(trace, wanted.method, trace.known_calls[wanted.call])
-        if not keeps_state(program):
-            return arrays_of(run_outputs(program, inputs, {})[wanted.output])
-    raise NumericGapError(
-        f"an input is an output of call {wanted.call}, of {wanted.method!r}, which was not logged",
-        hint="record the values of all calls: etscope generate --debug-level intermediate_outputs",
+    floats, exported = recorded_graph(trace, name), None
+    with suppress(MissingDataError):
+        between = graph_name(trace.needed_record, EXPORTED, method)
+        exported = None if between == graph.name else recorded_graph(trace, between)
+    return FloatReference(
+        graph=graph,
+        floats=floats,
+        runnable=runnable,
+        runnable_float=runnable_graph(trace, floats),
+        pairs=trace.once(
+            ("counterparts", graph.name, name),
+            lambda: align_graphs(floats, graph, exported),
+        ),
     )
-
-
-def _logged_output(trace: Trace, wanted: OutputOf) -> Any:
-    """Return what a call gave to a later one as it was logged; None if it was not."""
-    number = int(trace.calls_of_runs.run[wanted.call])
-    run = next((one for one in runs_of(trace, wanted.method) if one.number == number), None)
-    if run is None or trace.debug_buffer is None:
-        return None
-    logged = unfolded(trace.values(run.block, run.position, run.block.outputs))
-    return logged[wanted.output] if wanted.output < len(logged) else None
-
-
-def computed_input(trace: Trace, method: str, run: MethodRun) -> OutputOf | None:
-    """Return the first input of a run that another call made and that was not logged: PyTorch
-    computes it, which is not to the last bit what ran."""
-    call = _calls(trace, method)(run)
-    sources = () if call is None or call.inputs is None else call.inputs.made_of or ()
-    made = [one for one in sources if isinstance(one, OutputOf)]
-    return next((one for one in made if _logged_output(trace, one) is None), None)
-
-
-class EarlierRun(NamedTuple):
-    """A run that a later one's state comes from. run: None if it is not in the dump."""
-
-    method: str
-    run: MethodRun | None
-    inputs: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EarlierRuns:
-    """The runs that a run's state comes from, in order. doubts: what of them is a guess."""
-
-    runs: Sequence[EarlierRun] = ()
-    doubts: tuple[str, ...] = ()
-
-
-def writers_of_state(trace: Trace, method: str) -> tuple[str, ...]:
-    """Return the other methods that ran and have the mutable buffers of a method. Without the
-    program, methods of a language model share those of the same names."""
-    program = trace.recorded_program
-    if program is not None:
-        found = methods_sharing_state(program, method)
-    elif trace.record is not None and trace.calls_of_runs.phases:
-        found = _with_same_buffers(trace.record, method)
-    else:
-        return ()
-    return tuple(one for one in found if runs_of(trace, one))
-
-
-def _with_same_buffers(record: RecordView, method: str) -> tuple[str, ...]:
-    """Return the other methods of a record that write to buffers of the names of a method's."""
-    written = {
-        name: set(mutated_buffers(record, f"{EDGE}/{name}").values())
-        for name in record.edge_methods
-        if f"{EDGE}/{name}" in record.graph_names
-    }
-    own = written.pop(method, set())
-    return tuple(name for name, buffers in written.items() if own & buffers)
-
-
-def runs_before(
-    trace: Trace,
-    method: str,
-    run: MethodRun,
-    given: Any,
-    bundle: BundledFile | None,
-    previous: Sequence[Any] | None = None,
-) -> EarlierRuns:
-    """Find the runs that a run of a model with state goes on from, and their inputs: those that
-    `etscope run --save` kept, or those of test cases. Where they are not known, they are taken to
-    be those of the run itself. Runs of other methods that write the same buffers are among them.
-
-    given: the user's inputs of the run, None for none. previous: inputs of all runs of the method
-    before, where no other writes its buffers.
-
-    Raises `NumericGapError` for a run whose inputs are known to be others, which were not saved, or
-    which is of another method, and `UsageError` for less than all in `previous`.
-    """
-    known = sequences(trace, method)
-    earlier = known.before(run)
-    doubts: tuple[str, ...] = () if known.doubt is None else (known.doubt,)
-    # Each test case has a load of its own.
-    writers = writers_of_state(trace, method) if run.block.bundled_input_index < 0 else ()
-    if previous is not None and not writers:
-        return EarlierRuns(_with_given_inputs(method, earlier, previous), doubts)
-    calls = {name: _calls(trace, name) for name in (method, *writers)}
-    ran = [(method, one) for one in earlier]
-    for name in writers:
-        ran += [(name, one) for one in runs_of(trace, name) if one.number < run.number]
-    ran.sort(key=lambda one: one[1].number)
-    found: list[EarlierRun] = []
-    before: SavedCall | None = None
-    is_guess = False
-    for name, one in (*ran, (method, run)):
-        call = calls[name](one)
-        if call is not None and call is not before:
-            inputs = _inputs_of_call(trace, name, call) if call.warmup else None
-            found += [EarlierRun(name, None, inputs)] * call.warmup
-        before = call
-        if one is run:
-            break
-        case = one.block.bundled_input_index
-        values = inputs_of_case(bundle, name, one)
-        if values is None and call is not None and call.inputs is not None:
-            values = _inputs_of_call(trace, name, call)
-        elif values is None and (name, case) != (method, run.block.bundled_input_index):
-            raise _inputs_not_known(one, name, method)
-        elif values is None:
-            own = calls[method](run)
-            values = given if given is not None else _inputs_of_call(trace, method, own)
-            is_guess = is_guess or (given is not None and case < 0)
-        found.append(EarlierRun(name, one, values))
-    if is_guess:
-        doubts += (
-            f"the model keeps state, and the inputs of the runs before run {run.number} are not "
-            "known: they are taken to be those of this one",
-        )
-    return EarlierRuns(found, doubts)
-
-
-def _inputs_not_known(run: MethodRun, ran: str, method: str) -> NumericGapError:
-    """Return the error for an earlier run of the method `ran`, which a run of `method` goes on
-    from."""
-    if ran != method:
-        return NumericGapError(
-            f"the values of {method!r} depend on what {ran!r} wrote to the buffers that they "
-            f"share, and the inputs of its run {run.number} are not known",
-            hint="etscope run --save keeps the inputs of all calls",
-        )
-    case = run.block.bundled_input_index
-    return NumericGapError(
-        f"the model keeps state, and the inputs of run {run.number}, which its state comes from, "
-        "are not known" + (f": they are those of test case {case}" if case >= 0 else ""),
-        hint="give the bundled program that ran (program=, --program), or the inputs of all runs "
-        "before (previous=; --dataset)",
-    )
-
-
-def _with_given_inputs(
-    method: str, runs: Sequence[MethodRun], previous: Sequence[Any]
-) -> list[EarlierRun]:
-    """Pair the runs with their inputs. The first inputs may be of runs that are not in the dump."""
-    absent = len(previous) - len(runs)
-    if absent < 0:
-        raise UsageError(
-            f"the model's state comes from {len(runs)} runs before this one, and the inputs of "
-            f"{len(previous)} are given",
-            hint="give those of each, in order: previous=",
-        )
-    ran = zip([*[None] * absent, *runs], previous, strict=True)
-    return [EarlierRun(method, run, inputs) for run, inputs in ran]
-
-
-def inputs_of_case(bundle: BundledFile | None, method: str, run: MethodRun) -> list[Any] | None:
-    """The inputs of the bundled test case that a run executed; None if they are not known."""
-    case = run.block.bundled_input_index
-    for suite in () if bundle is None else bundle.suites:
-        if suite.method == method and 0 <= case < len(suite.cases):
-            return list(suite.cases[case].inputs)
-    return None

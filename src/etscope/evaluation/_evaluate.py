@@ -21,12 +21,12 @@ from etscope.analysis.numerics.runs import (
     RECORD_HINT,
     MethodRun,
     check_values,
+    method_that_ran,
     runs_of,
     sequences,
 )
 from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
-from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.numerics import PreparedNumerics
 from etscope.errors import (
     EtscopeError,

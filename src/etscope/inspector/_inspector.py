@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from etscope.analysis.numerics.gap import Gap
     from etscope.analysis.numerics.rows import Numerics
-    from etscope.analysis.numerics.stages import NumericStages
+    from etscope.diagnosis.stages.result import NumericStages
     from etscope.model.graph import Graph
 
 __all__ = [
@@ -647,14 +647,14 @@ class Inspector:
         tuple of it and example inputs.
 
         `.verdict` names the step and the operator, `.wrong` has the operators by step, `.table()`
-        all of them with a column for each stage. `etscope.search.stages.model_stages` makes all
+        all of them with a column for each stage. `etscope.search.numerics.model_stages` makes all
         stages of a model by itself.
 
         Raises the errors of `diagnose_numerics`, and `NumericGapError` for a stage without any
         value that is known from the stage before.
         """
         from etscope.diagnosis.numerics import RunToCompare
-        from etscope.diagnosis.stages import EagerModel, numeric_stages
+        from etscope.diagnosis.stages.compare import EagerModel, numeric_stages
 
         module, example = model if isinstance(model, tuple) else (model, None)
         asked = RunToCompare(

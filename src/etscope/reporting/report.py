@@ -313,7 +313,7 @@ def diagnosis(
 
     Raises the reason instead if `options.numerics` is True, or inputs are given.
     """
-    from etscope.diagnosis.numeric_gap import methods_that_ran
+    from etscope.analysis.numerics.runs import methods_that_ran
 
     missing = _missing(trace)
     if missing is not None:
@@ -344,7 +344,7 @@ class _SeveralMethodsError(UsageError):
 def _of_one_method(trace: Trace, options: ReportOptions, bundle: BundledFile | None) -> Numerics:
     """Diagnose one method: the one that is named, "forward", the only one that ran, or the only one
     that takes the inputs."""
-    from etscope.diagnosis.numeric_gap import method_that_ran, methods_that_ran
+    from etscope.analysis.numerics.runs import method_that_ran, methods_that_ran
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
     def numerics(method: str) -> Numerics:

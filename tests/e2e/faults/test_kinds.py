@@ -17,7 +17,7 @@ PARTS = [name for name, module in FAMILIES.items() if module == "fault_kinds"]
 # value, or a difference of `bridge.reference.known_differences`.
 KINDS = {
     "weight transposed": ("transposed", "0 and 1 transposed"),
-    "bias of another layer": ("offsets", "plus a constant of its own in every channel"),
+    "bias of another layer": ("offsets", "plus a different constant in every channel"),
     "bias missing": ("left out", "first.bias left out"),
     "bias of a convolution missing": ("left out", "conv.bias left out"),
     "bias with another sign": ("weight scale", "second.bias times -1"),

@@ -13,7 +13,7 @@ pytest.importorskip("executorch.exir")
 
 from etscope.analysis.metrics import METRICS
 from etscope.analysis.numerics.gap import Gap, GapRow, Reference, numeric_gap
-from etscope.diagnosis.reference import reference_of
+from etscope.diagnosis.numeric_gap import reference_of
 from etscope.errors import NumericGapError, UsageError
 from tests.support.numeric_runs import ATEN, EDGE, inputs_of, inspector
 

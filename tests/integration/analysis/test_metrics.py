@@ -228,7 +228,7 @@ def test_codes_are_integers_unless_a_scale_is_given() -> None:
 @pytest.mark.parametrize(
     ("quantization", "words"),
     [
-        (Quantization([1.0, 2.0]), "there is no axis"),
+        (Quantization([1.0, 2.0]), "axis= is missing"),
         (Quantization([1.0, 2.0], axis=2), "axis 2 is not one of the 2 dimensions"),
         (Quantization([1.0, 2.0], axis=1), "dimension 1 of the codes 3 entries"),
     ],
@@ -306,7 +306,7 @@ def test_what_cannot_be_registered() -> None:
         with pytest.raises(UsageError, match="must be a number from 0 on"):
             tolerance_metric(**wrong)  # type: ignore[arg-type]
     register_metric("wordy", lambda a, b: "much")  # type: ignore[arg-type,return-value]
-    with pytest.raises(UsageError, match="'wordy' gave a str and not a number"):
+    with pytest.raises(UsageError, match="'wordy' returned a str, not a number"):
         measure("wordy", 1, 2)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from etscope.backends.registry.export_options import ExportOptions
 
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.bridge.lowering import subprograms
 from etscope.errors import MissingDataError, UsageError
 from etscope.search.bisect import bisect

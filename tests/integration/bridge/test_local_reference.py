@@ -16,7 +16,8 @@ from etscope.analysis.numerics.runs import chosen_run  # noqa: E402
 from etscope.bridge.reference.local_reference import recompute  # noqa: E402
 from etscope.bridge.reference.reference import GraphNode  # noqa: E402
 from etscope.bridge.reference.xnnpack_int8 import dynamic_of, static_of  # noqa: E402
-from etscope.diagnosis.reference import named_program, reference_of, runnable_graph  # noqa: E402
+from etscope.diagnosis.numeric_gap import reference_of  # noqa: E402
+from etscope.diagnosis.reference import named_program, runnable_graph  # noqa: E402
 from tests.support.numeric_runs import EDGE, inputs_of, inspector  # noqa: E402
 
 

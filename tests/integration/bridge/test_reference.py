@@ -140,7 +140,7 @@ def test_arrays_of_any_type() -> None:
     ("inputs", "words"),
     [
         (None, "no inputs"),
-        ([], "takes 1 inputs, and there are 0"),
+        ([], "takes 1 inputs, not 0"),
         ([torch.ones(2), torch.ones(2)], "there are 2"),
         ([torch.ones(3)], "float32[3]"),
         ([torch.ones(2, dtype=torch.float64)], "float64[2]"),

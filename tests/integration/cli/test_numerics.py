@@ -93,7 +93,7 @@ def test_a_wrong_operator_is_exit_code_1(numerics: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("left_out", "more", "code", "words"),
     [
-        ("-b", (), 4, "none was given"),
+        ("-b", (), 4, "which is missing"),
         ("-r", (), 4, "needs an ETRecord"),
         (None, (), 4, "no inputs to run the reference graph on"),
         (None, ("--metric", "euclid"), 2, "unknown metric 'euclid'"),
@@ -158,7 +158,7 @@ def test_a_folder_of_a_saved_run(run: Run, numerics: Run, saved: Path, tmp_path:
     assert numerics(*given, "--inputs", saved / "inputs.npz")[0] == 0
     code, out, err = numerics(*given, "--inputs", other)
     assert (code, out) == (3, "")
-    assert "these are not the inputs that ran: the run is noted to have had others (seed 5)" in err
+    assert "these are not the inputs that ran: the run recorded others (seed 5)" in err
     assert "without --inputs" in err
     report = tmp_path / "report.html"
     assert run("report", saved, record, "--inputs", other, "-o", report)[0] == 0

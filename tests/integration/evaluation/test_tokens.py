@@ -332,7 +332,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
         (cnn.pte, "the reference: .*not like a language model's"),
         (torch.nn.Embedding(512, 7), "a vocabulary of 7 tokens, and the program of 512"),
         (lambda tokens: torch.zeros(1, 1, 512), "returns logits of 1 of 23 tokens"),
-        (lambda tokens: tokens, r"returns int64 \[1, 23\], and not logits"),
+        (lambda tokens: tokens, r"returns int64 \[1, 23\], not logits"),
     ):
         with pytest.raises(MismatchError, match=words):
             evaluated(made.pte, reference=reference)

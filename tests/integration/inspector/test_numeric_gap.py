@@ -14,10 +14,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from etscope import Inspector  # noqa: E402
-from etscope.diagnosis.numeric_gap import COLUMNS, TensorSpill  # noqa: E402
+from etscope.diagnosis.numeric_gap import COLUMNS  # noqa: E402
 from etscope.errors import EtscopeWarning, NumericGapError, UsageError  # noqa: E402
 from etscope.etrecord import parse_etrecord  # noqa: E402
 from etscope.inspector.numerical_comparator import NumericalComparatorBase  # noqa: E402
+from etscope.support.tensor_spill import TensorSpill  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.numeric_runs import ATEN, EDGE, inputs_of, inspector  # noqa: E402
 

@@ -16,12 +16,12 @@ from executorch.exir.program import _program
 from torch import nn
 from torch.export import ExportedProgram
 
-from etscope.analysis.numerics.stages import NumericStages
 from etscope.bridge.reference import decomposed
 from etscope.cli import main
+from etscope.diagnosis.stages.result import NumericStages
 from etscope.errors import NumericGapError
 from etscope.run import run
-from etscope.search.stages import model_stages as isolated_stages
+from etscope.search.numerics import model_stages as isolated_stages
 from tests.support.export.planted_backend import lowered_by
 from tests.support.numeric_runs import inputs_of, inspector
 from tests.support.stages.planted import (
@@ -74,7 +74,7 @@ def test_a_constant_that_the_export_bakes_in_is_of_the_export() -> None:
     assert found.first_wrong is not None
     assert found.first_wrong.module == "head"
     assert found.doubts[0] == "of each operator the worst of 3 samples"
-    assert any("took something for a constant" in doubt for doubt in found.doubts)
+    assert any("made a constant of a value" in doubt for doubt in found.doubts)
     assert sum(row.op == "linear.default" for row in found.rows) == 3
 
 
@@ -181,7 +181,7 @@ def test_stages_of_files_and_what_is_absent() -> None:
     ("arguments", "message"),
     [
         (["model.py:make", "--run", "0"], "a MODEL and --run exclude each other"),
-        (["run.etdp", "--quantize"], "--quantize is for an export, and RUN is a run"),
+        (["run.etdp", "--quantize"], "--quantize applies to an export, but RUN is a finished run"),
         (["run.etdp", "-X", "model=model.py:make"], "add --stages"),
         (["run.etdp", "--stages", "--coverage"], "--stages and --coverage exclude each other"),
     ],

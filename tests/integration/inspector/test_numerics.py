@@ -248,7 +248,7 @@ def test_what_is_missing_is_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         bare = Inspector(made.etdump, etrecord=made.etrecord)
-    with pytest.raises(NumericGapError, match="in the debug buffer, and none was given"):
+    with pytest.raises(NumericGapError, match="in the debug buffer, which is missing"):
         bare.diagnose_numerics(inputs=inputs)
     whole = inspector("cnn_portable")
     with pytest.raises(NumericGapError, match="of the reference graph: float32"):

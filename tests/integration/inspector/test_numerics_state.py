@@ -64,12 +64,12 @@ def test_the_state_comes_from_the_runs_before(number: int) -> None:
 
 def test_inputs_of_runs_before_that_are_not_known_are_said() -> None:
     opened = ran().inspector(calls=())
-    with pytest.warns(EtscopeWarning, match="inputs of the runs before run 3 are not known"):
+    with pytest.warns(EtscopeWarning, match="inputs of the runs before run 3 are unknown"):
         found = opened.diagnose_numerics(run=2, inputs=(SAMPLES[2],))
     # The device's own state was logged: no operator is blamed for the guess.
     assert found.is_fine and not perfect(found)
-    assert any("are not known" in doubt for doubt in found.doubts)
-    with pytest.raises(UsageError, match="2 runs before this one, and the inputs of 1"):
+    assert any("are unknown" in doubt for doubt in found.doubts)
+    with pytest.raises(UsageError, match="2 earlier runs, but previous= has the inputs of 1"):
         opened.diagnose_numerics(run=2, inputs=(SAMPLES[2],), previous=[SAMPLES[0]])
 
 
@@ -77,7 +77,7 @@ def test_a_run_on_other_inputs_is_not_judged_by_those_of_the_record() -> None:
     """Neither are given, nor are they noted beside the dump."""
     opened = ran().inspector(verify=True, calls=())
     assert opened.diagnose_numerics(run=0).is_fine
-    with pytest.raises(MismatchError, match=r"run of 'forward' are not known: .* reads them"):
+    with pytest.raises(MismatchError, match=r"run of 'forward' are unknown: .* reads them"):
         opened.diagnose_numerics(run=2)
 
 
@@ -114,15 +114,15 @@ def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
 def test_test_cases_without_their_bundle_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of two cases after one load, as other runtimes may log them."""
     from etscope.analysis.numerics.runs import Sequences, runs_of
-    from etscope.diagnosis import reference
+    from etscope.diagnosis import run_inputs
 
     trace = ran(fresh=True).inspector(calls=()).trace
     runs = runs_of(trace, "forward")
     one_load = Sequences((tuple(runs),))
-    monkeypatch.setattr(reference, "sequences", lambda trace, method: one_load)
-    with pytest.raises(NumericGapError, match="those of test case 0"):
-        reference.runs_before(trace, "forward", runs[2], (SAMPLES[1],), None)
-    found = reference.runs_before(trace, "forward", runs[1], (SAMPLES[0],), None)
+    monkeypatch.setattr(run_inputs, "sequences", lambda trace, method: one_load)
+    with pytest.raises(NumericGapError, match="test case 0"):
+        run_inputs.runs_before(trace, "forward", runs[2], (SAMPLES[1],), None)
+    found = run_inputs.runs_before(trace, "forward", runs[1], (SAMPLES[0],), None)
     assert len(found.runs) == 1 and not found.doubts
 
 
@@ -130,7 +130,7 @@ def test_inputs_of_a_saved_run_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from etscope.analysis.profile.trace import Trace
-    from etscope.diagnosis import reference
+    from etscope.diagnosis import run_inputs
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
     from etscope.formats.etdump.debug_values import DebugBuffer
     from etscope.formats.etdump.reader import read_etdump
@@ -144,12 +144,12 @@ def test_inputs_of_a_saved_run_are_read_once(
         debug_buffer=DebugBuffer.open(tmp_path / "debug.bin"),
     )
     read, listed = [], []
-    read_file, runs_of = tensor_files.read_tensor_file, reference.runs_of
+    read_file, runs_of = tensor_files.read_tensor_file, run_inputs.runs_of
     monkeypatch.setattr(
         tensor_files, "read_tensor_file", lambda path: read.append(path) or read_file(path)
     )
     monkeypatch.setattr(
-        reference, "runs_of", lambda *of_method: listed.append(of_method) or runs_of(*of_method)
+        run_inputs, "runs_of", lambda *of_method: listed.append(of_method) or runs_of(*of_method)
     )
     found = numerics_of(trace, RunToCompare(run=2))
     assert found.is_fine and perfect(found) and not found.doubts
@@ -190,7 +190,7 @@ def test_a_method_goes_on_from_what_another_wrote(shared: Run, tmp_path: Path) -
 def test_a_method_is_not_blamed_for_what_another_wrote(shared: Run) -> None:
     opened = shared.inspector(calls=())
     (_, inputs, _) = cache_calls()[1]
-    with pytest.raises(NumericGapError, match="'decode' depend on what 'prefill' wrote"):
+    with pytest.raises(NumericGapError, match="'decode' reads buffers that 'prefill' wrote"):
         opened.diagnose_numerics(method="decode", inputs=inputs)
 
 

@@ -269,7 +269,7 @@ def test_the_correction_is_told_where_it_alone_keeps_from_a_verdict() -> None:
     assert one and other and (one.low, one.high) == (other.low, other.high)
     assert (one.verdict, other.verdict) == (Verdict.IMPROVED, Verdict.CANNOT_TELL)
     assert (
-        "tells a change of this row alone, but not after the correction for 62 comparisons"
+        "shows a change of this row alone, but not after the correction for 62 comparisons"
         in other.reason
     )
     for table in (diff_table(among, MS), waterfall_table(among, MS, "op")):

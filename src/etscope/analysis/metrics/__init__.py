@@ -152,7 +152,7 @@ def _ordered(floats: Array) -> npt.NDArray[np.int64]:
     return ordered
 
 
-RTOL, ATOL = 1e-5, 1e-8  # those of numpy.allclose
+RTOL, ATOL = 1e-5, 1e-8  # as in numpy.allclose
 
 
 def _snr(s: Summary) -> float:
@@ -168,7 +168,8 @@ def _snr(s: Summary) -> float:
 def _sqnr(s: Summary) -> float:
     """Signal-to-quantisation-noise ratio: ``20 log10(|ref| / |ref - value|)``, with 2-norms.
 
-    The number is that of "snr", by the name and the formula of `torch.ao.ns.fx.utils.compute_sqnr`.
+    Same number as "snr", under the name and with the formula of
+    `torch.ao.ns.fx.utils.compute_sqnr`.
     """
     return _decibels(s, s.r.log10 - math.log10(s.count))
 
@@ -361,7 +362,7 @@ def register_metric(
     """Add a metric to `METRICS`; it can then be used by its name wherever metrics are.
 
     name: the name, with `function`, or a whole `Metric`. function: ``(reference, value) -> float``
-    of two numpy arrays of one shape, in their own types (bfloat16 is that of ml_dtypes); it must
+    of two numpy arrays of one shape, in their own types (bfloat16 from ml_dtypes); it must
     handle NaN and empty arrays itself. doc: by default the function's docstring.
 
     Raises `UsageError` for a name that is taken.
@@ -373,7 +374,7 @@ def register_metric(
         doc = (function.__doc__ or "") if doc is None else doc
         metric = Metric(str(name), title or str(name), unit, better, perfect, function, doc)
     if metric.name in _registered:
-        raise UsageError(f"there is a metric {metric.name!r} already", hint="take another name")
+        raise UsageError(f"the metric {metric.name!r} already exists", hint="take another name")
     _registered[metric.name] = metric
     return metric
 
@@ -446,6 +447,6 @@ def measure_all(
                 results[metric.name] = float(result)
             except (TypeError, ValueError) as error:
                 raise UsageError(
-                    f"the metric {metric.name!r} gave a {type(result).__name__} and not a number"
+                    f"the metric {metric.name!r} returned a {type(result).__name__}, not a number"
                 ) from error
     return results

@@ -49,8 +49,8 @@ class Quantization:
             return given.reshape(())
         if self.axis is None:
             raise UsageError(
-                f"{name} has the shape {list(given.shape)}, and there is no axis",
-                hint="name the dimension that the entries are for: axis=",
+                f"{name} has the shape {list(given.shape)}, but axis= is missing",
+                hint="name the dimension of the entries: axis=",
             )
         if not -codes.ndim <= self.axis < codes.ndim:
             raise UsageError(f"axis {self.axis} is not one of the {codes.ndim} dimensions")
@@ -180,7 +180,7 @@ class Summary:
 
     Elements that are the same infinity in both have an error of 0, and count as 0 on both sides.
 
-    need: what to compute besides `count` and the flags; the rest is 0.
+    need: what to compute in addition to `count` and the flags; the rest is 0.
     """
 
     need: Need = Need.ALL

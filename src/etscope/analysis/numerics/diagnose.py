@@ -1,4 +1,4 @@
-"""Find the operators whose numbers go wrong on a device, and their lines of Python.
+"""Find the operators that compute wrong numbers on a device, and their lines of Python.
 
 Each value that the device logged is compared with two others. The reference's value gives the total
 error. The value that PyTorch computes from the device's own inputs of the operator gives the local
@@ -91,7 +91,7 @@ class KeptValues:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Rules by which rows are judged, and what is kept of them.
+    """Rules for judging rows, and which values they keep.
 
     metric: of the errors. tolerance: the worst local error that is fine, in that metric; None for
     the usual one of the dtype. kept: None for no values. runs: adds up the values of this run and
@@ -120,7 +120,7 @@ class Recomputed(Protocol):
 
 
 class RunReference(Protocol):
-    """A graph that PyTorch computes on the run's inputs, beside the device's values: see
+    """A graph that PyTorch computes on the run's inputs and on the device's values: see
     `bridge.reference.known_differences.ReferenceRun`.
 
     values_stay: later nodes do not write to values that were yielded. by_design: the nodes that
@@ -146,8 +146,9 @@ class RunReference(Protocol):
 class Subgraph:
     """The nodes that compute a value from recorded values and inputs.
 
-    nodes: their paths, in order, the value's own node last. reads: paths of the nodes whose
-    recorded values are read. inputs: names of the graph's inputs that are read, without weights.
+    nodes: their paths, in order, the value's own node last. reads: paths of the nodes with
+    recorded values that are read. inputs: names of the graph's inputs that are read, without
+    weights.
     """
 
     nodes: tuple[str, ...]
@@ -156,7 +157,7 @@ class Subgraph:
 
 
 class Subgraphs:
-    """The sub-graphs between the nodes of a graph whose values were recorded."""
+    """The sub-graphs between the recorded values of a graph."""
 
     def __init__(self, graph: Graph, recorded: Collection[str]) -> None:
         self.graph, self._recorded = graph, recorded
@@ -189,7 +190,7 @@ class Subgraphs:
         return Subgraph(tuple(listed), tuple(self._in_order(reads)), tuple(inputs))
 
     def _sources(self, node: Node) -> list[Node]:
-        """The nodes whose values a node reads, with the output nodes of its branches."""
+        """The nodes that a node reads, with the output nodes of its branches."""
         graph = self.graph.graph_of(node)
         found = [graph.by_name[name] for name in node.inputs if name in graph.by_name]
         for below in node.subgraphs:
@@ -202,7 +203,7 @@ class Subgraphs:
 
 @dataclass(frozen=True, eq=False)
 class MatchedRun:
-    """A run whose logged values are matched with those of a graph.
+    """A run with its logged values matched to a graph's.
 
     subgraphs: of the graph, between the values.
     """
@@ -215,8 +216,8 @@ class MatchedRun:
 
     @cached_property
     def backends(self) -> Mapping[str, Inside]:
-        """The backend of each node inside a delegate, and whether it computed it in float16: as
-        the value that was logged of the node tells, else those of the call."""
+        """The backend of each node inside a delegate, and whether it computed the node in float16,
+        judged by the node's logged value, else by the call's."""
         delegates = edge_symbols(self.trace, self.logged.method).delegates
         found: dict[str, Inside] = {}
         for number, paths in self.matching.covered.items():
@@ -261,7 +262,7 @@ class RunMatcher:
         self._found: dict[Any, tuple[Matching, Subgraphs]] = {}
 
     def match(self, trace: Trace, run: MethodRun, method: str) -> MatchedRun:
-        """Match the values of the run with those of the graph, and split the graph at them."""
+        """Match the run's values with the graph's, and split the graph at them."""
         logged = logged_run(trace, run.block, run.position, method)
         key = (
             tuple((record.instruction_id, record.operator) for record in logged.instructions),
@@ -289,8 +290,8 @@ def diagnose_run(
     matcher: RunMatcher,
     judgement: Judgement,
 ) -> Numerics:
-    """Find the operators of a run whose numbers go wrong. inputs: of the run, flat. matcher: that
-    matched it, with the run before.
+    """Find the operators of a run that compute wrong numbers. inputs: of the run, flat. matcher:
+    the one that matched this run and the run before.
 
     Raises `NumericGapError` if no value matches one of the graph, `MissingDataError` if a selector
     of values picks none, and `OtherInputsError` if a delegate logged other inputs than these.
@@ -315,9 +316,8 @@ def diagnose_run(
     coverage = paired.coverage()
     if not rows:
         raise NumericGapError(
-            f"none of the {len(coverage.outputs)} logged values is known to be a value "
-            f"of {graph.name}",
-            hint="the ETDump, the ETRecord and the program must be of one export",
+            f"none of the {len(coverage.outputs)} logged values matches a value of {graph.name}",
+            hint="pass the ETDump, the ETRecord and the program of one export",
         )
     if keeper is not None:
         rows = keeper.only_kept(rows)
@@ -355,8 +355,8 @@ def _steps(
 
 
 class _Flow:
-    """Follows values that are wrong, or otherwise by design, to those that are computed with them:
-    such may differ from the reference without an error of their own."""
+    """Follows values that are wrong, or differ by design, to the values computed from them: these
+    may differ from the reference without an own error."""
 
     def __init__(self, metric: Metric, by_design: Collection[str]) -> None:
         self._metric, self._by_design = metric, by_design
@@ -385,15 +385,15 @@ class _Flow:
         return exceeds(self._metric, row.inherited, row.limit)
 
 
-# Operators, by `stem`, whose results are elements of what they read: no kernel may change a bit.
+# Operators, by `stem`, that only move elements: no kernel may change a bit.
 _MOVES = VIEWS | {
     "alias", "cat", "clone", "clone_dim_order", "constant_pad_nd", "contiguous", "detach",
     "embedding", "expand", "flip", "gather", "index", "index_select", "permute", "pixel_shuffle",
     "pixel_unshuffle", "repeat", "roll", "select", "slice", "split", "split_with_sizes", "squeeze",
     "stack", "t", "transpose", "unbind", "unsqueeze",
 }  # fmt: skip
-# That holds for kernels and this backend, whose arithmetic is known (`bridge.reference.backends`);
-# others may keep floats as halves.
+# That holds for kernels and this backend, with known arithmetic (`bridge.reference.backends`);
+# other backends may keep floats as halves.
 _DOCUMENTED = "XnnpackBackend"
 
 
@@ -505,7 +505,7 @@ class _Judge:
         return difference(self.judgement.metric, expected, reference)
 
     def add_up(self, compared: _Compared, row: NumericsRow) -> None:
-        """Add a value to those of other runs, unless its rules leave nothing to chance."""
+        """Add a value to the sums over runs, unless its rules leave nothing to chance."""
         runs = self.judgement.runs
         if runs is None or compared.local is None:
             return

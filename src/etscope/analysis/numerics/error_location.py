@@ -1,21 +1,21 @@
-"""Find the part of a value whose error is more than rounding makes of it.
+"""Find the part of a value with a larger error than rounding explains.
 
-One number for a whole tensor hides a wrong channel beside a large one, a last row, one element of
-many. So the error is compared with its limit in each slice along each dimension, and in each
-element. A part is wrong when its error exceeds the limit there, and chance is no explanation.
-Errors of one sign, as those of a rounding that floors, show in their mean: it is compared with its
-limit, too, in each slice and in the whole.
+One number for a whole tensor hides a wrong channel among larger ones, a wrong last row, a single
+wrong element. So each slice along each dimension and each element has its own limit. A part is
+wrong when its error exceeds the limit there and chance does not explain it. Errors of one sign, as
+from a rounding that floors, show in their mean; each slice and the whole have a limit on the mean,
+too.
 
-The rounding of PyTorch and of the device is taken to be normal, and the device's up to k times as
-large. For a slice, x is the mean square of the error, over k^2 times that of PyTorch's rounding (at
-least half a unit in the last place). With n elements each, x is at most F-distributed: the
-probability of a larger one is bounded as of Chernoff (`log_tail`). Of numbers of many sizes the
+The test assumes normal rounding errors, on the device up to k times as large as in PyTorch. For a
+slice, x is the mean square of the error over k^2 times the mean square of PyTorch's rounding (at
+least half a unit in the last place). With n elements each, x is at most F-distributed: Chernoff
+bounds the probability of a larger one (`log_tail`). Of numbers of many sizes the
 large ones alone count, so n is (sum of squares)^2 / (sum of fourth powers) of the roundings, which
 is a third of the elements if all are alike. An element is compared in the same way with the slices
 that it lies in, and with the whole, by the mean square of their large numbers: (sum of fourth
-powers) / (sum of squares). The mean of an error is one normal number, whose variance is that of the
-rounding over the number of elements, or k^2 times the mean square of the other slices' mean
-roundings if that is larger, as roundings of one input go into many elements alike.
+powers) / (sum of squares). The mean of an error is one normal number. Its variance is the
+rounding's variance over the number of elements, or k^2 times the mean square of the other slices'
+mean roundings if that is larger, as roundings of one input go into many elements alike.
 
 The probability is multiplied by the number of parts that were looked at. What remains must be below
 `FALSE_ALARMS` over the number of values in the run.
@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-FALSE_ALARMS = 1e-4  # the share of runs without a fault in which one is told from a part
+FALSE_ALARMS = 1e-4  # share of faultless runs in which a part is reported as wrong
 PEAK = 16.0  # an element's error may be as many times the tolerance of its tensor
 
 _Float64 = npt.NDArray[np.float64]
@@ -80,10 +80,10 @@ class WrongPart:
 class Rounding:
     """The error that rounding may make of a value.
 
-    noise: PyTorch's rounding error, elementwise. factor: by which a device's may be larger.
+    noise: PyTorch's rounding error, elementwise. factor: how much larger a device's may be.
     tolerance: relative error that is fine. epsilon: the distance from 1 to the next number of the
-    dtype; 0 for integers. is_even: the noise of an element may be that of any other, as where
-    numbers are quantised.
+    dtype; 0 for integers. is_even: any element may have the noise of any other, as after
+    quantisation.
     """
 
     noise: _Float64
@@ -164,7 +164,7 @@ class _Look:
         error, best = self.error.reshape(-1)[beyond], np.zeros(beyond.size)
         tolerated = limit = tolerated.reshape(-1)[beyond]
         groups = {tuple(dimensions), *(tuple(set(dimensions) - {axis}) for axis in dimensions)}
-        # One element does not tell how large rounding is: PyTorch's may be 0 by chance.
+        # One element is too few to estimate rounding: PyTorch's may be 0 by chance.
         groups = {one for one in groups if math.prod(self.error.shape[axis] for axis in one) > 1}
         for group in groups:
             _, by_noise, count = (
@@ -183,8 +183,8 @@ class _Look:
             yield WrongPart(None, tuple(map(int, index)), size, off, most, float(best[at]))
 
     def means(self) -> list[WrongPart]:
-        """The slice along each dimension, and the whole, whose mean error is farthest beyond its
-        limit, if any is."""
+        """The slice along each dimension, and the whole, with the mean error farthest beyond its
+        limit, if any."""
         dimensions = tuple(range(self.error.ndim))
         groups = {tuple(one for one in dimensions if one != axis): axis for axis in dimensions}
         looked_at = 1 + sum(size for size in self.error.shape if size > 1)
@@ -215,9 +215,9 @@ class _Look:
         return WrongPart(axis, index, size, off, most, float(log_p[at]), is_mean=True)
 
     def _by_noise(self, axes: tuple[int, ...]) -> tuple[_Float64, _Float64, _Float64]:
-        """The mean square of the rounding that the device may have, over `axes`; that of its large
-        numbers alone; and the number of elements that these are known from. All have the dimensions
-        of the value, `axes` of size 1."""
+        """The mean square of the device's possible rounding over `axes`; the mean square of its
+        large numbers alone; and the number of elements behind both. All have the dimensions of the
+        value, `axes` of size 1."""
         noise = self.noise.mean(axis=axes, keepdims=True)
         fourth = np.square(self.noise).mean(axis=axes, keepdims=True)
         elements = self.noise.size / noise.size

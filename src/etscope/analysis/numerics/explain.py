@@ -24,7 +24,7 @@ from etscope.model.graph import VIEWS, Graph, stem
 
 MOST_EXPLAINED = 4  # wrong rows, the first
 _MOST_ELEMENTS = 1 << 22  # of a value
-_MOST_CAUSES = 3  # of NaN and infinities; more do not tell which one it is
+_MOST_CAUSES = 3  # of NaN and infinities; a longer list does not identify the cause
 _PROBE = 16  # elements that rule most other values out
 
 Values = Callable[[str, int], Collection[tuple[int | None, Any]]]
@@ -55,7 +55,7 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Values of the device besides those that are wrong: of this run, and of the one before it.
+    """Values of the device other than the wrong ones: of this run, and of the one before it.
 
     nodes: with values, in order.
     """
@@ -99,7 +99,7 @@ def with_explanations(
     others: Others,
     prepare: Callable[[Sequence[NumericsRow]], Recomputing],
 ) -> list[NumericsRow]:
-    """The rows, with explanations of those whose values were kept. prepare: called with these."""
+    """Add explanations to the rows with kept values. prepare: called with these rows."""
     wrong = [row for row in rows if (row.pair, row.loop_pass) in suspects.kept]
     if not wrong:
         return list(rows)

@@ -1,12 +1,12 @@
 """Judge explanations of a wrong value: what, done to the right one, makes the device's of it.
 
-An explanation predicts the device's value. It counts if the value is not wrong beside the
-prediction, by the limits that made it wrong before, and chance does not explain as much: a
-direction of n numbers that is picked at random has as much of a given error as the share ``1 - e``
-beside p numbers that were fitted with a probability of about ``e^((n - p) / 2)`` (of a Beta
-distribution), times the number of explanations of its kind that were tried. n is the number of
-elements that the error is made of, (sum of squares)^2 / (sum of fourth powers). Nothing is said of
-an error that no explanation leaves within the limits.
+An explanation predicts the device's value. It counts if two things hold. Against the prediction,
+the value is within the limits that made it wrong before. And chance does not explain as much: with
+p fitted numbers, a random direction of n numbers covers the share ``1 - e`` of a given error with a
+probability of about ``e^((n - p) / 2)`` (of a Beta distribution), times the number of explanations
+of its kind that were tried. n is the number of elements that the error is made of, (sum of
+squares)^2 / (sum of fourth powers). An error that no explanation brings within the limits stays
+unexplained.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CHANCE = 1e-8  # that an explanation of a kind is found in an error of another
 _LEAST = 0.99  # of the error: an error near its limit is within it when a part is explained
-_MOST_NAMED = 3  # of those that fit alike; more tell nothing
+_MOST_NAMED = 3  # of equally good fits; a longer list helps nobody
 # Kinds that say the same of a value that is proportional to all of them: the first is named.
 _SCALING = frozenset({"scale", "weight scale"})
 
@@ -41,7 +41,7 @@ class Explanation:
 
     kind: "scale", "transposed", "eps", …: see docs/how-to/numerics.md. text: the fault in words.
     parameters: numbers and names of it. explained: share of the error's energy; the rest is
-    rounding. node: of the graph, the operator that would compute so; None for the value as it is.
+    rounding. node: of the graph, the operator that would compute so; None for the whole value.
     alternatives: others that explain it as well.
     """
 
@@ -105,7 +105,7 @@ class Candidate:
 
 
 class Residual:
-    """The error of a value, as far as it is finite, against which predictions are judged.
+    """The finite part of a value's error; predictions are judged against it.
 
     found, expected: the device's value, and the one that PyTorch computes.
     """
@@ -185,7 +185,7 @@ class Residual:
         return log_p <= math.log(CHANCE)
 
     def leaves_rounding(self, prediction: Float64) -> bool:
-        """True if the value is not wrong beside a prediction."""
+        """True if the value is right, compared with a prediction."""
         suspect, rounded = self.suspect, self.rounded(prediction)
         wide = suspect.wide
         if wide is not None and np.shape(wide) == self.expected.shape:

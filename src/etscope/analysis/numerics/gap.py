@@ -1,4 +1,4 @@
-"""The numeric gap: the distance of a device's values from those of a reference run.
+"""The numeric gap: the distance between a device's values and a reference run's.
 
 The reference is computed node by node, and each value is compared at once, so that only a few
 tensors are in memory at a time.
@@ -73,7 +73,7 @@ class GapRow:
 
 @dataclass(frozen=True)
 class Gap:
-    """The compared values in the order in which the reference computes them.
+    """The compared values in the reference's order of computation.
 
     `graph` is the reference's, `run` the number of the run in the dump. `coverage` says what
     could not be compared.
@@ -133,7 +133,7 @@ def numeric_gap(
     metrics: of `analysis.metrics`. run: see `chosen_run`. keep: receives each compared pair of
     arrays, which it must copy to keep them.
 
-    Raises `NumericGapError` if there are no values, or none matches a value of the reference.
+    Raises `NumericGapError` without values, or if none matches a value of the reference.
     """
     found = [item if isinstance(item, Metric) else find_metric(item) for item in metrics]
     chosen = chosen_run(trace, method, run)
@@ -178,7 +178,7 @@ def numeric_gap(
 
 
 def _nothing_compared(coverage: Coverage, reference: Reference) -> NumericGapError:
-    """Return the error for a run of which no value was compared, with the commonest reason."""
+    """Return the error for a run without compared values, with the commonest reason."""
     reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
     return NumericGapError(
         f"none of the {len(coverage.outputs)} logged values could be compared with "

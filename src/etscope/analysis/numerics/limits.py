@@ -2,8 +2,8 @@
 
 The limit is the larger of two:
 
-- the tolerance: a given number, or the metric of a result ``L`` whose elements are too large and
-  too small by turns, by a share ``r`` that depends on the dtype (`TOLERANCES`);
+- the tolerance: a given number, or the metric of a result ``L`` with elements alternately too
+  large and too small by a share ``r``, which depends on the dtype (`TOLERANCES`);
 - a multiple of the noise floor: with ``N``, the result in float64, ``L - N`` is the rounding error
   of PyTorch, and the limit is the metric of ``L + k (L - N)``. A kernel that adds up in another
   order has other rounding errors, and larger ones: k is `ROUNDING_FACTOR`. Where numbers are
@@ -53,7 +53,7 @@ class Judged:
     error over the limit, both as root mean squares. share: of the elements that are off by more
     than a hundredth of the result's root mean square. is_wrong: the error exceeds the limit, or
     there are NaN in place of numbers, or `part` is wrong: a part of a result that is within the
-    limit as a whole. `excess` is then that of the part.
+    limit as a whole. `excess` is then the part's.
     """
 
     error: float | None
@@ -77,7 +77,7 @@ def exceeds(metric: Metric, error: float | None, limit: float | None) -> bool:
 class Rules:
     """Rules for a result.
 
-    tolerance: in the metric; by default that of the dtype, and a look at the parts. quantized: the
+    tolerance: in the metric; by default the dtype's, and the parts are judged, too. quantized: the
     result is computed with numbers that are quantised. exact: it is moved, not computed. values: of
     the run that are judged.
     """
@@ -89,7 +89,7 @@ class Rules:
 
     @property
     def factor(self) -> float:
-        """By which a device's rounding may be larger than PyTorch's."""
+        """How many times larger a device's rounding may be than PyTorch's."""
         return QUANTIZED_FACTOR if self.quantized else ROUNDING_FACTOR
 
 
@@ -365,7 +365,7 @@ class _Sums:
     def _add(
         self, rows: _Float64, block: tuple[slice, ...], shape: tuple[int, ...], start: int
     ) -> bool:
-        """Add a block, whose elements begin at the index `start`. rows: L, V and room."""
+        """Add a block of elements that begins at the index `start`. rows: L, V and room."""
         numbers, errors, room = rows
         np.subtract(errors, numbers, out=errors)
         squares = plain_sum(numbers), plain_sum(errors)

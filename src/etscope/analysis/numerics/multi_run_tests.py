@@ -1,5 +1,5 @@
-"""Add up what many runs tell of one operator, which no single run can tell from rounding: a mean or
-scale that is off, or a spread, in all of a value or in a channel, row or element.
+"""Add up the errors of one operator over many runs. This shows faults that a single run cannot
+separate from rounding: a wrong mean, scale or spread of a value, or of a channel, row or element.
 
 Of each value and run e is the device's error to PyTorch's result L from the same inputs, and r the
 rounding error of PyTorch, L minus the result in float64, all relative to the root mean square of L
@@ -13,7 +13,7 @@ Rounding makes the same of r. It is taken to be independent from run to run, and
 over n runs; what of it repeats (the weights are the same in each run) is seen in the means of r,
 and is allowed for, three times over in the variance. The device's rounding may be k times as large
 as PyTorch's (`Rounding.factor`). A mean is wrong when it exceeds its limit, which does not shrink
-with the number of runs, and chance is no explanation: with variance v of r and n errors in the
+with the number of runs, and chance does not explain it: with variance v of r and n errors in the
 part, the mean has the variance k^2 v / n at most. The probability of a larger one is bounded as in
 `analysis.numerics.error_location`, multiplied by the number of parts and tests, and below
 `FALSE_ALARMS` over the number of values.
@@ -40,9 +40,9 @@ POWER = 0.9
 _POWER_DEVIATIONS = 1.2816  # standard deviations above which a normal number is in a share of 0.9
 _PEAK = 16.0  # an element may be as many times the tolerance in one run
 _TIES = 0.25  # of the rounding's root mean square
-_SAFETY = 3.0  # by which the variance of a mean may be larger than it is estimated to be
+_SAFETY = 3.0  # the variance of a mean may be this many times its estimate
 _CLEARLY = 0.5  # less may be chance
-_UNSEEN = 4  # means without anything that repeats, that are taken to have been seen besides
+_UNSEEN = 4  # extra means without a repeated part that the estimate assumes
 _MOST_FREE = 1e4  # degrees of freedom
 _LIKELY = math.log(0.5)  # what chance makes as often is not worth a word
 
@@ -56,12 +56,12 @@ class Deviation:
     """A mean over runs that is off, or may be.
 
     test: `MEAN`, `SCALE` or `SQUARE`. axis: the dimension of the slice; None for an element, or for
-    the whole value, whose index is empty. size: of the dimension, or of the tensor. error, limit:
+    the whole value (index empty). size: of the dimension, or of the tensor. error, limit:
     relative to the root mean square of the value. log_p: natural logarithm of the probability that
     rounding makes such an error in any part, at most. sigmas: the error over the standard deviation
-    that rounding may give it. samples: runs that it was seen in. more: as
-    many further ones tell an error of this size with the probability `POWER`; None where no number
-    does.
+    that rounding may give it. samples: runs with this part. more:
+    further runs needed to detect an error of this size with the probability `POWER`; None if no
+    number suffices.
     """
 
     test: str
@@ -100,10 +100,10 @@ class Deviation:
 class Evidence:
     """Findings of all runs of an operator together.
 
-    samples: runs that were added up. wrong: the deviation of most sigmas, of those that chance does
-    not explain. nearest: without one, that which may become one with more samples. told: the
-    relative mean error that these samples tell in any channel or row, with the probability `POWER`;
-    None for too few. by_element: elements were looked at one by one.
+    samples: runs that were added up. wrong: the deviation with most sigmas that chance does
+    not explain. nearest: without one, the deviation that more samples may confirm. told: the
+    relative mean error that these samples detect in any channel or row with the probability
+    `POWER`; None for too few. by_element: elements were looked at one by one.
     """
 
     samples: int
@@ -164,8 +164,8 @@ class AddedRuns:
         self._values[place].add((device - numbers) / size, (numbers - precise) / size, relative)
 
     def evidence(self) -> dict[Hashable, Evidence]:
-        """Return what the runs tell of each value, by key; of several shapes that with the largest
-        error, else that of most runs."""
+        """Return the evidence of each value by key. Of several shapes: the one with the largest
+        error, else with most runs."""
         found: dict[Hashable, Evidence] = {}
         for (key, _), value in self._values.items():
             one = value.evidence(len(self._values))
@@ -315,7 +315,7 @@ class _Look:
             yield from self._elements()
 
     def told(self) -> float | None:
-        """The mean error that is told in any slice with the probability `POWER`."""
+        """The mean error that is detected in any slice with the probability `POWER`."""
         worst = 0.0
         for axis, sums in self.value.parts.items():
             if axis is None and len(self.value.parts) > 1:
@@ -333,7 +333,7 @@ class _Look:
 
     def _repeated(self, test: str, n: int) -> float:
         """The part of the variance of a mean over n errors that repeats from run to run, over the
-        rest. It is n times as large as for one error, so larger means tell of smaller ones."""
+        rest. It is n times as large as for one error, so larger means predict smaller ones."""
         ratio, count = self.ratios[test]
         larger = count >= n
         found = float(np.sum((ratio[larger] - 1) * n / count[larger]))
@@ -401,7 +401,7 @@ class _Look:
         if not beyond.size:
             return
         # Of errors with a few large ones among them a third counts: see `parts`. Errors of one run
-        # may have one cause, and count as those of a part of it.
+        # may have one cause, and count as errors of a part of it.
         free = np.full(beyond.size, min(n / 3, self.value.samples * math.sqrt(sums.count)))
         log_p = log_tail(free, free, square[beyond], by_noise[beyond])
         at = int(log_p.argmin())
@@ -460,8 +460,9 @@ class _Look:
     def _more(
         self, error: float, variance: float, own: float, runs: tuple[int, float]
     ) -> int | None:
-        """The number of further samples that tell `error`. variance: of the mean that rounding
-        makes; own: that of the errors seen. runs: errors in the mean, and what repeats of it."""
+        """The number of further samples needed to detect `error`. variance: of the mean that
+        rounding makes; own: of the errors seen. runs: errors in the mean, and what repeats of
+        it."""
         n, repeated = runs
         samples, random = self.value.samples, variance / (1 + repeated)
         random *= 1 + _CLEARLY  # other samples may seem to have as much that repeats

@@ -124,7 +124,7 @@ class Quantization:
 
     @cached_property
     def costly(self) -> tuple[QuantizedOperator, ...]:
-        """The operators whose quantisation costs most: by the error of the outputs if they alone
+        """The operators with the costliest quantisation: by the error of the outputs if they alone
         are quantised, where that is known, then by their own."""
         badness = self.metric.badness
         perfect = self.metric.perfect

@@ -22,7 +22,7 @@ from etscope.model.table import Column, Kind, Table
 
 FINE, WRONG, INHERITED, BY_DESIGN = "fine", "wrong", "inherited", "by design"
 SORTS = ("run", "error")
-_OTHERS = 3  # wrong operators that the notes describe, besides the first
+_OTHERS = 3  # wrong operators that the notes describe after the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class NonFinite:
 class RowValues:
     """Comparisons of a device's value.
 
-    local: beside what PyTorch computes from the device's own inputs. total: beside the reference;
-    None where that is the same, or did not run.
+    local: against PyTorch's result from the device's own inputs. total: against the reference; None
+    if it is the same, or did not run.
     """
 
     local: ValueComparison
     total: ValueComparison | None = None
 
     def behind(self, verdict: str) -> ValueComparison:
-        """The comparison that tells most: of a wrong value the operator's own error, of others the
-        error to the reference."""
+        """The most useful comparison: the operator's own error for a wrong value, else the error to
+        the reference."""
         return self.local if verdict == WRONG or self.total is None else self.total
 
 
@@ -78,12 +78,12 @@ class NumericsRow:
     of the reference's value to the graph before quantisation, if the record has that. local: error
     to the value that PyTorch computes from the device's own inputs. inherited: error of that value
     to the reference. noise: rounding error in PyTorch; None where the value is fine whatever it is.
-    limit: allowed local error, without noise that of the tolerance alone. All in the metric; None
+    limit: allowed local error, without noise from the tolerance alone. All in the metric; None
     where there is nothing to compare with. excess: the local error over the limit, in root mean
     squares. share: of the elements that are clearly off.
 
-    verdict: "wrong", when the local error exceeds the limit, or that of `part` its own: a part of
-    the value, where the whole is within the limit; "inherited", when it does not, but an
+    verdict: "wrong", when the local error exceeds the limit, or only a `part` of the value exceeds
+    its own; "inherited", when it does not, but an
     operator before is wrong, and that shows; "by design", when the error to the reference exceeds
     it, and comes from what a backend computes otherwise by design; or "fine". non_finite: None for
     a value without NaN and infinities. values: kept of some rows only, see `diagnose.KeptValues`.
@@ -136,8 +136,8 @@ class Numerics:
 
     `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
     device, `designs` what backends compute otherwise than PyTorch; `undocumented` are the backends
-    of which that is not known. `quantization` is what quantisation costs, of a quantised model
-    whose record has the float graph.
+    with unknown arithmetic. `quantization` is the cost of quantisation, if the record of a
+    quantised model has the float graph.
     """
 
     method: str
@@ -153,7 +153,7 @@ class Numerics:
 
     @cached_property
     def wrong(self) -> tuple[NumericsRow, ...]:
-        """The operators whose local error exceeds the limit, in order of execution."""
+        """The operators with a local error beyond the limit, in order of execution."""
         return tuple(row for row in self.rows if row.verdict == WRONG)
 
     @property
@@ -168,8 +168,8 @@ class Numerics:
 
     @cached_property
     def non_finite_origin(self) -> NumericsRow | None:
-        """The first value with NaN or infinities that was computed from values without. One with
-        more of them than the reference comes before one whose NaN the reference has, too."""
+        """The first value with NaN or infinities that was computed from values without. A value
+        with more of them than the reference comes before one with the reference's NaN."""
         found = [(row, row.non_finite) for row in self.rows if row.non_finite is not None]
         unexpected = [row for row, counts in found if counts.is_unexpected]
         nan = [row for row, counts in found if counts.nan]
@@ -184,7 +184,7 @@ class Numerics:
 
     @property
     def is_fine(self) -> bool:
-        """True if no operator is wrong, and there are no NaN but those of the reference."""
+        """True if no operator is wrong and every NaN is in the reference, too."""
         return not self.wrong and self.stray_nan is None
 
     # -- for people
@@ -397,10 +397,10 @@ def described(row: NumericsRow) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Narrowed:
-    """The place of a fault in a wrong delegate call, as exports with taps tell it.
+    """The place of a fault in a wrong delegate call, found by exports with taps.
 
-    call: the row of the call, as it was found. row: the wrong row of the last export that told
-    more, the call itself where none did; None if the fault does not show on the runtime of this
+    call: the original row of the call. row: the wrong row of the last export that narrowed it, the
+    call itself if none did; None if the fault does not show on the runtime of this
     machine. lines, module: of the operators that are left; op, node: of the last of them. taps:
     nodes of the export that the row is of. vanished: with taps on all operators of the
     call the fault is gone. exports, runs: how many there were. failure: why one of them failed, as

@@ -23,20 +23,19 @@ from etscope.model.event_table import Block
 from etscope.model.graph import Graph
 
 RECORD_HINT = (
-    "run the program with debug_level='intermediate_outputs' (--debug-level), and give the debug "
+    "run the program with debug_level='intermediate_outputs' (--debug-level), and pass the debug "
     "buffer that it writes"
 )
 
 NO_RECORD_HINT = "pass etrecord=: the ETRecord of the program's export"
 
-INPUTS_HINT = "give those that ran with inputs= (--inputs)"
+INPUTS_HINT = "pass the inputs that ran: inputs= (--inputs)"
 
 _LOADS = "Program::load_method"
 
 
 class OtherInputsError(MismatchError):
-    """The inputs of a reference are not those that ran: all that is compared with it would seem
-    wrong, whatever the operators do."""
+    """The reference's inputs are not the ones that ran: every compared value would look wrong."""
 
 
 class MethodRun(NamedTuple):
@@ -77,6 +76,30 @@ def method_by_values(trace: Trace, block: Block) -> str | None:
     )
 
 
+def method_that_ran(trace: Trace, method: str | None) -> str:
+    """The method that is meant: `method`, or "forward", or the only one that ran."""
+    if method is not None:
+        return method
+    ran = methods_that_ran(trace)
+    if len(ran) == 1:
+        return ran[0]
+    if "forward" in ran:
+        return "forward"
+    if not ran:
+        raise NumericGapError(
+            "the ETDump has no run of a method of the record",
+            hint="methods of the record: " + (", ".join(trace.methods) or "none"),
+        )
+    raise UsageError(
+        f"several methods ran: {', '.join(ran)}", hint="choose one (method=, --method)"
+    )
+
+
+def methods_that_ran(trace: Trace) -> list[str]:
+    """The methods of the record, or the program, that the dump has runs of."""
+    return [name for name in trace.methods if runs_of(trace, name)]
+
+
 def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> MethodRun:
     """Choose a run of a method that logged values.
 
@@ -94,7 +117,7 @@ def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> Method
         )
     if isinstance(run, int) and not 0 <= run < len(runs):
         times = f"{len(runs)} time" + ("" if len(runs) == 1 else "s")
-        raise UsageError(f"the method {method!r} ran {times}: there is no run {run}")
+        raise UsageError(f"the method {method!r} ran {times}: run {run} does not exist")
     wanted = [runs[run]] if isinstance(run, int) else runs
     for candidate in wanted:
         if has_values(candidate):
@@ -139,7 +162,7 @@ def check_values(trace: Trace) -> None:
         beside = None if path is None else Path(path).with_name(DEBUG_BIN)
         known = beside is not None and beside.is_file()
         raise NumericGapError(
-            "the logged values are in the debug buffer, and none was given",
+            "the logged values are in the debug buffer, which is missing",
             hint="pass debug_buffer_path= (--debug-buffer)"
             + (f": it may be {beside}" if known else f"; {RECORD_HINT}"),
         )
@@ -189,7 +212,9 @@ class PairedValues:
         self._seen.add(pair)
         passes = self._logged.values(pair)
         if loop_pass >= len(passes):
-            self._fail(pair, f"the loop ran {len(passes)} times, and more often in the reference")
+            self._fail(
+                pair, f"the loop ran {len(passes)} times here and more often in the reference"
+            )
             return None
         value, shape = passes[loop_pass], np.shape(expected)
         if np.shape(value) != shape:
@@ -275,7 +300,7 @@ class Sequences:
     doubt: str | None = None
 
     def before(self, run: MethodRun) -> tuple[MethodRun, ...]:
-        """The earlier runs of the same load, whose state a run continues."""
+        """The earlier runs of the same load; the run continues their state."""
         for sequence in self.runs:
             if any(one.number == run.number for one in sequence):
                 return tuple(one for one in sequence if one.number < run.number)
@@ -286,7 +311,7 @@ def sequences(trace: Trace, method: str) -> Sequences:
     """Group a method's runs by the load that they follow.
 
     The runtime logs that a method was loaded, but not which one. If several methods ran, each is
-    assumed to be loaded once, as long as there are no more loads than methods.
+    assumed to be loaded once, unless loads outnumber methods.
     """
     runs = runs_of(trace, method)
     loads = sorted(
@@ -298,14 +323,14 @@ def sequences(trace: Trace, method: str) -> Sequences:
     if runs and not any(load < runs[0].number for load in loads):
         return Sequences(
             (tuple(runs),),
-            "the dump does not show when the model was loaded: its first run is taken to start "
-            "from the first state",
+            "the dump does not show when the model was loaded: the first run is assumed to start "
+            "from the initial state",
         )
     methods = {trace.method_of(block) for block in trace.blocks if block.executions}
     if len(methods) > 1:
         doubt = (
             f"methods were loaded {len(loads)} times, and the dump does not say which: the state "
-            f"of {method!r} is taken to go on from its first run"
+            f"of {method!r} is assumed to continue from its first run"
         )
         return Sequences((tuple(runs),), doubt if len(loads) > len(methods) else None)
     found: list[list[MethodRun]] = []

@@ -18,7 +18,7 @@ from etscope.analysis.numerics.explanations import Candidate, Explanation, Float
 from etscope.analysis.numerics.limits import nan_of, new_nan
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-_FEW = 4  # elements, of which one tells nothing
+_FEW = 4  # elements; one of so few proves nothing
 _MOST_LEVELS = 256  # of 8 bits
 _MOST_SORTED = 1 << 18  # elements
 _MOST_MOVED = 4096  # slices that are looked for at other places
@@ -311,7 +311,7 @@ def _slices_moved(residual: Residual, axis: int) -> Iterator[Candidate]:
 
 
 def _wrong_slices(residual: Residual, axis: int) -> npt.NDArray[np.int64]:
-    """The indices of a dimension whose slices have an error beyond rounding."""
+    """The indices of a dimension at which the slice has an error beyond rounding."""
     others = tuple(one for one in range(residual.error.ndim) if one != axis)
     energy = residual.energy.sum(axis=others)
     squares = residual.weight * np.square(np.where(residual.known, residual.expected, 0.0))
@@ -368,14 +368,14 @@ def along(residual: Residual, axis: int) -> Iterator[Candidate]:
         factors = np.nan_to_num(sums["products"] / sums["squares"])
         constants = np.nan_to_num(sums["errors"] / sums["weights"])
     ends = f"{number_text(factors.min())} to {number_text(factors.max())}"
-    text = f"times a factor of its own in {listed} ({ends})"
+    text = f"times a different factor in {listed} ({ends})"
     parameters = {**at, "factors": factors.tolist()[:64]}
     prediction = expected * filled(factors, 1.0)
     energy = residual.energy.sum(axis=others)[wrong]
     count = float((np.square(energy) / np.square(residual.energy).sum(axis=others)[wrong]).sum())
     yield Candidate("scales", text, prediction, wrong.size, 8, parameters, count=count)
     ends = f"{number_text(constants.min())} to {number_text(constants.max())}"
-    text = f"plus a constant of its own in {listed} ({ends})"
+    text = f"plus a different constant in {listed} ({ends})"
     parameters = {**at, "constants": constants.tolist()[:64]}
     prediction = expected + filled(constants, 0.0)
     yield Candidate("offsets", text, prediction, wrong.size, 8, parameters, count=count)

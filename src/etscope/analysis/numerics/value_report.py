@@ -21,8 +21,8 @@ _BARS = "█ both, ▓ more on the device, ░ more in the reference"
 
 
 def row_reports(row: NumericsRow, *, text: bool = False) -> Iterator[Report]:
-    """Yield a report of the row's values beside each of "local" and "total"; in a text, only the
-    one that the verdict is about, with bars. A row without values has none."""
+    """Yield a report of the row's values against each of "local" and "total"; in a text, only the
+    one that the verdict is about, with bars. A row without values yields nothing."""
     if row.values is None:
         return
     found = {LOCAL: row.values.local, TOTAL: row.values.total}
@@ -57,7 +57,7 @@ def value_sections(
     *,
     bars: bool = False,
 ) -> Iterator[Section]:
-    """Yield the sections "value" (facts, after those of `head`), "spread", "histogram", "channels"
+    """Yield the sections "value" (facts, after `head`'s), "spread", "histogram", "channels"
     and "elements"; the last three only if there is something in them.
 
     bars: draw the histogram with characters, in fewer bins.

@@ -1,4 +1,4 @@
-"""The values behind a verdict: a device's value beside the one that is expected.
+"""The values behind a verdict: a device's value and the expected one.
 
 `compare_values` takes two arrays and returns what is to be seen of them in bounded space: the
 distribution of both, the error by channel, the worst elements, and where they were quantised how
@@ -33,7 +33,7 @@ _CONTRAST = 20.0  # between the relative errors of the part that is named and of
 _INNER = (0.001, 0.999)  # quantiles; elements far outside of them do not stretch the histogram
 _STRETCH = 8.0
 _SAMPLE = 1 << 13
-_LARGEST = 8e307  # an end of the histogram, whose width is a float, too
+_LARGEST = 8e307  # an end of the histogram: the width between two ends must be finite, too
 
 _Float64 = npt.NDArray[np.float64]
 _Mask = npt.NDArray[np.bool_]
@@ -247,7 +247,7 @@ class Concentration:
 
 @dataclass(frozen=True, slots=True)
 class ValueComparison:
-    """A device's value beside a reference of the same shape.
+    """A device's value compared with a reference of the same shape.
 
     error_quantiles: of the absolute errors of pairs of numbers, by `QUANTILES`; empty without such
     pairs. max_abs: NaN if one side alone has a NaN. tolerance: the error that an element may have;
@@ -286,7 +286,7 @@ def compare_values(
 ) -> ValueComparison:
     """Compare a device's value with a reference, element by element.
 
-    axis: the dimension of the channels, by default none; that of `quantized` comes first.
+    axis: the dimension of the channels, by default none; `quantized` overrides it.
     tolerance: the error that an element may have, by default one step of a quantised value, nothing
     for integers, and a hundredth of the reference's root mean square for other floats.
 
@@ -352,7 +352,7 @@ def _errors(reference: _Float64, value: _Float64) -> _Float64:
 
 
 def _without_far(filled: Sequence[_Float64], low: float, high: float) -> tuple[float, float]:
-    """The range of nearly all elements, widened, where that of all is many times as wide."""
+    """The range of nearly all elements, widened, if the range of all is many times as wide."""
     ends = []
     for array in filled:
         sample = array[:: max(array.size // _SAMPLE, 1)]
@@ -445,7 +445,7 @@ class _Parts:
         dimension.
 
         A part with large numbers has large errors, too: its error must also be much larger than
-        that of the rest relative to the numbers there. noise: the largest error must exceed it.
+        the rest's, relative to the numbers there. noise: the largest error must exceed it.
         """
         weights, numbers = self.weights, self.numbers
         if weights.size < 2 or not worst or abs(worst[0].error) <= noise:
@@ -532,8 +532,8 @@ def _saturated(numbers: _Float64, quantized: QuantizedRange | None) -> Saturated
 
 
 def quantized_range(graph: Graph, path: str) -> QuantizedRange | None:
-    """Find the operator that says which numbers the value of a node can have: itself, the one whose
-    codes it has through views and copies, or the one that alone reads it. None if there is none."""
+    """Find the range of a node's value from the operator that fixes it: the node itself, the source
+    of its codes through views and copies, or its only reader. None without such an operator."""
     node = graph.calls.get(path)
     if node is None:
         return None

@@ -1,6 +1,6 @@
 """Decide whether times regressed, improved, show no difference, or cannot tell.
 
-The test, for the samples of each side in the order in which they were taken:
+The test, for the samples of each side in the order of their measurement:
 
 1. *Location.* The 20 % trimmed mean: a fifth of the samples at each end is left out, so a page
    fault or a preempted run moves nothing.
@@ -12,21 +12,22 @@ The test, for the samples of each side in the order in which they were taken:
    the degrees of freedom divided, by the integrated autocorrelation time of the winsorized samples,
    the larger of two estimates. Of any process: ``1 + 2 sum rho``, summed while the sums of
    neighbouring pairs are positive, none counted larger than the one before (C. Geyer, "Practical
-   Markov chain Monte Carlo", Statistical Science 7, 1992). Of short series, which show too little
-   correlation, and of later lags hardly any: ``(1 + r) / (1 - r)``, that of an autoregression, with
+   Markov chain Monte Carlo", Statistical Science 7, 1992). For short series, which show too little
+   correlation and hardly any at later lags: ``(1 + r) / (1 - r)``, as of an autoregression, with
    the correlation of neighbours ``r = (n rho_1 + 1) / (n - 4)``, from 0 to 0.95. This undoes the
    bias of rho_1, which is ``-(1 + 3 r) / n`` for the mean that is not known, and ``-r / n`` for
-   n - 1 products beside n squares (M. Kendall, "Note on bias in the estimation of autocorrelation",
-   and F. Marriott and J. Pope, "Bias in the estimation of autocorrelations", Biometrika 41, 1954).
+   n - 1 products against n squares (M. Kendall, "Note on bias in the estimation of
+   autocorrelation", and F. Marriott and J. Pope, "Bias in the estimation of autocorrelations",
+   Biometrika 41, 1954).
 4. *Drift.* When the trimmed means of the two halves differ by more than the standard error of such
    a difference (a third of steady series do), the whole difference is taken for the standard error
    of the location: times that drift within a dump have drifted between two dumps as well.
 5. *The clock.* A time is the difference of two readings, each rounded to a step of the clock. When
    the runs differ by few steps, rounding does not average out, however many they are: runs that
    start in the same phase are all rounded alike. So the error is at least ``step / sqrt(6)``, the
-   standard deviation of such a difference. A location below one step is taken for a step: the
-   ratio is then one that the change has at least. When that of neither side has three steps,
-   nothing can be told.
+   standard deviation of such a difference. A location below one step counts as a step: the
+   ratio is then a lower bound of the change. When neither side's location has three steps, the
+   verdict is *cannot tell*.
 6. *Beyond all that was seen.* When few runs hang together, hardly a degree of freedom is left, and
    t at 99 % grows from 3 to 63. But runs have moved about by as much as they show: in place of the
    errors above, ``max(16 / n, 0.6)`` times their range stands with ``n - 2`` degrees of freedom,
@@ -34,12 +35,12 @@ The test, for the samples of each side in the order in which they were taken:
    distance of two locations is measured by the ranges, as in E. Lord, "The use of range in place of
    standard deviation in the t-test", Biometrika 34, 1947. The range is ``log(longest / shortest)``
    of the runs without the longest and the shortest one, a step of the clock added to it. The factor
-   is for the worst that is counted with, an autoregression of correlation 0.95, of which few runs
-   show a part only: there the standard deviation of the location is 1.14 times the mean range of 10
-   runs, 0.63 times that of 19 and 0.44 of 30; ``16 / n`` is larger, as ranges vary. With more runs
-   0.6 remains, for drifts: one that goes on from dump to dump moves the location by the range. In
-   A/A comparisons it adds at most 0.1 % of false alarms, but where a dump stays in one of two
-   states: of the other nothing in it tells. `benchmarks/diff_power.py` simulates all of this.
+   covers the worst case, an autoregression of correlation 0.95, where few runs show only a part of
+   the spread: there the standard deviation of the location is 1.14 times the mean range of 10
+   runs, 0.63 times the range of 19 and 0.44 of 30; ``16 / n`` is larger, as ranges vary. With more
+   runs 0.6 remains, for drifts: one that goes on from dump to dump moves the location by the range.
+   In A/A comparisons it adds at most 0.1 % of false alarms, except where a dump stays in one of two
+   states and shows nothing of the other. `benchmarks/diff_power.py` simulates all of this.
 7. *Comparison.* The logarithm of the ratio of the two locations, its error by the delta method
    ``se^2 = (se_a / a)^2 + (se_b / b)^2``, against Student's t with the degrees of freedom of Welch
    and Satterthwaite (B. Welch, Biometrika 34, 1947). Two-sided. Nothing is drawn at random: equal
@@ -48,8 +49,8 @@ The test, for the samples of each side in the order in which they were taken:
    fastest fifth, which was disturbed least, must have changed by the minimum effect as well, in the
    same direction. A change that only the slow runs show is not reported.
 9. *Dumps differ.* Two processes that run the same program differ by more than their samples show:
-   by the state of the processor, by where memory lies. Only further dumps of one program tell how
-   much. With the standard deviation ``s`` of the logarithms of the locations of ``k`` such dumps,
+   in the state of the processor and the place of memory. Only further dumps of one program measure
+   it. With the standard deviation ``s`` of the logarithms of the locations of ``k`` such dumps,
    the squared error is ``2 s^2`` with ``k - 1`` degrees of freedom if that is more than above; or
    ``s^2 (1 / m + 1 / n)`` where the samples of the sides come from ``m`` and ``n`` dumps.
 10. *Several at once.* Holm's step-down correction (S. Holm, Scandinavian Journal of Statistics 6,
@@ -59,10 +60,10 @@ The test, for the samples of each side in the order in which they were taken:
 A dump that is judged by several earlier ones of the same program (`compare_dump`), as one job of a
 series by those before it, needs no samples: how dumps differ is seen from dump to dump. Its
 difference from the mean logarithm of ``k`` locations has the squared error ``s^2 (1 + 1 / k)``
-with ``k - 1`` degrees of freedom, that of 9 with ``m = k`` and ``n = 1``: Student's prediction of
+with ``k - 1`` degrees of freedom, as in 9 with ``m = k`` and ``n = 1``: Student's prediction of
 one more observation (W. Meeker, G. Hahn and L. Escobar, "Statistical intervals", 2nd edition, 4.7).
 
-Rounds in which both sides ran one after the other, in random order, are compared in pairs
+Rounds with a run of each side, in random order, are compared in pairs
 (`compare_rounds`), by ``d = log(after / before)`` of each round: *p* is of Wilcoxon's signed-rank
 test, two-sided and exact (F. Wilcoxon, "Individual comparisons by ranking methods", Biometrics
 Bulletin 1, 1945; ties have their mean rank, rounds without a difference keep their rank, J. Pratt,
@@ -73,11 +74,10 @@ Mathematical Statistics 34, 1963; M. Hollander and D. Wolfe, "Nonparametric stat
 3.2 and 3.3).
 
 The verdict, of both: *regressed* or *improved* when the corrected p is at most ``1 - confidence``,
-the ratio differs from 1 by the minimum effect at least, and that of the fastest runs does (of
-samples only). *No difference*
-when the confidence interval of the ratio lies inside the minimum effect. All else is *cannot tell*:
-too few or too noisy samples are never a pass. An interval with 1 in it whose ends are more than
-tenfold apart says nothing, and is shown as unknown.
+and the ratio differs from 1 by at least the minimum effect (for samples, the ratio of the fastest
+runs, too). *No difference* when the confidence interval of the ratio lies inside the minimum
+effect. All else is *cannot tell*: too few or too noisy samples are never a pass. An interval that
+contains 1 and spans more than a factor of ten is shown as unknown.
 """
 
 from __future__ import annotations
@@ -176,11 +176,11 @@ class Comparison:
     """The answer for one pair of sets of samples.
 
     before, after: their trimmed means, in the samples' unit. relative: after / before - 1, and
-    `low` and `high` the ends of its confidence interval (of this pair alone); `fastest` that of
-    the fastest fifths; None when nothing can be said, or when a time of a few ticks of the clock
+    `low` and `high` the ends of its confidence interval (of this pair alone); `fastest` the same
+    for the fastest fifths; None when unknown, or when a time of a few ticks of the clock
     has no percentage. p: of no change, corrected for all pairs of
     the call. noise_floor: the relative change that the noise between dumps alone explains at this
-    confidence, 0 when it is not known. reason: why it cannot be told, else "".
+    confidence, 0 when it is not known. reason: why the verdict is unknown, else "".
     """
 
     verdict: Verdict
@@ -328,7 +328,7 @@ def compare_rounds(
 def compare_dump(before: npt.ArrayLike, after: float, policy: Policy | None = None) -> Comparison:
     """The comparison of one dump with earlier dumps of one program, by a time of each.
 
-    before: [k] times, one of each earlier dump, 2 at least. after: that of the dump that is judged,
+    before: [k] times, one of each earlier dump, 2 at least. after: the time of the judged dump,
     in the same unit. `samples` of the answer counts the dumps. Raises `UsageError` for fewer times,
     or times that are not above 0 and finite.
     """
@@ -362,7 +362,7 @@ def compare_dump(before: npt.ArrayLike, after: float, policy: Policy | None = No
 
 
 def pooled_noise(programs: Sequence[npt.ArrayLike]) -> Noise:
-    """Estimate the variation between dumps of one program from those of several programs.
+    """Estimate the variation between dumps of one program from the dumps of several programs.
 
     programs: of each, [k] times, one of each of its dumps, 2 at least. The variance is pooled:
     ``s^2 = sum (k_i - 1) s_i^2 / sum (k_i - 1)``, with the sum in the denominator as its degrees of
@@ -510,7 +510,7 @@ def _compared(
     unknown = [one is not None and not np.isfinite(one.spread) for one in noise]
     centres = np.stack([before.centre, after.centre], axis=1)
     few_steps = (centres < _FEW_STEPS * clocks) | (centres == 0)
-    # At least a step: what takes less cannot be told from it.
+    # At least a step: the clock cannot resolve less.
     first, last = np.maximum(centres, clocks).T
     judged = (np.minimum(before.count, after.count) >= policy.min_samples) & (
         (first > 0) & (last > 0) & ~few_steps.all(axis=1) & ~np.array(unknown, dtype=bool)
@@ -585,7 +585,7 @@ def _verdict(
     interval = f"{low - 1:+.1%} to {high - 1:+.1%}"
     if family > 1 and is_large and did_fastest and not low <= 1 <= high:
         return Verdict.CANNOT_TELL, (
-            f"{interval} tells a change of this row alone, but not after the correction for "
+            f"{interval} shows a change of this row alone, but not after the correction for "
             f"{family:,} comparisons{why}"
         )
     return Verdict.CANNOT_TELL, f"{interval} is not inside ±{least:.1%}, nor surely outside{why}"

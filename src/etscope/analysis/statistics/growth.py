@@ -30,7 +30,7 @@ _LEAST_OF_MOST = 0.01  # of the largest rise
 _MOST_GROUPS = 24
 _LEAST_IN_GROUP = 3
 _LEAST_GROUPS = 5
-_LEAST_TIMES = 8  # of which most do not grow
+_LEAST_TIMES = 8  # enough that most do not grow
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,8 +39,8 @@ Floats = npt.NDArray[np.float64]
 class Growth:
     """Slopes of times over the position, in units of the times for each token; float64 [times].
 
-    low, high: the interval of `CONFIDENCE`, of each slope by itself. grows: bool, those of which it
-    is sure enough. intercept: the line at position 0.
+    low, high: the interval of `CONFIDENCE`, of each slope by itself. grows: bool, True where the
+    growth is sure enough. intercept: the line at position 0.
     """
 
     slope: Floats
@@ -51,8 +51,8 @@ class Growth:
 
 
 def is_enough(position: npt.NDArray[np.int64]) -> bool:
-    """Return True if growth can be told from calls at these positions: 15 calls or more, at known
-    and different ones."""
+    """Return True if calls at these positions can show growth: 15 calls or more, at known and
+    different positions."""
     known = len(position) >= _LEAST_GROUPS * _LEAST_IN_GROUP and position.min() >= 0
     return bool(known and position.min() < position.max())
 
@@ -60,8 +60,8 @@ def is_enough(position: npt.NDArray[np.int64]) -> bool:
 def growth(position: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> Growth:
     """Return how times grow with the position.
 
-    position: int64 [calls], from 0, of which there are enough. times: int64 [times, calls], all of
-    the same calls.
+    position: int64 [calls], from 0, enough of them (`is_enough`). times: int64 [times, calls], all
+    of the same calls.
     """
     groups = min(_MOST_GROUPS, len(position) // _LEAST_IN_GROUP)
     order = np.argsort(position, kind="stable")

@@ -1,5 +1,5 @@
-"""Values of another run by the names of the graph that is computed beside it: of a graph that was
-made of this one, or of the modules of the eager model."""
+"""Map values of another run to the names of a graph: values of a later graph that was made from
+it, or of the modules of the eager model."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class AlignedValues:
         self._last: tuple[str, list[tuple[int | None, Any]]] = ("", [])
 
     def __call__(self, name: str, loop_pass: int) -> list[tuple[int | None, Any]]:
-        """The values of a node of the earlier graph, as (element, array). Those of one node can be
-        looked up again until those of another are."""
+        """The values of a node of the earlier graph, as (element, array). Only the last node looked
+        up can be looked up again."""
         if loop_pass or name not in self._places:
             return []
         if self._last[0] != name:

@@ -35,8 +35,8 @@ from etscope.model.graph import NodeValue
 
 
 class ByDesign(NamedTuple):
-    """The way in which a backend computes a node. change: makes its arguments the backend's own.
-    compute: computes the node, in place of its operator."""
+    """How a backend computes a node. change: converts the arguments as the backend does. compute:
+    computes the node instead of its operator."""
 
     reason: str
     change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
@@ -46,8 +46,8 @@ class ByDesign(NamedTuple):
 class Arithmetic(NamedTuple):
     """Arithmetic of the device that computes a graph.
 
-    by_design: the nodes that it computes otherwise. unknown: nodes inside of backends whose
-    arithmetic is not known. Both by the reference graph's names.
+    by_design: the nodes that it computes otherwise. unknown: nodes inside backends with
+    unknown arithmetic. Both by the reference graph's names.
     """
 
     by_design: Mapping[str, ByDesign]

@@ -170,10 +170,10 @@ DIFFERENCES: tuple[Callable[[_Call], _Variants], ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceRun:
-    """A run of a reference beside the device's values: `analysis.numerics.diagnose.RunReference`.
+    """A reference run with the device's values: an `analysis.numerics.diagnose.RunReference`.
 
-    named: our graph of it. memory: what the runs before left, which goes on with this one. before:
-    the device's part, as it was. arithmetic: the device's own.
+    named: our graph of it. memory: state from earlier runs; this run updates it. before: a copy of
+    the device's part before the run. arithmetic: the device's own.
     """
 
     graph: ReferenceGraph
@@ -247,7 +247,7 @@ def _scaled(
     residual: Residual, reruns: Reruns, at: int, name: str, weight: tuple[str, torch.Tensor]
 ) -> Iterator[Candidate]:
     """A weight times a constant, in all or some channels: a scale of its quantisation is misread,
-    or a bias left out where operators are fused. The factor is that of a value that is linear in
+    or a bias left out where operators are fused. The factor fits a value that is linear in
     the weight."""
     text, tensor = weight
     call = reruns.calls[at]

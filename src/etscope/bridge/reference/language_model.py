@@ -34,11 +34,11 @@ def graph_result(
 def module_logits(module: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
     """Return the logits of a module for ids [tokens]: float32 [tokens, vocabulary].
 
-    The module takes tokens, int64 [1, tokens], as those of transformers do, or tokens and the
-    position of the first, int64 [1]; it returns logits of all, or an object that has `logits`. One
-    with a position that returns those of the last token alone is given one after another.
+    The module takes tokens, int64 [1, tokens], as in transformers, or tokens and the position of
+    the first, int64 [1]. It returns logits of all tokens, or an object with `logits`. A module that
+    takes a position and returns only the last token's logits gets the tokens one by one.
 
-    Raises `MismatchError` for a result that is no logits of the tokens.
+    Raises `MismatchError` if the result is not logits of the tokens.
     """
     tokens = torch.from_numpy(ids)[None]
     positioned = _takes_position(module)
@@ -51,7 +51,7 @@ def module_logits(module: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.flo
         found = found[0] if isinstance(found, (tuple, list)) else found
         if not isinstance(found, torch.Tensor) or not found.is_floating_point() or found.dim() < 2:
             raise MismatchError(
-                f"the reference module returns {_described(found)}, and not logits, "
+                f"the reference module returns {_described(found)}, not logits: "
                 "floats [1, tokens, vocabulary]"
             )
         return found.reshape(-1, found.shape[-1]).float()
@@ -62,7 +62,7 @@ def module_logits(module: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.flo
     if len(logits) != len(ids):
         raise MismatchError(
             f"the reference module returns logits of {len(logits)} of {len(ids)} tokens",
-            hint="it must return those of all tokens that it is given",
+            hint="return the logits of every token",
         )
     rows: npt.NDArray[np.float32] = logits.numpy()
     return rows

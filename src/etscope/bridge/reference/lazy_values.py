@@ -40,10 +40,10 @@ class _Element:
 
 
 class LazyValues:
-    """The values of the second run of a graph whose nodes do not write to values.
+    """The values of a graph's second run; its nodes do not write to values.
 
-    call: computes a node in the second run. `note` each node of the first; a tensor that it did not
-    make is read as it is.
+    call: computes a node in the second run. `note` each node of the first; a tensor from elsewhere
+    is read unchanged.
     """
 
     def __init__(self, call: Call) -> None:

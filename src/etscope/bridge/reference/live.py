@@ -76,7 +76,7 @@ class LiveRun:
         if self._bytes > _MOST_BYTES:
             raise MissingDataError(
                 f"the values of this run take more than {_MOST_BYTES >> 30} GiB",
-                hint="give smaller inputs: target live INPUTS",
+                hint="pass smaller inputs: target live INPUTS",
             )
         if self._copies:
             value = pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, value)
@@ -89,8 +89,8 @@ class LiveRun:
         return arrays_of(self._values[position][1])
 
     def input(self, name: str) -> Any:
-        """The value of a placeholder: a user's input, or a weight or other state as it is at the
-        start. None for a name that is not a placeholder's."""
+        """The value of a placeholder: a user's input, or a weight or other state at the start.
+        None for a name that is not a placeholder's."""
         signature = self._program.graph_signature
         given = dict(zip(signature.user_inputs, pytree.tree_leaves(self._inputs), strict=False))
         if name in given:
@@ -107,14 +107,14 @@ class LiveRun:
         return None
 
     def again(self) -> LiveRun:
-        """A run of its own, at its start, with the values that were set in this one."""
+        """A separate run, at its start, with the values that were set in this one."""
         run = LiveRun(self._program, self._inputs, self._names, self._first_state)
         run._patches = dict(self._patches)
         return run
 
     @property
     def written_back(self) -> Mapping[str, str]:
-        """The nodes whose values are written back to state at the end, by its placeholder."""
+        """The nodes that are written back to state at the end, by the state's placeholder."""
         signature = self._program.graph_signature
         names = {spec.target: getattr(spec.arg, "name", "") for spec in signature.input_specs}
         return {
@@ -154,8 +154,8 @@ class LiveRun:
 
     def patch(self, position: int, value: Any) -> None:
         """Replace a tensor by `value`, an array or a number, and drop the values of later nodes.
-        For a node with several values: a list of them, in which None leaves one as it is, or the
-        only one that is not empty.
+        For a node with several values: a list, where None keeps a value, or the only
+        non-empty one.
 
         Raises `UsageError` if the node's value is not a tensor or `value` does not fit its shape.
         """

@@ -1,9 +1,9 @@
 """Recompute each operator from the device's own values.
 
-Three runs of one graph go side by side: the plain reference; the same graph, in which the values
-that the device logged replace the computed ones; and the second again in float64, which shows how
-much of a difference is rounding. Of a plain graph, float64 is computed for those values alone that
-somebody looks at.
+Three runs of one graph go side by side: the plain reference; the same graph with the device's
+logged values in place of the computed ones; and the second again in float64, which shows how
+much of a difference is rounding. Of a plain graph, float64 is computed only for values that a
+caller reads.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def recompute(
     memory: Memory | None = None,
     arithmetic: Arithmetic = PLAIN,
 ) -> Iterator[Recomputed]:
-    """Run a graph beside the device's values, and yield the `wanted` nodes in order.
+    """Run a graph together with the device's values, and yield the `wanted` nodes in order.
 
     inputs: of the graph, as for `run_reference`. `device`, `wanted` and `arithmetic` use the
     reference graph's names. memory: state from the runs before; updated when all is yielded. By
@@ -95,7 +95,7 @@ def recompute(
 
     In float64, operators that take only other types run in these. Before numbers are quantised,
     they are moved as rounding may move them: past the middle between two steps if they are next to
-    it; by up to half a step in a backend whose arithmetic is not known, as it may round within an
+    it; by up to half a step in a backend with unknown arithmetic, which may round within an
     operator, too.
     """
     designs = arithmetic.by_design
@@ -206,7 +206,7 @@ def _two_runs(
 
 
 def _are_same(one: Any, other: Any) -> bool:
-    """True for arguments that are equal, and whose tensors are the same memory."""
+    """True for equal arguments with tensors in the same memory."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one is other or (
             one.data_ptr() == other.data_ptr()
@@ -311,8 +311,8 @@ def _like(value: Any, array: Any, kept: Collection[int] | None) -> Any:
 # -- in float64
 
 
-# Libraries whose operators compute in the type of their inputs, or refuse it. Others may take
-# float64 for float32, as those of ExecuTorch's LLM operators do.
+# Libraries with operators that compute in the type of their inputs, or refuse it. Others may read
+# float64 as float32, as ExecuTorch's LLM operators do.
 _ANY_TYPE = frozenset({"aten", "prims", "quantized_decomposed", "dim_order_ops", "higher_order"})
 
 
@@ -332,8 +332,8 @@ def _wide_call(
     kwargs: dict[str, Any],
     jitter: torch.Generator | None,
 ) -> Any:
-    """Compute a node in float64 where its operator allows it. jitter: for a node of a backend whose
-    arithmetic is not known."""
+    """Compute a node in float64 where its operator allows it. jitter: for a node of a backend with
+    unknown arithmetic."""
     target = operation.target
     schema = getattr(target, "_schema", None)
     if schema is not None and schema.is_mutable:
@@ -378,7 +378,7 @@ def _wide_call(
 
 
 # Where terms cancel, as in the mean of what was centred before, PyTorch's result may be exact by
-# chance, and its rounding tells nothing. A sum of n terms in turn is off by about the epsilon of
+# chance, and its rounding shows nothing. A sum of n terms in turn is off by about the epsilon of
 # the type times the sum of their sizes: partial sums are as large as a term times sqrt(n).
 _SUMS = frozenset({
     "aten.mean.default", "aten.mean.dim", "aten.sum.default", "aten.sum.dim_IntList",
@@ -412,7 +412,7 @@ def _past_ties(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _scales_of(target: Any, args: tuple[Any, ...]) -> Any:
-    """The scales by which an operator quantises, in float64: a number, or a tensor that fits its
+    """The scales of an operator that quantises, in float64: a number, or a tensor that fits its
     input; None for an operator that does not quantise."""
     operator = str(getattr(target, "_op", target))
     if operator.startswith("quantized_decomposed.quantize_per_tensor."):

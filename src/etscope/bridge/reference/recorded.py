@@ -129,7 +129,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class RecordedGraphInterpreter:
-    """Runs a graph: a `ReferenceGraph` without state, whose nodes do not write to values.
+    """Runs a graph: a `ReferenceGraph` without state; its nodes do not write to values.
 
     inputs: name -> type (a tensor on torch's meta device). weights: all other inputs of the graph,
     by their names there.

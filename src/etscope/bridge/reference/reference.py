@@ -86,7 +86,7 @@ class ReferenceGraph(Protocol):
 
     @property
     def own_memory(self) -> Collection[int] | None:
-        """The addresses of the weights, for a graph whose nodes write to values; None for any
+        """The addresses of the weights, for a graph with nodes that write to values; None for any
         other."""
 
     @property
@@ -220,13 +220,13 @@ def run_reference(
     state: buffers by name that replace the program's own; updated when the run ends. For a model
         with state, pass the same dict to each run.
     call: computes a node that runs no graph; by default its operator.
-    names: by which nodes are called, where these are not the program's own.
+    names: of the nodes, where they differ from the program's own.
 
     A value sent to the generator replaces the one yielded last, for all later nodes.
 
     Values are torch's: a tensor, a number, or a tuple or list of them; elements (`getitem`) are
     not yielded again. A node of a branch, a loop's body or a delegate is called
-    "<name of the sub-graph>/<name>"; those of a loop come once for each pass. Later nodes may write
+    "<name of the sub-graph>/<name>"; a loop's nodes come once for each pass. Later nodes may write
     to a yielded value: use it before the next one.
 
     The generator returns the program's outputs, flat. Only `state` of the arguments is changed.
@@ -363,7 +363,7 @@ def _stored(
         return None
     raise FormatError(
         f"the program has no values of {spec.target!r}",
-        hint="a slimmed record has no weights: take the record that it was made of",
+        hint="a slimmed record has no weights: pass the full record",
     )
 
 
@@ -373,7 +373,7 @@ def check_number_of_inputs(values: list[Any] | None, wanted: int) -> list[Any]:
         raise NumericGapError("no inputs to run the reference graph on", hint=INPUTS_HINT)
     if len(values) != wanted:
         raise NumericGapError(
-            f"the reference graph takes {wanted} inputs, and there are {len(values)}",
+            f"the reference graph takes {wanted} inputs, not {len(values)}",
             hint=INPUTS_HINT,
         )
     return values

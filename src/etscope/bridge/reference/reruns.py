@@ -1,6 +1,6 @@
 """Compute a wrong value again with one operator's call changed.
 
-`record_calls` runs the graph beside the device's values once more, and keeps the calls of the
+`record_calls` runs the graph with the device's values once more, and keeps the calls of the
 operators that lead to wrong values, with their arguments. `Reruns` computes a value from these
 calls, one of them changed. Only the operators after the changed one run again.
 """
@@ -30,8 +30,8 @@ Place = tuple[str, int]  # a node, and the pass of its loop
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedCall:
-    """An operator's call in the run beside the device's values. compute: computes it as the device
-    does by design, in place of the operator."""
+    """An operator's call in the run with the device's values. compute: computes it as the device
+    does by design, instead of the operator."""
 
     name: str
     target: Any
@@ -48,7 +48,7 @@ class RecordedCall:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the arguments by position, as far as they are known."""
+        """The known names of the arguments, by position."""
         schema = getattr(self.target, "_schema", None)
         found = () if schema is None else tuple(one.name for one in schema.arguments)
         return (*found, *("" for _ in self.args[len(found) :]))
@@ -88,12 +88,12 @@ def record_calls(
     memory: Memory,
     arithmetic: Arithmetic,
 ) -> dict[Place, list[RecordedCall]]:
-    """Run a graph beside the device's values, and return the calls that lead to the `wanted`
-    values, in order: of the nodes that are named there, in the same pass of a loop. Those of a
-    value whose calls are too large, or not all known, are left out.
+    """Run a graph with the device's values, and return the calls that lead to the `wanted` values,
+    in order: of the nodes named there, in the same pass of a loop. Values with too large or partly
+    unknown calls are left out.
 
-    memory: as before the run that is repeated; it is not changed. Nothing is known of a graph whose
-    nodes write to values: these may be other ones later.
+    memory: as before the run that is repeated; it is not changed. A graph with
+    nodes that write to values has no result: its values may change later.
     """
     if graph.own_memory is not None:
         return {}

@@ -1,4 +1,4 @@
-"""The state of a model before a run, told from what the run logged.
+"""Derive the state of a model before a run from the values that the run logged.
 
 A cache is changed by operators that write some elements of a buffer and leave the others as they
 were. The value that such an operator logged has them all, so it shows what was in the buffer

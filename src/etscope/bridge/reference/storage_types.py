@@ -5,7 +5,7 @@ result is rounded to the scale that the value was calibrated for, and so is what
 border (`FoldQDQ` and `InsertIOQDQ` of backends/qualcomm/_passes). How it rounds within an operator
 is not documented, so that in float64 a number may be rounded to either side.
 
-Core ML, and others if they are told to, compute a graph of float32 in float16: each result is
+Core ML, and other backends on request, compute a graph of float32 in float16: each result is
 rounded to it, and weights are. What that costs is the difference to the result in float64.
 """
 
@@ -28,7 +28,7 @@ KEPT_IN_CODES = (
     "QNN keeps values in the integers that the model was quantised to, also where its passes have "
     "removed from the graph what quantises"
 )
-COMPUTED_IN_HALVES = "{} computed in float16, as its values tell"
+COMPUTED_IN_HALVES = "{} computed in float16, as its values show"
 
 
 def in_codes(node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes) -> Compute | None:

@@ -7,7 +7,7 @@ rounds to the nearest step (`xnn_init_qs8_conv_minmax_fp32_scalar_params`,
 src/microparams-init.c); a sum of two tensors is computed
 with multipliers of 21 bits, and its ties go up (`xnn_init_qs8_add_minmax_scalar_params`). Biases
 are rounded to int32, in steps of the input's scale times the weight's
-(`QuantParams.from_bias` of executorch.backends.xnnpack). A clamp of its own after a layer becomes a
+(`QuantParams.from_bias` of executorch.backends.xnnpack). A separate clamp after a layer becomes a
 part of it: the first of two quantisations is left out (`optimize_common_subgraphs_merge_clamps` in
 src/subgraph.c).
 
@@ -46,7 +46,7 @@ Compute = Callable[[Any, tuple[Any, ...], dict[str, Any], bool], Any]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps in which numbers are quantised: by tensor, or by channel along `axis`. zero: the
+    """The quantisation steps of numbers: by tensor, or by channel along `axis`. zero: the
     zero point of a tensor."""
 
     scale: float | torch.Tensor
@@ -143,7 +143,7 @@ def _is_left_out(quantise: Any) -> bool:
 
 def _rounded(steps: torch.Tensor, flips: bool, of: float | None = None) -> torch.Tensor:
     """Steps rounded to whole ones, ties to even. flips: those next to the middle between two go to
-    the other side. of: the size of the numbers of which they are the difference."""
+    the other side. of: the size of the numbers that were subtracted."""
     found = torch.round(steps)
     if not flips:
         return found

@@ -17,7 +17,7 @@ from etscope.cli.options.common import (
     name_of,
     path_option,
 )
-from etscope.cli.options.stages import names_model
+from etscope.cli.options.numerics import names_model
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.settings import setting
 from etscope.errors import UsageError

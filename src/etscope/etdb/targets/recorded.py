@@ -242,7 +242,7 @@ class RecordedRuns(LocalTarget):
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
         """Return the inputs of the run: from `given`, from the bundled case that ran, saved with
         the run, or the record's."""
-        from etscope.diagnosis.reference import inputs_of_run
+        from etscope.diagnosis.run_inputs import inputs_of_run
 
         if len(given) > 1:
             return given[len(self._earlier_of(given))]
@@ -251,7 +251,7 @@ class RecordedRuns(LocalTarget):
 
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
         """Inputs of the runs before that followed the same load of the method."""
-        from etscope.diagnosis.reference import runs_before
+        from etscope.diagnosis.run_inputs import runs_before
 
         if len(given) > 1:
             return given[: len(self._earlier_of(given))]

@@ -31,7 +31,7 @@ from etscope.cli.options.evaluation import (
     dataset_options,
 )
 from etscope.cli.options.export import ExportCommand
-from etscope.cli.options.stages import (
+from etscope.cli.options.numerics import (
     StagesOptions,
     names_model,
     narrowed_call,
@@ -296,8 +296,8 @@ def _tables_of_methods(
 def _several(trace: Trace, files: GivenFiles, chosen: dict[str, Any]) -> list[Numerics]:
     """Diagnose each method that ran; empty for one method, or none. Raises the error of the first
     method that cannot be compared."""
+    from etscope.analysis.numerics.runs import methods_that_ran
     from etscope.cli.output.progress import progress
-    from etscope.diagnosis.numeric_gap import methods_that_ran
     from etscope.support.quiet import quiet
 
     methods = methods_that_ran(trace)
@@ -348,7 +348,7 @@ def _numerics(
     count: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
     """Diagnose one run. asked: its inputs, and the values to keep; None for neither."""
-    from etscope.diagnosis.numeric_gap import method_that_ran
+    from etscope.analysis.numerics.runs import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
     inputs, values = (None, None) if asked is None else (asked.inputs, asked.values)

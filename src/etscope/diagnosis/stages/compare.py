@@ -1,5 +1,5 @@
-"""Find the step in which an error enters: `analysis.numerics.stages` on a trace, its record, and
-the eager model where it is at hand."""
+"""Compare the stages of a model: run the graphs of the record, and the eager model if it is
+given, and compare them with the device's values."""
 
 from __future__ import annotations
 
@@ -23,8 +23,19 @@ from etscope.analysis.numerics.runs import (
     MethodRun,
     check_values,
     chosen_run,
+    method_that_ran,
 )
-from etscope.analysis.numerics.stages import (
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import AFTER_PASSES, graph_name
+from etscope.diagnosis.numerics import RunToCompare, numerics_of
+from etscope.diagnosis.reference import (
+    graph_to_compare,
+    recorded_graph,
+    runnable_graph,
+    whole_program,
+)
+from etscope.diagnosis.run_inputs import inputs_of_run, runs_before, writers_of_state
+from etscope.diagnosis.stages.result import (
     DECOMPOSITION,
     DEVICE,
     EAGER,
@@ -44,30 +55,19 @@ from etscope.analysis.numerics.stages import (
     device_errors,
     places_of,
 )
-from etscope.analysis.profile.trace import Trace
-from etscope.analysis.program.correlate import AFTER_PASSES, graph_name
-from etscope.diagnosis.numeric_gap import method_that_ran
-from etscope.diagnosis.numerics import RunToCompare, numerics_of
-from etscope.diagnosis.reference import (
-    inputs_of_run,
-    recorded_graph,
-    reference_of,
-    runnable_graph,
-    runs_before,
-    whole_program,
-    writers_of_state,
-)
-from etscope.diagnosis.tensor_spill import TensorSpill
 from etscope.errors import FormatError, MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE as EDGE_MEMBER
 from etscope.formats.etrecord.reader import EXPORTED as EXPORTED_MEMBER
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.graph import Graph, NodeValue
+from etscope.support.tensor_spill import TensorSpill
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.reference import ReferenceGraph
 
-_FACTORS = (0.5, -1.0)  # of floats, to make other inputs of those of the export
+# Scale the floats of the export's inputs by these: different inputs show a constant that the
+# export made of an input.
+_FACTORS = (0.5, -1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,13 +133,13 @@ def numeric_stages(
     check_values(trace)
     given = inputs_of_run(trace, wanted, chosen, asked.inputs, asked.bundle)
     if given is None:
-        raise NumericGapError("there are no inputs to run the stages on", hint=INPUTS_HINT)
+        raise NumericGapError("the stages need inputs to run on", hint=INPUTS_HINT)
     metric = find_metric(asked.metric)
     programs, absent = _programs(trace, wanted)
     before, doubts = _inputs_before(trace, wanted, chosen, asked.inputs, asked.bundle, programs)
     comparing = _Comparing(trace, programs, metric, asked.tolerance, given, before)
     if eager is None:
-        absent.insert(0, "the eager model is not compared: it is not given (-X model, model=)")
+        absent.insert(0, "the eager model is not compared: pass it with -X model (model=)")
     else:
         comparing.export_step(eager)
     for at in range(1, len(programs)):
@@ -207,7 +207,7 @@ def _programs(trace: Trace, method: str) -> tuple[list[_Program], list[str]]:
         )
         step = LOWERING if plain is None else QUANTIZATION
         between = exported
-    edge = reference_of(trace, method, EDGE_MEMBER, None).graph
+    edge = graph_to_compare(trace, method, EDGE_MEMBER)
     programs.append(_Program(EDGE, step, edge, between))
     after = graph(AFTER_PASSES)
     if after is not None and any(node.debug_handle for node in after.nodes):
@@ -295,8 +295,8 @@ class _Comparing:
             error.verdict == WRONG for error in found
         ):
             self.doubts.append(
-                "torch.export took something for a constant that depends on the inputs: on those "
-                "of the run it is right, and wrong on others that were made of them"
+                "torch.export made a constant of a value that depends on the inputs: right for "
+                "this run's inputs, wrong for scaled ones"
             )
         self.rows.add(EXPORTED, 0, found)
         self.stages.append(
@@ -344,7 +344,7 @@ class _Comparing:
         )
 
     def _wrong_decompositions(self, graph: Graph, wrong: Sequence[str]) -> set[str]:
-        """Find those of the operators that are wrong as soon as PyTorch decomposes the program."""
+        """Find the wrong operators that are wrong as soon as PyTorch decomposes the program."""
         record = self._trace.record
         if record is None:
             return set()
@@ -420,8 +420,8 @@ class _Comparing:
 def _module_values(
     eager: EagerModel, inputs: Sequence[Any], graph: Graph
 ) -> tuple[dict[tuple[str, int | None], Any], int, int]:
-    """Return the results of the modules, by the node of the graph and the element; the number of
-    calls of modules whose values are known there, and of all."""
+    """Return module results by graph node and element, the number of module calls with known
+    values, and the number of all calls."""
     from etscope.bridge.failures import innermost, own_frame
     from etscope.bridge.reference.aligned_values import run_modules
 

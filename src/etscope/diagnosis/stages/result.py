@@ -1,13 +1,13 @@
-"""Find the step in which an error enters: the stages of a model, from the eager module to the
-device, each compared with the stage before, operator by operator.
+"""Find where an error enters: compare each stage of a model, from the eager module to the device,
+with the stage before, operator by operator.
 
-An operator's error in a step is its own: the later stage's value is compared with what the stage
-before computes from the later stage's values of what the operator reads. The limits are those of
-`analysis.numerics.limits`, with two exceptions:
+Each step measures the operator's own error: the earlier stage computes the operator from the later
+stage's operands, and the results are compared. The limits come from `analysis.numerics.limits`,
+with two exceptions:
 
 - Quantisation changes numbers by design. An operator is wrong there when its error is more than
-  `QUANTIZATION_SHARE` of its result, both as root mean squares: with 8 bits a tenth, which is what
-  rounding makes of numbers whose largest is 44 times their root mean square.
+  `QUANTIZATION_SHARE` of its result, both as root mean squares: a tenth with 8 bits, the
+  rounding error of numbers with a largest value of 44 times their root mean square.
 - Where both stages quantise, numbers next to the middle between two steps may be rounded to either
   side: `TIES` of the elements of a result are left out, those with the largest errors. The rest has
   the tolerance of the dtype.
@@ -54,7 +54,7 @@ class StageError:
     """The error of an operator in one step, against the stage before.
 
     node: of the stage before. local: the operator's own error, limit: the most that is fine; total:
-    of the later stage's value to that of the stage before, each computed from the model's inputs.
+    between the values of the later and the earlier stage, each computed from the model's inputs.
     All in the metric; None where nothing can be compared. excess: the local error over the limit,
     as root mean squares. verdict: "wrong", "fine", or another of `analysis.numerics.rows`. lines:
     of Python, of all that computes the value since the last ones that both stages have.
@@ -111,7 +111,7 @@ class StageRow:
     causes: Mapping[str, str]
 
     def wrong_in(self, stages: Sequence[Stage]) -> tuple[str, ...]:
-        """The steps in which the operator is wrong, in order."""
+        """The steps where the operator is wrong, in order."""
         return tuple(
             self.causes.get(stage.name, stage.step)
             for stage in stages
@@ -151,7 +151,7 @@ class NumericStages:
 
     @property
     def enters_in(self) -> str | None:
-        """The first step in which an operator is wrong; None if none is."""
+        """The first step with a wrong operator; None without one."""
         return next(iter(self.wrong), None)
 
     @property
@@ -167,7 +167,7 @@ class NumericStages:
 
     @property
     def verdict(self) -> str:
-        """A sentence that says in which step the error enters, and at which operator."""
+        """A sentence that names the step and the operator where the error enters."""
         step, row = self.enters_in, self.first_wrong
         if step is None or row is None:
             if not self.device.is_fine:
@@ -196,7 +196,7 @@ class NumericStages:
             each = ", ".join(
                 f"{stage.name} {_number(stage.output, self.metric)}" for stage in known
             )
-            notes.append(f"the model's outputs, each to those of the stage before: {each}")
+            notes.append(f"error of the model's outputs, each stage against the one before: {each}")
         notes += self.doubts
         notes += self.absent
         notes.append("compared: " + "; ".join(map(str, self.stages)))
@@ -345,7 +345,7 @@ class Step:
     tolerance: float | None = None
 
     def errors(self, items: Iterable[Recomputed], later: LaterValues) -> list[StageError]:
-        """Compare the values of both stages as they come: those of the nodes in `places`."""
+        """Compare the values of both stages, for the nodes in `places`, as they come."""
         subgraphs = Subgraphs(self.earlier, self.places)
         theirs = None
         if self.later is not None:
@@ -443,7 +443,7 @@ def _without_ties(expected: Any, value: Any) -> tuple[Any, Any]:
         return one, other
     count = max(math.ceil(TIES * one.size), 1)
     off = np.abs(one.astype(np.float64) - other.astype(np.float64)).reshape(-1)
-    off = np.where(np.isnan(off), -1.0, off)  # NaN are errors of their own
+    off = np.where(np.isnan(off), -1.0, off)  # NaN counts as a separate error
     worst = np.argpartition(off, one.size - count)[one.size - count :]
     replaced = other.reshape(-1).copy()
     replaced[worst] = one.reshape(-1)[worst]
@@ -493,7 +493,7 @@ class Rows:
         self._order = [{path: at for at, path in enumerate(graph.calls)} for graph in graphs]
 
     def owner(self, graph: int, path: str) -> tuple[int, str]:
-        """The first graph that has an operator of which a node is a part, and the operator."""
+        """The first graph with an operator that contains a node, and that operator."""
         while graph and path in self._owners[graph - 1]:
             graph, path = graph - 1, self._owners[graph - 1][path]
         return graph, path

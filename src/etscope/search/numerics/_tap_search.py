@@ -3,7 +3,7 @@ and run, until one line is left.
 
 A tap keeps its operator from being fused into the next, so a fault may vanish with taps. All
 operators of the call are tapped first. If the fault is gone then, single taps divide the call: one
-in the middle, and where that makes the fault vanish, one beside it.
+in the middle, and if the fault vanishes with it, its neighbour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name
 from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
-from etscope.diagnosis.reference import inputs_of_run
+from etscope.diagnosis.run_inputs import inputs_of_run
 from etscope.errors import (
     ExportFailure,
     MissingDataError,
@@ -55,11 +55,11 @@ def narrow(
     say: Say | None = None,
     **running: Any,
 ) -> Narrowed | None:
-    """Narrow the first wrong delegate call of a diagnosis down to a line; None if no wrong call has
-    several.
+    """Narrow the first wrong delegate call of a diagnosis down to a line; None if no wrong call
+    covers several lines.
 
-    trace: of the run, with its record, whose exported program is lowered again. found: its
-        diagnosis. inputs: of the run, by default those that it is known to have had.
+    trace: of the run, with its record; the record's exported program is lowered again. found: the
+        diagnosis. inputs: of the run, by default the known ones.
     is_here: the run was on this machine; else it is repeated without taps first.
     tolerance: as for the diagnosis. say: called with what is about to be done. running: options of
         `etscope.run.run`, as isolate and timeout.

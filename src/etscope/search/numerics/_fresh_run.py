@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
-from etscope.analysis.numerics.stages import NumericStages, worst_of
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numerics import RunToCompare
-from etscope.diagnosis.stages import EagerModel, numeric_stages
+from etscope.diagnosis.stages.compare import EagerModel, numeric_stages
+from etscope.diagnosis.stages.result import NumericStages, worst_of
 from etscope.errors import UsageError
 from etscope.run import Call, Run, run
 from etscope.run.execute import Folder
 from etscope.run.job import INTERMEDIATE_OUTPUTS
-from etscope.search.stages._tap_search import narrow as narrow_call
+from etscope.search.numerics._tap_search import narrow as narrow_call
 from etscope.search.trial import read_samples
 from etscope.support.optional import require
 
@@ -51,8 +51,8 @@ def model_stages(
 
     model: as for `etscope.export.load_model`: a name ("model.py:make"), or what it may name. It is
         exported with its own example inputs.
-    inputs: of the run, as `etscope.export.export` takes them; by default those of the export, and
-        others made of them, on which a constant shows that the export made of an input.
+    inputs: of the run, as `etscope.export.export` takes them; by default the export's, and scaled
+        copies of them, which reveal a constant that the export made of an input.
     samples: inputs of several runs instead, each in such a form, or a file or folder of them; of
         each operator the worst error counts.
     float_model: the model before it was quantised, for one that is given quantised.
@@ -60,8 +60,8 @@ def model_stages(
         strict.
     seed: of torch's random numbers, before a model is made.
     metric, tolerance, method: as for `Inspector.numeric_stages`.
-    narrow: export a wrong delegate call again with taps, as `narrow` does. isolate: each
-        run in a process of its own. timeout: of each run, in seconds.
+    narrow: export a wrong delegate call again with taps, as `narrow` does. isolate: run
+        each in a separate process. timeout: of each run, in seconds.
     say: called with what is about to be done.
 
     Raises what `load_model`, `export`, `run` and `Inspector.numeric_stages` raise.
@@ -94,7 +94,7 @@ def model_stages(
 class Built:
     """A model that was made, and the options of its export.
 
-    samples: inputs of the runs, as `export` takes them; none for those of the export. eager_module:
+    samples: inputs of the runs, as `export` takes them; none for the export's. eager_module:
     the model in float, as a module; None where there is none.
     """
 
@@ -148,7 +148,7 @@ class Built:
         return Inputs(given.args, {name: given.kwargs[name] for name in names})
 
     def eager(self, method: str | None) -> EagerModel | None:
-        """The model in float; None where it is no module."""
+        """The model in float; None if it is not a module."""
         if self.eager_module is None or method not in (None, "forward"):
             return None
         return EagerModel.of(self.eager_module, self.source.inputs)
@@ -228,11 +228,11 @@ def build(
     if not isinstance(module, torch.nn.Module):
         module = None
     if inputs is not None and samples:
-        raise UsageError("inputs and samples exclude each other")
+        raise UsageError("pass inputs or samples, not both")
     given = read_samples(source, [*([] if inputs is None else [inputs]), *samples])
     if plain is not None and options.get("quantize"):
         raise UsageError(
-            "float_model is for a model that is given quantised",
-            hint="with quantize the model itself is the one in float",
+            "float_model goes with a model that is already quantized",
+            hint="with quantize, the model itself is the float model: leave out float_model",
         )
     return Built(source, given, plain, module, options)

@@ -35,8 +35,8 @@ from etscope.errors import UsageError
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Narrowed, Numerics
-    from etscope.analysis.numerics.stages import NumericStages
     from etscope.analysis.profile.trace import Trace
+    from etscope.diagnosis.stages.result import NumericStages
 
 _MODEL_OPTIONS = (
     "backend", "backend_options", "quantize", "calibration", "keep_float", "float_model", "strict",
@@ -45,7 +45,7 @@ _MODELS = (".py", ".pt2")
 
 
 def names_model(text: str) -> bool:
-    """True if a name is that of a model rather than of a file of a run."""
+    """True if a name means a model rather than a file of a run."""
     path = Path(text)
     return path.suffix in _MODELS or (":" in text and not path.exists())
 
@@ -72,11 +72,11 @@ class StagesOptions:
         given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in unset]
         if given:
             raise UsageError(
-                f"{name_of(given[0])} is for an export, and RUN is a run",
-                hint="name a model in place of RUN: etscope numerics model.py:make",
+                f"{name_of(given[0])} applies to an export, but RUN is a finished run",
+                hint="name a model instead of RUN: etscope numerics model.py:make",
             )
         if self.model is not None and not (self.stages or self.narrow):
-            raise UsageError("-X model is for the stages before the device", hint="add --stages")
+            raise UsageError("-X model needs --stages", hint="add --stages")
 
 
 def stages_options(function: Function) -> Function:
@@ -85,13 +85,13 @@ def stages_options(function: Function) -> Function:
         click.option(
             "--stages",
             is_flag=True,
-            help="Show where along the way the error enters: each stage beside the one before.",
+            help="Show where the error enters: compare each stage with the one before.",
         ),
         click.option(
             "--narrow",
             is_flag=True,
             help="Export a wrong delegate call again with taps and run it here, until one line "
-            "is left.",
+            "remains.",
         ),
         setting("model", metavar="MODEL", help="The eager model that was exported, for --stages."),
         backend_option(None, "Backend of the operators of a MODEL. Default: portable."),
@@ -124,7 +124,7 @@ def numerics_of_model(
     """Build the model of that name, run it and compare its stages."""
     from etscope.cli.output.progress import progress, saying
     from etscope.export import check_model_name, load_model
-    from etscope.search.stages import model_stages
+    from etscope.search.numerics import model_stages
     from etscope.search.trial import read_samples
     from etscope.support.quiet import quiet
 
@@ -165,15 +165,15 @@ def stages_of_files(
     chosen: dict[str, Any],
 ) -> NumericStages:
     """Compare the stages that the files of a run hold, and the eager model if it is named."""
+    from etscope.analysis.numerics.runs import method_that_ran
     from etscope.cli.output.progress import progress
-    from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare
-    from etscope.diagnosis.stages import numeric_stages
+    from etscope.diagnosis.stages.compare import numeric_stages
     from etscope.support.quiet import quiet
 
     eager = None
     if staging.model is not None:
-        from etscope.diagnosis.stages import EagerModel
+        from etscope.diagnosis.stages.compare import EagerModel
         from etscope.export import check_model_name, load_model
 
         check_model_name(staging.model)
@@ -203,7 +203,7 @@ def narrowed_call(
 ) -> Narrowed | None:
     """Narrow the first wrong delegate call down to a line."""
     from etscope.cli.output.progress import saying
-    from etscope.search.stages import narrow
+    from etscope.search.numerics import narrow
     from etscope.support.quiet import quiet
 
     with saying(found.method) as say, quiet():

@@ -1,6 +1,6 @@
 """Build a model, run it on the runtime, and find where along the way an error enters.
 
-from etscope.search.stages import model_stages
+from etscope.search.numerics import model_stages
 
 found = model_stages("model.py:make", backend="xnnpack", quantize=True)
 print(found.verdict)
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.search.stages._model import model_stages
-    from etscope.search.stages._tap_search import narrow
+    from etscope.search.numerics._fresh_run import model_stages
+    from etscope.search.numerics._tap_search import narrow
 
 __all__ = ["model_stages", "narrow"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "model_stages": "etscope.search.stages._model",
-        "narrow": "etscope.search.stages._tap_search",
+        "model_stages": "etscope.search.numerics._fresh_run",
+        "narrow": "etscope.search.numerics._tap_search",
     },
 )
