@@ -199,7 +199,7 @@ def test_a_program_lists_its_instructions(run: Run) -> None:
     [
         ("/nowhere", 2, "file not found: /nowhere"),
         ("@cnn_portable.pte --tree", 2, "has instructions, but not graphs"),
-        ("@cnn_portable.pte nope", 4, "no method 'nope'"),
+        ("@cnn_portable.pte nope", 4, "does not have a method 'nope'"),
         ("@cnn_portable.etdp", 2, "has neither an ETRecord nor a program"),
         ("@two_methods --tree", 2, "'edge' matches several graphs"),
         ("@cnn_portable edgy", 4, "did you mean 'edge'?"),

@@ -59,7 +59,7 @@ def test_a_fine_run(numerics: Run, tmp_path: Path) -> None:
 
     code, out, _ = numerics(*given, "-X", "graph=exported", "--coverage")
     assert code == 0
-    assert "inside of linear" in out
+    assert "inside linear" in out
     assert "no operator goes wrong: 3 values" in out
 
 
@@ -159,10 +159,10 @@ def test_a_folder_of_a_saved_run(run: Run, numerics: Run, saved: Path, tmp_path:
     code, out, err = numerics(*given, "--inputs", other)
     assert (code, out) == (3, "")
     assert "these are not the inputs that ran: the run recorded others (seed 5)" in err
-    assert "without --inputs" in err
+    assert "leave out --inputs" in err
     report = tmp_path / "report.html"
     assert run("report", saved, record, "--inputs", other, "-o", report)[0] == 0
-    assert "These are not the inputs that ran: the run is noted" in report.read_text()
+    assert "These are not the inputs that ran: the run recorded" in report.read_text()
 
     (saved / "run.json").unlink()
     code, _, err = numerics(saved / "values.etdp", "-r", record)

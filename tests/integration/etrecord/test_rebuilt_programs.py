@@ -201,7 +201,7 @@ def test_operators_of_ones_own() -> None:
     found = rebuilt(exported(lambda x: torch.ops.etscope_own.twice(x, 3), X))
     torch.testing.assert_close(found.module()(X), X * 3)
     program = exported(lambda x: torch.ops.etscope_own.named(x, "path"), X)
-    with pytest.raises(FormatError, match=r"given text: 'torch.ops.etscope_own.named.default'"):
+    with pytest.raises(FormatError, match=r"gets text: 'torch.ops.etscope_own.named.default'"):
         rebuilt(program)
 
 

@@ -98,7 +98,7 @@ def test_what_is_not_recorded_is_none() -> None:
     assert view.debug_handle_map is view.delegate_map is None
     assert view.instruction_id_to_num_outs_map is view.program_buffer() is None
     assert view.export_graph_id is None and view.export_graph_ids == {}
-    with pytest.raises(MissingDataError, match="no graph"):
+    with pytest.raises(MissingDataError, match="does not have a graph"):
         view.program_json("forward")
 
 

@@ -81,8 +81,8 @@ def test_attributes_that_give_programs(attribute: str, kind: str | None) -> None
         (f"{FACTORIES}:wrong", r"wrong\(\) is a list of int, int\n  hint: return a torch.nn"),
         (f"{FACTORIES}:nothing", r"nothing\(\) is None"),
         (f"{FACTORIES}:with_arguments", "needs arguments: path"),
-        (f"{FACTORIES}:pairr", "there is no 'pairr' in module .*\n  hint: did you mean 'pair'?"),
-        (f"{FACTORIES}:Zoo.bond", "there is no 'bond' in class Zoo\n  hint: did you mean 'bound'"),
+        (f"{FACTORIES}:pairr", "module .* has no 'pairr'\n  hint: did you mean 'pair'?"),
+        (f"{FACTORIES}:Zoo.bond", "class Zoo has no 'bond'\n  hint: did you mean 'bound'"),
         (f"{FACTORIES}:leaving", r"leaving\(\) fails: SystemExit: usage: train.py"),
         (f"{FACTORIES}:", "no model is named"),
         (":pair", "no model is named"),
@@ -139,7 +139,7 @@ def test_a_model_that_is_not_named_is_refused_without_torch(tmp_path: Path) -> N
     (tmp_path / "weights.pt").write_bytes(b"PK")
     words = {
         "net.py": "net.py:make (or Net, sized)",
-        "net.py:maek": "there is no 'maek' in module net\n  hint: did you mean 'make'?",
+        "net.py:maek": "module net has no 'maek'\n  hint: did you mean 'make'?",
         "none.py:make": "file not found: none.py",
         "weights.pt": "loading that runs code",
     }

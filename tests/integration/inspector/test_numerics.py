@@ -198,7 +198,7 @@ def test_other_inputs_than_those_that_were_noted_are_refused() -> None:
     assert inspected.diagnose_numerics(inputs=[OTHER_INPUTS[0].numpy()]).is_fine
     with pytest.raises(MismatchError, match="not the inputs that ran") as caught:
         inspected.diagnose_numerics(inputs=INPUTS)
-    assert "without --inputs" in str(caught.value)
+    assert "leave out --inputs" in str(caught.value)
     forced = ran_on_others(verify=False).inspector()
     assert not forced.diagnose_numerics(inputs=INPUTS).is_fine
 

@@ -138,7 +138,7 @@ def test_a_report_is_in_the_inspectors_scale_and_by_its_converter(tmp_path: Path
     Inspector(etdump_data=content).report(path)  # a dump in memory has one, too
     (run,) = data_of(path)["runs"]
     assert run["files"][0]["bytes"] == len(content)
-    assert any("No ETRecord" in note for note in run["notes"])
+    assert any("unknown without the ETRecord" in note for note in run["notes"])
 
 
 def test_the_seeds_command_line(
