@@ -280,7 +280,9 @@ def test_weights_beside_the_program_are_not_in_it(exported: dict[str, Path]) -> 
         if isinstance(value, ours.TensorValue) and value.external
     }
     assert set(weights) == {"first.weight", "first.bias", "second.weight", "second.bias"}
-    with pytest.raises(MissingDataError, match=r"'first.weight' is not in .*external.pte"):
+    with pytest.raises(
+        MissingDataError, match=r"'first.weight' is in a .ptd file, not in .*external.pte"
+    ):
         program.constant("forward", weights["first.weight"])
 
 

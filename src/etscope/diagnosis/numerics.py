@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunToCompare:
-    """Which run to compare with its reference, and how: see `Inspector.diagnose_numerics`.
+    """The run to compare with its reference, and how: see `Inspector.diagnose_numerics`.
 
     run: an index, or a run of the dump. bundle: the bundled program that may have run.
     """

@@ -89,7 +89,7 @@ class Rules:
 
     @property
     def factor(self) -> float:
-        """How many times larger a device's rounding may be than PyTorch's."""
+        """Return how many times larger a device's rounding may be than PyTorch's."""
         return QUANTIZED_FACTOR if self.quantized else ROUNDING_FACTOR
 
 

@@ -35,8 +35,8 @@ from etscope.model.graph import NodeValue
 
 
 class ByDesign(NamedTuple):
-    """How a backend computes a node. change: converts the arguments as the backend does. compute:
-    computes the node instead of its operator."""
+    """A backend's way to compute a node. change: converts the arguments as the backend does.
+    compute: computes the node instead of its operator."""
 
     reason: str
     change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
