@@ -74,7 +74,7 @@ test("a time of several nodes says so, and so do boxes and modules", async () =>
   await show("node-1-edge%2Fforward");
   expect(place.querySelector("[data-testid=shared-note]")).toBeNull();
   await show("group-0-edge%2Fforward");
-  expect(place.querySelector("[data-testid=box-note]")!.textContent).toContain("first of them");
+  expect(place.querySelector("[data-testid=box-note]")!.textContent).toContain("at the first node");
   await show("module-0-1");
   expect(place.querySelector("[data-testid=module-note]")!.textContent).toContain("another sum");
 });
