@@ -141,7 +141,7 @@ def test_arrays_of_any_type() -> None:
     [
         (None, "no inputs"),
         ([], "takes 1 inputs, not 0"),
-        ([torch.ones(2), torch.ones(2)], "there are 2"),
+        ([torch.ones(2), torch.ones(2)], "inputs, not 2"),
         ([torch.ones(3)], "float32[3]"),
         ([torch.ones(2, dtype=torch.float64)], "float64[2]"),
         ([torch.ones(2, 1)], "float32[2, 1]"),
