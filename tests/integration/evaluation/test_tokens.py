@@ -246,7 +246,7 @@ def test_a_fault_of_an_earlier_call_is_in_the_state_only(pair: Path, capsys: Cap
     program = faulty(pair / "pair.pte", pair / "early.pte", weight, 3.0, slice(0, 8))
     code, wrong, notes = _diagnosed(pair, program, capsys, 4, **HERE)
     assert (code, wrong) == (0, [])
-    assert "the state before this run is not the reference's" in notes
+    assert "the state before this run differs from the reference's" in notes
     code, wrong, notes = _diagnosed(pair, program, capsys, 0, **HERE)
     assert code == 1 and len(wrong) == 1
     assert "embedding" in wrong[0]["op"]
