@@ -9,31 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
-from etscope.analysis.matching.matching import parts_of
-from etscope.analysis.numerics.gap import Reference
+from etscope.analysis.matching.matching import Pair, parts_of
+from etscope.analysis.metrics import METRICS
+from etscope.analysis.numerics.gap import Gap, GapRow, Reference, numeric_gap
 from etscope.analysis.numerics.runs import (
     NO_RECORD_HINT,
+    check_values,
+    chosen_run,
     edge_symbols,
+    method_that_ran,
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name
-from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
-from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
-from etscope.formats.program.bpte import BundledFile
-from etscope.formats.torch_files.pickle_reader import TensorSubclassError
-from etscope.model.graph import Graph
-from etscope.support.optional import require
-
-if TYPE_CHECKING:
-    pass
-
-
-from typing import TYPE_CHECKING
-
-from etscope.analysis.matching.matching import Pair
-from etscope.analysis.metrics import METRICS
-from etscope.analysis.numerics.gap import Gap, GapRow, numeric_gap
-from etscope.analysis.numerics.runs import check_values, chosen_run, method_that_ran
 from etscope.diagnosis.reference import (
     graph_to_compare,
     named_graph,
@@ -43,8 +30,14 @@ from etscope.diagnosis.reference import (
     reference_program,
 )
 from etscope.diagnosis.run_inputs import EarlierRun, inputs_of_run, runs_before, writers_of_state
+from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
+from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.scalar_type import numpy_dtype
+from etscope.formats.torch_files.pickle_reader import TensorSubclassError
+from etscope.model.graph import Graph
 from etscope.model.table import object_column
+from etscope.support.optional import require
 from etscope.support.tensor_spill import TensorSpill
 
 if TYPE_CHECKING:

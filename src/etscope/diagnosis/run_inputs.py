@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from etscope.formats.program.input_validation import (
 )
 from etscope.formats.program.pte import Program
 from etscope.formats.run_json import SavedCall, call_of_run, inputs_sha256
-
-if TYPE_CHECKING:
-    pass
 
 
 def inputs_of_run(
