@@ -24,7 +24,6 @@ from etscope.formats.bytes.files import PathLike
 from etscope.model.finding import Files, Finding
 from etscope.model.table import Table
 from etscope.support.options import takes_fields
-from etscope.units import TimeScale
 
 __all__ = ["ExplainOptions", "ExplainedMethod", "explain"]
 
@@ -80,8 +79,7 @@ def explain(
     if not isinstance(capture, Trace):
         raise MissingDataError("a program alone has no times", hint="open the ETDump of a run, too")
     calibration = choose_calibration(chosen.peaks, capture.saved_run)
-    default = "cycles" if chosen.source_unit == "cycles" else "ms"
-    scale = Scale(TimeScale(chosen.source_unit), TimeScale(chosen.unit or default))
+    scale = Scale.of(chosen.source_unit, chosen.unit)
     share = chosen.least_share
     found = []
     for profile in chosen_profiles(capture, chosen.method):

@@ -27,7 +27,6 @@ from etscope.etdb.targets.reference import (
 from etscope.etdb.targets.target import Stop, Target
 from etscope.formats.etrecord.reader import RecordView
 from etscope.model.graph import Node
-from etscope.units import TimeScale
 
 PLAIN_COLUMNS = 90  # of lines of numbers, without a terminal
 
@@ -170,8 +169,7 @@ class Debugger:
     @property
     def scale(self) -> Scale:
         """Converts ticks of the clock to displayed times."""
-        cycles = self.source_unit == "cycles"
-        return Scale(TimeScale(self.source_unit), TimeScale("cycles" if cycles else "ms"))
+        return Scale.of(self.source_unit)
 
     def some_target(self) -> Target:
         """The target. Raises `MissingDataError` without one."""

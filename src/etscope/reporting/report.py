@@ -43,7 +43,6 @@ from etscope.model.report import Section, facts, rows
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 from etscope.support.optional import available
-from etscope.units import TimeScale
 from etscope.views.output import open_output
 from etscope.views.page import FileFact, ReportInput, document_of, page_html
 from etscope.views.page.document import NANOSECONDS
@@ -171,8 +170,7 @@ class ReportOptions:
 
     @property
     def scale(self) -> Scale:
-        default = "cycles" if self.source_unit == "cycles" else "ms"
-        return Scale(TimeScale.of(self.source_unit), TimeScale.of(self.unit or default))
+        return Scale.of(self.source_unit, self.unit)
 
 
 def report_inputs(

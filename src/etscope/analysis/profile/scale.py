@@ -25,6 +25,16 @@ class Scale:
     source: TimeScale
     target: TimeScale
 
+    @classmethod
+    def of(cls, source: str, unit: str | None = None) -> Scale:
+        """Return the scale from a clock to `unit`; None: ms, or cycles if the clock counts cycles.
+
+        Raises `UsageError` for an unknown unit.
+        """
+        clock = TimeScale.of(source)
+        default = TimeScale.CYCLES if clock is TimeScale.CYCLES else TimeScale.MS
+        return cls(clock, default if unit is None else TimeScale.of(unit))
+
     @property
     def unit(self) -> str:
         return self.target.value

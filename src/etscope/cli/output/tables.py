@@ -427,12 +427,10 @@ def _keys_of(select: str | None) -> frozenset[str]:
 
 
 def time_scale(source_unit: str, unit: str | None) -> Scale:
-    """Return the scale from the runtime's clock to `unit`; None: cycles of cycles, else ms."""
+    """Return the scale from the runtime's clock to `unit`, as `Scale.of`, imported when used."""
     from etscope.analysis.profile.scale import Scale
-    from etscope.units import TimeScale
 
-    default = "cycles" if source_unit == "cycles" else "ms"
-    return Scale(TimeScale(source_unit), TimeScale(unit or default))
+    return Scale.of(source_unit, unit)
 
 
 def _with_columns(
