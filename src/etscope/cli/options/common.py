@@ -7,6 +7,7 @@ Options that belong together reach a command as one frozen dataclass: a decorato
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -78,9 +79,11 @@ def as_one_parameter(
     """Add click options to a command and pass their values as one parameter.
 
     make: the dataclass of the values, or what makes it. names: of the options' values; None: of
-        `options`.
+        `options`, and without options the parameters of `make`.
     """
-    taken = names_of(options) if names is None else names
+    taken = names
+    if taken is None:
+        taken = names_of(options) if options else list(inspect.signature(make).parameters)
 
     @functools.wraps(function)
     def called(**values: Any) -> Any:

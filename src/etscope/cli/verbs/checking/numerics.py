@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -157,12 +157,7 @@ class _Asked:
 @columns_option
 @output_options
 @as_view("columns", "sort", "limit")
-@functools.partial(
-    as_one_parameter,
-    parameter="asked",
-    make=_Asked,
-    names=[field.name for field in fields(_Asked)],
-)
+@functools.partial(as_one_parameter, parameter="asked", make=_Asked)
 def command(
     files: GivenFiles,
     asked: _Asked,

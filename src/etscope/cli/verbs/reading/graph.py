@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,12 +102,7 @@ class _Asked:
 @partial(add_options, options=TABLE_OPTIONS)
 @partial(output_options, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
 @as_view("select", "columns", "sort", "limit", "unit")
-@partial(
-    as_one_parameter,
-    parameter="asked",
-    make=_Asked,
-    names=[field.name for field in fields(_Asked)],
-)
+@partial(as_one_parameter, parameter="asked", make=_Asked)
 def command(
     files: GivenFiles,
     dump: str | None,
