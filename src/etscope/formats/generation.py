@@ -154,6 +154,12 @@ class Generation:
         return next((one for one in self.passes if one.traced == traced), None)
 
     @property
+    def untraced(self) -> GenerationPass | None:
+        """The pass without tracing; None without one, and for one without calls."""
+        found = self.of_pass(None)
+        return found if found is not None and len(found.calls) else None
+
+    @property
     def token_counts(self) -> tuple[int | None, int | None]:
         """The number of prompt tokens and of generated tokens; None if unknown."""
         return len(self.prompt_tokens) or None, len(self.generated_tokens) or None

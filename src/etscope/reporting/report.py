@@ -84,9 +84,8 @@ def saved_sections(saved: SavedRun) -> list[Section]:
         )
         if made is not None:
             sections = [environment, generation_section(made)]
-            untraced = made.of_pass(None)
-            if untraced is not None and len(untraced.calls):
-                pace = Pace.of(untraced)
+            if made.untraced is not None:
+                pace = Pace.of(made.untraced)
                 phases = phase_table(pace)
                 named = replace(phases, title=f"{phases.title}, without tracing")
                 sections += (Section("phases", named), pace_section(pace))

@@ -49,9 +49,7 @@ def generation_document(
 
     saved = trace.saved_run
     known = None if saved is None else saved.generation
-    untraced = None if known is None else known.of_pass(None)
-    if untraced is not None and not len(untraced.calls):
-        untraced = None
+    untraced = None if known is None else known.untraced
     joined = int(size.max()) if len(size) else 1
     return {
         "note": None

@@ -171,8 +171,8 @@ def generation(facts: Facts) -> Iterator[Finding]:
         groups = _Groups.of(time, facts.is_one_of_several)
         yield from groups.longest()
         yield from groups.growing()
-    run = None if saved is None or saved.generation is None else saved.generation.of_pass(None)
-    if run is not None and len(run.calls):
+    run = None if saved is None or saved.generation is None else saved.generation.untraced
+    if run is not None:
         from etscope.analysis.generation.pace import Pace
 
         pace = Pace.of(run)
