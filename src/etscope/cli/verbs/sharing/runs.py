@@ -202,10 +202,12 @@ def _summary(run: KeptRun) -> dict[str, Any]:
 
 
 def _first_finding(trace: Trace) -> dict[str, Any]:
+    from etscope.capture.profiles import chosen_profiles
     from etscope.cli.output.first_findings import first_of
     from etscope.explain import explain
 
-    method = explain(trace)[0]
+    first = chosen_profiles(trace, None)[0]
+    method = explain(trace, method=first.method)[0]  # other methods would be explained in vain
     findings = first_of(method.findings)
     return {
         "median_ms": float(np.median(method.facts.scale(method.facts.profile.total))),
