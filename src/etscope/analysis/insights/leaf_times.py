@@ -7,7 +7,7 @@ the leaves (`--select`) and by the modules that the tables show (the page's filt
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,6 +73,15 @@ class LeafTimes:
     def taken(self, members: Iterable[Leaf]) -> str:
         """The time of leaves together, with its share."""
         return self.with_share(self.ticks(members))
+
+    def by_kind(
+        self, members: Iterable[Leaf], kind_of: Callable[[Row], str]
+    ) -> dict[str, list[Leaf]]:
+        """Return leaves by the kind of their row, the kind with most time first."""
+        kinds: dict[str, list[Leaf]] = {}
+        for one in members:
+            kinds.setdefault(kind_of(one[1]), []).append(one)
+        return dict(sorted(kinds.items(), key=lambda item: -self.ticks(item[1])))
 
     def lines(self, members: Sequence[Leaf]) -> str:
         """Say where the leaves are written: the line with most of their time."""

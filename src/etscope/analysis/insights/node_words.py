@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from etscope.analysis.program.source_location import lines_of, short_lines
@@ -12,6 +12,8 @@ from etscope.units import count
 
 if TYPE_CHECKING:
     from etscope.analysis.graphs.run_graph import RunGraph
+    from etscope.analysis.insights.leaf_times import LeafTimes
+    from etscope.analysis.profile.profile import Leaf
 
 _NAMED = 4  # operators in a sentence: more do not fit a line
 
@@ -53,6 +55,12 @@ def first_line(nodes: Iterable[Node]) -> str:
 def places(number: int) -> str:
     """Say in how many places, if there are several: " in 3 places"."""
     return f" in {count(number, 'place')}" if number > 1 else ""
+
+
+def time_of_kinds(time: LeafTimes, kinds: Mapping[str, Sequence[Leaf]]) -> Iterator[str]:
+    """Say the time of each kind of leaf: "permute_copy: 0.1 ms (3.5%) in 3 places."."""
+    for name, members in kinds.items():
+        yield f"{name}: {time.taken(members)}{places(len(members))}."
 
 
 def fewer_calls(run: RunGraph, nodes: Iterable[Node], when: str) -> Iterator[str]:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
 from etscope.analysis.insights.leaf_times import LeafTimes
-from etscope.analysis.insights.node_words import places
+from etscope.analysis.insights.node_words import places, time_of_kinds
 from etscope.analysis.insights.rule import rule
 from etscope.analysis.insights.slow_products import slow_products
 from etscope.analysis.insights.thresholds import COARSE_STEP_NS, ISLANDS_SHARE, REST_SHARE
-from etscope.analysis.profile.profile import Leaf
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.units import count, format_bytes
 
@@ -74,10 +73,8 @@ def _outside_by_time(facts: Facts) -> Iterator[Finding]:
     ticks = time.ticks(members)
     if not members or time.share(ticks) < ISLANDS_SHARE:
         return
-    kinds: dict[str, list[Leaf]] = {}
-    for one in members:
-        kinds.setdefault(one[1].kernel_name, []).append(one)
-    worst, its = max(kinds.items(), key=lambda item: time.ticks(item[1]))
+    kinds = time.by_kind(members, lambda row: row.kernel_name)
+    worst, its = next(iter(kinds.items()))
     calls = sum(1 for group in time.groups if group.head.kind == "delegate")
     outside = f"outside of {count(calls, 'delegate call')}"
     if len(members) == 1:
@@ -96,10 +93,7 @@ def _outside_by_time(facts: Facts) -> Iterator[Finding]:
         members,
         Explanation(
             Sureness.MEASURED,
-            tuple(
-                f"{name}: {time.with_share(time.ticks(kinds[name]))}{places(len(kinds[name]))}."
-                for name in sorted(kinds, key=lambda name: -time.ticks(kinds[name]))[:_NAMED]
-            ),
+            tuple(time_of_kinds(time, kinds))[:_NAMED],
             remedies=(RECORD_NEEDED,),
         ),
         "kind:kernel",

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from etscope.analysis.delegates.xnnpack import event_kind
 from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
 from etscope.analysis.insights.leaf_times import quoted
-from etscope.analysis.insights.node_words import places
+from etscope.analysis.insights.node_words import time_of_kinds
 from etscope.analysis.insights.rule import rule
 from etscope.analysis.insights.thresholds import LAYOUT_SHARE
-from etscope.analysis.profile.profile import Leaf, Row
+from etscope.analysis.profile.profile import Row
 from etscope.model.finding import Explanation, Finding, Sureness
 
 
@@ -45,10 +45,8 @@ def _layout_by_time(facts: Facts) -> Iterator[Finding]:
     ticks = time.ticks(members)
     if time.share(ticks) < LAYOUT_SHARE:
         return
-    kinds: dict[str, list[Leaf]] = {}
-    for one in members:
-        kinds.setdefault(_kind_of(one[1]), []).append(one)
-    listed = sorted(kinds, key=lambda name: -time.ticks(kinds[name]))
+    kinds = time.by_kind(members, _kind_of)
+    listed = list(kinds)
     longest = max(members, key=lambda one: time.averages[id(one[1])])
     sentence = f"Changes of layout and type ({', '.join(listed[:4])}) take {time.with_share(ticks)}"
     if len(members) > 1:
@@ -62,10 +60,7 @@ def _layout_by_time(facts: Facts) -> Iterator[Finding]:
         members,
         Explanation(
             Sureness.MEASURED,
-            tuple(
-                f"{name}: {time.with_share(time.ticks(kinds[name]))}{places(len(kinds[name]))}."
-                for name in listed
-            ),
+            tuple(time_of_kinds(time, kinds)),
             remedies=(RECORD_NEEDED,),
         ),
         " or ".join(f"name:{quoted(name)}*" for name in listed),
