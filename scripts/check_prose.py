@@ -74,12 +74,13 @@ def idioms(path: Path) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Check the Python files and the pages below the given folders."""
+    # cli.md is made from the help; this file lists the idioms.
+    skipped = ("cli.md", Path(__file__).name)
     paths = [
         path
         for name in arguments
         for path in sorted(Path(name).rglob("*"))
-        if path.suffix in (".py", ".md")
-        and path.name not in ("cli.md", Path(__file__).name)  # made from the help; the list
+        if path.suffix in (".py", ".md") and path.name not in skipped
     ]
     if not paths:
         print(f"no files below {' '.join(arguments) or '(nothing given)'}", file=sys.stderr)
