@@ -53,16 +53,17 @@ if TYPE_CHECKING:
     from etscope.reporting.report import ReportOptions
     from etscope.reporting.serve import ReportStore
 
+_FILES = ("debug_buffer", "program", "data")  # options that name files
 _OPTIONS = (  # of `ReportOptions`
     "numerics", "inputs", "method", "calls", "backend_files", "peaks", "source_unit", "unit",
     "force",
 )  # fmt: skip
 
 
-def _named(debug_buffer: str | None, program: str | None, data: tuple[str, ...]) -> RunFiles:
+def _named(**values: Any) -> RunFiles:
     from etscope.capture.files import RunFiles
 
-    return RunFiles.given(data, debug_buffer=debug_buffer, program=program)
+    return RunFiles.given(**values)
 
 
 def _options(
@@ -149,7 +150,7 @@ def _options(
 @source_unit_option
 @unit_option
 @force_option
-@partial(as_one_parameter, parameter="named", make=_named)
+@partial(as_one_parameter, parameter="named", make=_named, names=_FILES)
 @partial(as_one_parameter, parameter="options", make=_options, names=_OPTIONS)
 def command(
     files: tuple[str, ...],
