@@ -110,7 +110,7 @@ lint: $(INSTALLED)  ## ruff, mypy, spelling and first words of docstrings, clang
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell
-	@$(BIN)/python scripts/check_prose.py src $(LAB)/src benchmarks examples docs scripts
+	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 	@$(BIN)/mypy
 

@@ -1,4 +1,4 @@
-"""Check what people read: `python scripts/check_prose.py src docs`.
+"""Check what people read: `python scripts/check_prose.py`, or with folders: `… src docs`.
 
 A docstring starts with an imperative verb or with the noun that it returns, not with a subordinate
 clause ("Whether the", "Of nodes without"). Docstrings, comments, messages and pages use few of the
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 CLAUSE = re.compile(r"(What|Whether|Which|Who|Whose|Where|Of|How|That|Those|Until)\b")
 IDIOMS = re.compile(
     r"\b(that of|those of|tells?|told|of which|in which|by which|besides?|is no|are no|of its own"
@@ -25,6 +26,7 @@ IDIOMS = re.compile(
 # file this many.
 IDIOMS_PER_10_000_WORDS = 15
 IDIOMS_IN_A_SHORT_FILE = 7
+FOLDERS = ("src", "packages/etscope-lab/src", "benchmarks", "examples", "docs", "scripts")
 
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
@@ -73,7 +75,8 @@ def idioms(path: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the Python files and the pages below the given folders."""
+    """Check the Python files and the pages below the given folders, by default `FOLDERS`."""
+    arguments = arguments or [str(ROOT / folder) for folder in FOLDERS]
     # cli.md is made from the help; this file lists the idioms.
     skipped = ("cli.md", Path(__file__).name)
     paths = [
@@ -83,7 +86,7 @@ def main(arguments: list[str]) -> int:
         if path.suffix in (".py", ".md") and path.name not in skipped
     ]
     if not paths:
-        print(f"no files below {' '.join(arguments) or '(nothing given)'}", file=sys.stderr)
+        print(f"no files below {' '.join(arguments)}", file=sys.stderr)
         return 2
     found = [line for path in paths for line in (*clauses(path), *idioms(path))]
     for line in found:
