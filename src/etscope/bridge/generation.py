@@ -19,8 +19,8 @@ from etscope.analysis.generation.plan import (
     GenerationResult,
     GenerationTask,
     PlannedCall,
+    choose,
 )
-from etscope.analysis.generation.sampler import choose
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
 from etscope.errors import RuntimeFailure
 from etscope.formats.generation import CONTEXT, END_TOKEN, INTERRUPTED, LENGTH

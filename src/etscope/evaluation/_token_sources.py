@@ -12,8 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.layout import Layout, layout_of
-from etscope.analysis.generation.plan import OF_ALL, GenerationResult, GenerationTask, calls_of
-from etscope.analysis.generation.prompt_calls import plan_prompt
+from etscope.analysis.generation.plan import (
+    OF_ALL,
+    GenerationResult,
+    GenerationTask,
+    calls_of,
+    plan_prompt,
+)
 from etscope.analysis.graphs.graph_names import float_graph, short_name
 from etscope.analysis.program.correlate import graph_name
 from etscope.diagnosis.reference import whole_program

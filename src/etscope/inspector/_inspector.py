@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.metrics import DEFAULT_METRICS, find_metric, measure_all
-from etscope.analysis.profile.module_total import module_total
+from etscope.analysis.profile.rollup import module_total
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buffer, warn_own_clock
 from etscope.analysis.program.correlate import EDGE_GRAPH

@@ -113,3 +113,13 @@ def _beta_fraction(a: Floats, b: Floats, x: Floats) -> Floats:
         if np.all(np.abs(change - 1) < 1e-14):
             break
     return fraction
+
+
+def holm(p: Floats) -> Floats:
+    """Correct p values, [tests], for their number: the k-th smallest of m times m - k + 1, none
+    below the one before (S. Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    order = np.argsort(p, kind="stable")
+    scaled = p[order] * np.arange(len(p), 0, -1)
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return corrected

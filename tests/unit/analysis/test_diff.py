@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from etscope.analysis.comparison.align import align
-from etscope.analysis.comparison.changes import MethodDiff
+from etscope.analysis.comparison.changes import MethodDiff, RunTotals, total_changes
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles, diff_traces
 from etscope.analysis.comparison.diff_table import diff_table
-from etscope.analysis.comparison.run_totals import RunTotals, total_changes
 from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.scale import Scale

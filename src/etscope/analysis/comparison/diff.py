@@ -22,8 +22,9 @@ from etscope.analysis.comparison.changes import (
     MethodDiff,
     Sides,
     clock_steps,
+    total_changes,
+    totals_of,
 )
-from etscope.analysis.comparison.run_totals import total_changes, totals_of
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import module_path

@@ -250,7 +250,7 @@ def _rows(reference: npt.NDArray[Any], program: npt.NDArray[Any], tokens: Ints) 
 
 def _likeliest(logits: Floats) -> Ints:
     """Return the first of the largest logits of each row, int64 [rows]; NaN is never the largest,
-    as in `etscope.analysis.generation.sampler`."""
+    as in `etscope.analysis.generation.plan.choose`."""
     found: Ints = np.where(np.isnan(logits), -np.inf, logits).argmax(axis=1).astype(np.int64)
     return found
 

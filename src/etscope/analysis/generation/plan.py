@@ -3,18 +3,25 @@ then a template of the calls for each decoded token.
 
 A source of an input is one of the words of `etscope.formats.generation`: "tokens", "position",
 "positions", "given K" or "output K of METHOD".
+
+A prompt goes in as few calls as the methods allow: whole or in chunks of the most that a method of
+any length takes; in chunks of a method of a fixed length, the last one filled up with 0, if there
+is a row of logits for its last real token and room in the cache for the filling, else token by
+token through the method that decodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from etscope.formats.generation import GenerationCalls, Sampler
+from etscope.analysis.generation.layout import TOKENS, Encoder, Layout, Role
+from etscope.errors import MismatchError
+from etscope.formats.generation import DECODE, PREFILL, GenerationCalls, Sampler
 
 # What to keep of the logits: none; the rows that a token was chosen from; all rows of tokens.
 NO_LOGITS, OF_GENERATED, OF_ALL = "none", "generated", "all"
@@ -171,3 +178,198 @@ def calls_of(task: GenerationTask, result: GenerationResult) -> GenerationCalls:
         execute_ns=result.execute_ns,
         sampling_ns=result.sampling_ns,
     )
+
+
+# -- The calls of a prompt.
+
+PLACE = -1  # in the ids of a prompt: a token of an image or of sound
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A part of a prompt that an encoder makes: its output stands for `rows` tokens. given: the
+    indices of the arrays that it takes."""
+
+    encoder: Encoder
+    given: tuple[int, ...]
+    rows: int
+
+    @property
+    def call(self) -> PlannedCall:
+        """The encoder's call."""
+        sources = tuple(f"given {index}" for index in self.given)
+        return PlannedCall(self.encoder.method, sources, self.encoder.method)
+
+    def taken_by(self, role: Role, position: int) -> PlannedCall:
+        """Return the call of the decoder that takes the output into the context."""
+        name = self.encoder.method
+        if (role.length or self.rows) != self.rows or self.rows > (role.bound or self.rows):
+            takes = f"{role.length}" if role.length else f"at most {role.bound}"
+            raise MismatchError(
+                f"{name} gives {self.rows} embeddings, and {role.method} takes {takes} in a call",
+                hint="export the decoder with a dynamic length that is large enough",
+            )
+        words = tuple(
+            f"output 0 of {name}" if word.startswith("output") else word for word in role.inputs
+        )
+        return PlannedCall(
+            role.method, words, PREFILL, count=self.rows, position=position, length=self.rows
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCalls:
+    """The calls of a prompt, the template of a decoded token's, and the ids of the context: -1 for
+    a token of an image or of sound."""
+
+    prompt: tuple[PlannedCall, ...]
+    decode: tuple[PlannedCall, ...]
+    context: tuple[int, ...]
+
+
+def plan_prompt(
+    layout: Layout, parts: Sequence[Sequence[int] | Encoded], source: Encoded | None
+) -> PromptCalls:
+    """Plan the calls of a prompt; its parts are ids or the output of an encoder.
+
+    source: the encoder's part that each call of the decoder reads, when the layout has one. Raises
+    `MismatchError` for a prompt that the methods do not take.
+    """
+    calls: list[PlannedCall] = []
+    context: list[int] = []
+    if source is not None:
+        calls.append(source.call)
+    for part in parts:
+        position = len(context)
+        if isinstance(part, Encoded):
+            calls += [part.call, part.taken_by(layout.prefill, position)]
+            context += [PLACE] * part.rows
+        else:
+            if layout.cached:
+                calls += _text_calls(layout, part, position)
+            context += part
+    if not layout.cached:
+        calls.append(_whole(layout, tuple(context)))
+        return PromptCalls(tuple(calls), (_whole(layout, ()),), tuple(context))
+    return PromptCalls(
+        tuple(calls), tuple(_calls(layout, layout.decode, DECODE, (), -1)), tuple(context)
+    )
+
+
+def _whole(layout: Layout, ids: tuple[int, ...]) -> PlannedCall:
+    role = layout.prefill if ids else layout.decode
+    return PlannedCall(
+        role.method,
+        role.inputs,
+        PREFILL if ids else DECODE,
+        tokens=ids,
+        count=len(ids),
+        position=0 if ids else -1,
+        length=role.length or len(ids),
+        whole=True,
+    )
+
+
+def _text_calls(layout: Layout, ids: Sequence[int], position: int) -> Iterator[PlannedCall]:
+    """Yield the calls for ids that begin at a position."""
+    roles = [layout.prefill] if layout.embedding is None else [layout.prefill, layout.embedding]
+    most = min((one.bound for one in roles if one.bound is not None), default=None)
+    done = 0
+    while done < len(ids):
+        role, size = layout.prefill, most
+        left = len(ids) - done
+        if role.length is not None and role.length > left:
+            size = left
+            end = position + done + role.length
+            has_room = layout.context_length is None or end <= layout.context_length
+            if not (has_room and layout.all_rows[role.method]):
+                role, size = layout.decode, 1
+                if role.length not in (None, 1):
+                    why = (
+                        "the cache has no room for the filling"
+                        if layout.all_rows[role.method]
+                        else "it returns logits for the last of them only"
+                    )
+                    raise MismatchError(
+                        f"{role.method} takes {role.length} tokens a call, and the {left} at the "
+                        f"end of the prompt cannot be filled up to that: {why}",
+                        hint=f"give a prompt with a length that is a multiple of {role.length}",
+                    )
+        chunk = tuple(ids[done : done + (left if size is None else size)])
+        yield from _calls(layout, role, PREFILL, chunk, position + done)
+        done += len(chunk)
+
+
+def _calls(
+    layout: Layout, role: Role, phase: str, ids: tuple[int, ...], position: int
+) -> Iterator[PlannedCall]:
+    """Yield the call of a role for some ids, after the embedding's call if the model has one; for
+    the template without ids."""
+    count = len(ids) or 1
+    length = role.length or count
+    for one in (layout.embedding, role):
+        if one is not None:
+            yield PlannedCall(
+                one.method,
+                one.inputs,
+                phase,
+                # A decoder of embeddings takes no ids: they are the embedding's.
+                tokens=ids if TOKENS in one.inputs else (),
+                count=count,
+                position=position,
+                length=one.length or length,
+            )
+
+
+# -- The choice of the next token.
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def choose(logits: npt.NDArray[Any], sampler: Sampler, step: int) -> int:
+    """Return the next token for logits [vocabulary], exactly as the native runner chooses it.
+
+    At temperature 0 it is the first of the largest logits; NaN is never the largest. Else the
+    probabilities are the softmax, in double, of logits / temperature. With top_k or top_p the
+    tokens are sorted by falling logit, equal logits by rising id; the first top_k are kept, and of
+    these the fewest that have top_p of their probability together. One is drawn where the running
+    sum of the probabilities, in that order (without top_k and top_p the order of ids), first
+    exceeds a random number times their sum. step: the number of tokens chosen before.
+    """
+    if not sampler.temperature > 0:
+        best = int(logits.argmax())
+        if logits[best] == logits[best]:
+            return best
+        return int(np.where(np.isnan(logits), -np.inf, logits).argmax())
+    values = np.nan_to_num(logits.astype(np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    order = None
+    if sampler.top_k is not None or sampler.top_p is not None:
+        order = np.argsort(-values, kind="stable")[: sampler.top_k]
+        values = values[order]
+    largest = values.max()
+    if not np.isfinite(largest):
+        at = int(values.argmax())
+    else:
+        sums = np.cumsum(np.exp((values - largest) / sampler.temperature))
+        if sampler.top_p is not None:
+            kept = int(np.searchsorted(sums, sampler.top_p * sums[-1])) + 1
+            sums = sums[:kept]
+        drawn = uniform(sampler.seed, step) * sums[-1]
+        at = min(int(np.searchsorted(sums, drawn, side="right")), len(sums) - 1)
+    return at if order is None else int(order[at])
+
+
+def uniform(seed: int, step: int) -> float:
+    """Return the random number in [0, 1) of a step: the upper 53 bits of SplitMix64's output
+    function (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) of
+    (mix(seed) + step * 0x9E3779B97F4A7C15)."""
+    return (_mix(_mix(seed) + step * _GOLDEN) >> 11) * 2.0**-53
+
+
+def _mix(value: int) -> int:
+    """Compute the output function of SplitMix64."""
+    value = (value + _GOLDEN) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.profile.counted import SLOW_RATIO, SlowRuns, drift, slow_runs, two_speeds
+from etscope.analysis.profile.growth import growth, is_enough
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.statistics.growth import growth, is_enough
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, count, scale_factor
 

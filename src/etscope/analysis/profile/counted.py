@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.profile.calls import RunCalls
+from etscope.analysis.profile.growth import is_enough
 from etscope.analysis.profile.profile import Excluded, MethodProfile, Row, Ticks
-from etscope.analysis.statistics.growth import is_enough
 from etscope.model.statistics import percentiles
 
 if TYPE_CHECKING:

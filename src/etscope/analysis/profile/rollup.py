@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
 
 from etscope.analysis.profile.profile import InstructionRows, Leaf, MethodProfile, Row, Ticks
-from etscope.analysis.program.source_location import module_type
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.program.source_location import matches_module, module_type
+from etscope.errors import EtscopeWarning, MissingDataError
 
 ROOT, NO_MODULE = "(root)", "(no module)"
 # "op" is what the runtime or backend calls it, "operator" what the model does, on any backend.
 GROUPINGS = (
     "op", "operator", "type", "module", "module_type", "source", "delegate", "backend",
 )  # fmt: skip
-_DEEPEST = 100  # levels of modules; deeper ones are joined
+_DEEPEST = 100  # levels of modules; deeper ones are joined, as a hostile path may have any number
 # Operators that a quantized model has around each of its operators.
 _AROUND = ("quantize", "dequantize", "choose_qparams")
 
@@ -94,7 +97,15 @@ class Rollup:
         own = {group.name: group for group in self.groups}
         inside: dict[str | None, list[Group]] = {}
         for name, groups in parts.items():
-            inside.setdefault(around[name], []).append(_joined(name, groups, own.get(name)))
+            whole = own.get(name)
+            if whole is None or len(groups) > 1:
+                whole = Group(
+                    name,
+                    [member for group in groups for member in group.members],
+                    np.sum([group.ticks for group in groups], axis=0),
+                    np.sum([group.calls for group in groups], axis=0),
+                )
+            inside.setdefault(around[name], []).append(replace(whole, own=own.get(name)))
         ordered: list[Group] = []
         waiting: list[tuple[Group, int | None]] = [
             (group, None)
@@ -143,18 +154,6 @@ def _group(profile: MethodProfile, name: str, members: Sequence[Leaf]) -> Group:
     return Group(name, members, ticks, calls)
 
 
-def _joined(name: str, groups: Sequence[Group], own: Group | None) -> Group:
-    if own is not None and len(groups) == 1:
-        return replace(own, own=own)
-    return Group(
-        name,
-        [member for group in groups for member in group.members],
-        np.sum([group.ticks for group in groups], axis=0),
-        np.sum([group.calls for group in groups], axis=0),
-        own,
-    )
-
-
 # -- Names.
 
 
@@ -176,7 +175,33 @@ def modules_around(name: str) -> Iterator[str]:
 
 def group_name(call: InstructionRows, leaf: Row, by: str) -> str:
     """Return the group of a leaf in one of `GROUPINGS`."""
-    return _NAMES[by](call, leaf)
+    found, head = leaf.attribution, call.head
+    match by:
+        case "op":
+            return leaf.kernel_name
+        case "operator":
+            return _operators(call, leaf)
+        case "type":
+            return leaf.name if leaf.depth and leaf.kind == "unaccounted" else leaf.kind
+        case "module":
+            return module_name(found.module)
+        case "module_type":
+            types = {kind for node in found.located if (kind := module_type(node))}
+            return types.pop() if len(types) == 1 else "(several)" if types else "(none)"
+        case "source":
+            lines = found.lines
+            if not lines:
+                where = f", module {found.module}" if found.module else ""
+                return f"(no source line{where})"
+            if len(lines) == 1:
+                return str(lines[0])
+            last = lines[-1].line if lines[-1].file == lines[0].file else lines[-1]
+            return f"{lines[0]} … {last} ({len(lines)} lines)"
+    if head.kind != "delegate":
+        return "(not delegated)"
+    if by == "backend":
+        return operator_of(head)
+    return f"{head.attribution.backend_id or 'delegate'} #{head.instruction_id}"
 
 
 def operator_of(row: Row) -> str:
@@ -187,7 +212,7 @@ def operator_of(row: Row) -> str:
     return ", ".join(row.attribution.op_types) or row.name
 
 
-def _operator(call: InstructionRows, leaf: Row) -> str:
+def _operators(call: InstructionRows, leaf: Row) -> str:
     """The operators of the model behind a leaf, which are the same on all backends: "convolution",
     "linear + relu"; the name of the event where they are not known, and the backend of a call that
     no events divide."""
@@ -201,43 +226,41 @@ def _operator(call: InstructionRows, leaf: Row) -> str:
     return " + ".join(own or short) or leaf.kernel_name
 
 
-def _kind(call: InstructionRows, leaf: Row) -> str:
-    return leaf.name if leaf.depth and leaf.kind == "unaccounted" else leaf.kind
-
-
-def _module_type(call: InstructionRows, leaf: Row) -> str:
-    types = {kind for node in leaf.attribution.located if (kind := module_type(node))}
-    return types.pop() if len(types) == 1 else "(several)" if types else "(none)"
-
-
-def _source(call: InstructionRows, leaf: Row) -> str:
-    found = leaf.attribution
-    lines, module = found.lines, found.module
-    if not lines:
-        return f"(no source line, module {module})" if module else "(no source line)"
-    if len(lines) == 1:
-        return str(lines[0])
-    last = lines[-1].line if lines[-1].file == lines[0].file else lines[-1]
-    return f"{lines[0]} … {last} ({len(lines)} lines)"
-
-
-def _backend(call: InstructionRows, leaf: Row) -> str:
-    return operator_of(call.head) if call.head.kind == "delegate" else "(not delegated)"
-
-
-def _delegate(call: InstructionRows, leaf: Row) -> str:
-    if call.head.kind != "delegate":
-        return "(not delegated)"
-    return f"{call.head.attribution.backend_id or 'delegate'} #{call.head.instruction_id}"
-
-
-_NAMES: dict[str, Name] = {
-    "op": lambda call, leaf: leaf.kernel_name,
-    "operator": _operator,
-    "type": _kind,
-    "module": lambda call, leaf: module_name(leaf.attribution.module),
-    "module_type": _module_type,
-    "source": _source,
-    "delegate": _delegate,
-    "backend": _backend,
-}
+def module_total(profiles: Iterable[MethodProfile], name: str, scale: Scale) -> float:
+    """Return what `Inspector.find_total_for_module` does: the average time of a module's operators
+    in one run, in the scale's unit."""
+    total, known = 0.0, set[str]()
+    found, undivided = False, set[str]()
+    for profile in profiles:
+        for instruction in profile.instructions:
+            is_told = any(row.attribution.nodes for row in instruction.below)
+            for leaf in instruction.leaves:
+                nodes = leaf.attribution.located
+                known.update(frame.path for node in nodes for frame in node.modules if frame.path)
+                inside = [matches_module(node.modules, name) for node in nodes if node.modules]
+                # A kernel or an event is one piece of work; a whole call or its rest are many.
+                is_one = leaf.kind != "delegate" and bool(leaf.attribution.nodes)
+                if any(inside) if is_one else inside and all(inside):
+                    ticks = leaf.ticks if leaf.kernel_ticks is None else leaf.kernel_ticks
+                    total += float(scale(ticks.mean()))
+                    found = True
+                elif any(inside) and not is_told:
+                    undivided.add(str(leaf.instruction_id))
+    if undivided:
+        where = (
+            f"the delegate calls of instructions {', '.join(sorted(undivided))} ran "
+            f"{name!r} together with other modules, without events that show its part"
+        )
+        if not found:
+            raise MissingDataError(
+                where, hint="log the delegate's own events: build its runtime with them"
+            )
+        warnings.warn(f"{where}: it is not in the total", EtscopeWarning, stacklevel=3)
+    if not found:
+        raise MissingDataError(
+            f"no event belongs to a module {name!r}",
+            hint="modules are: " + ", ".join(sorted(known))
+            if known
+            else "modules are known when an ETRecord is given",
+        )
+    return total

@@ -92,7 +92,7 @@ import numpy.typing as npt
 
 from etscope.errors import UsageError
 from etscope.model.statistics import fewest_differences, signed_rank_p, signed_rank_shift
-from etscope.model.student_t import t_quantile, two_sided_p
+from etscope.model.student_t import holm, t_quantile, two_sided_p
 
 __all__ = [
     "Comparison",
@@ -525,7 +525,7 @@ def _compared(
         variance, freedom = _squared_errors(sides, (first, last), noise, policy.alpha / family)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.where(difference == 0, 0.0, difference / np.sqrt(variance))
-        p[judged] = np.minimum(policy.dumps * _holm(two_sided_p(t[judged], freedom[judged])), 1.0)
+        p[judged] = np.minimum(policy.dumps * holm(two_sided_p(t[judged], freedom[judged])), 1.0)
         half[judged] = t_quantile(policy.alpha, freedom[judged]) * np.sqrt(variance[judged])
     found = []
     for i in range(len(difference)):
@@ -593,15 +593,6 @@ def _verdict(
 
 def _says_nothing(low: float, high: float) -> bool:
     return low < 1 < high and high > _WIDEST * low
-
-
-def _holm(p: Floats) -> Floats:
-    """Holm's corrected p: the k-th smallest of m times m - k + 1, none below the one before."""
-    order = np.argsort(p, kind="stable")
-    scaled = p[order] * np.arange(len(p), 0, -1)
-    corrected = np.empty_like(p)
-    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
-    return corrected
 
 
 def overall(verdicts: Iterable[Verdict]) -> Verdict:

@@ -10,12 +10,12 @@ import numpy as np
 
 from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.counted import FEWEST
+from etscope.analysis.profile.growth import GROWTH, growth_columns, growth_note
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
 from etscope.analysis.profile.rollup import AVERAGE, Measure, Rollup, rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.correlate import handle_list
 from etscope.analysis.program.source_location import module_type
-from etscope.analysis.tables.growth_columns import GROWTH, growth_columns, growth_note
 from etscope.analysis.work.columns import (
     CALIBRATED,
     NAMES,

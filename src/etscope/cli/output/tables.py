@@ -322,13 +322,13 @@ class ViewOptions:
     def phases(self, trace: Trace, source_unit: str, method: str | None) -> Table | None:
         """Return the table of the phases of a language model's calls; None for other dumps, and
         with `select` or `columns`."""
-        from etscope.analysis.generation.phases import phase_table, phase_times
+        from etscope.analysis.generation.pace import phase_times, traced_phase_table
         from etscope.capture.profiles import chosen_profiles
 
         found = phase_times(chosen_profiles(trace, method))
         if not found or self.select is not None or self.columns is not None:
             return None
-        return phase_table(found, time_scale(source_unit, self.unit))
+        return traced_phase_table(found, time_scale(source_unit, self.unit))
 
 
 def _nothing_selected(

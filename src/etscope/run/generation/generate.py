@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.generation.layout import Layout, layout_of
-from etscope.analysis.generation.plan import OF_ALL, OF_GENERATED, GenerationTask
-from etscope.analysis.generation.prompt_calls import PLACE, plan_prompt
+from etscope.analysis.generation.plan import (
+    OF_ALL,
+    OF_GENERATED,
+    PLACE,
+    GenerationTask,
+    plan_prompt,
+)
 from etscope.errors import (
     EtscopeWarning,
     MismatchError,
@@ -63,7 +68,7 @@ class GenerateOptions:
     max_new_tokens: tokens to generate at most. end_tokens: ids that end a generation, by default
         the program's; () for none.
     temperature, top_k, top_p, seed: the choice of the next token, exactly as
-        `etscope.analysis.generation.sampler` says: at temperature 0 the likeliest.
+        `etscope.analysis.generation.plan.choose` says: at temperature 0 the likeliest.
     force_tokens: ids that are taken one after another in place of the likeliest (teacher forcing).
     logits: keep the logits in a separate run: the rows that tokens were chosen from, and with
         `force_tokens` all rows that the program gives, also those of the prompt.

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.layout import Layout
-from etscope.analysis.generation.prompt_calls import PLACE, Encoded
-from etscope.analysis.generation.sampler import uniform
+from etscope.analysis.generation.plan import PLACE, Encoded, uniform
 from etscope.errors import (
     EtscopeError,
     FormatError,

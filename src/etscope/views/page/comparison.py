@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from etscope.analysis.comparison.changes import MethodDiff
+from etscope.analysis.comparison.changes import MethodDiff, RunTotals, total_changes
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_changes
 from etscope.analysis.comparison.graph_pairs import pair_graphs
 from etscope.analysis.comparison.program_report import program_diff_report
 from etscope.analysis.comparison.programs import Side, diff_programs
-from etscope.analysis.comparison.run_totals import RunTotals, total_changes
 from etscope.analysis.comparison.waterfall import GROUPINGS, headline, parts_table, waterfall
 from etscope.analysis.graphs.views import GraphView
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks

@@ -12,8 +12,8 @@ from functools import cached_property
 
 from etscope._version import __version__
 from etscope.analysis.backend_files.placement import PlacedFile
+from etscope.analysis.comparison.changes import totals_of
 from etscope.analysis.comparison.programs import Side
-from etscope.analysis.comparison.run_totals import totals_of
 from etscope.analysis.graphs.partition import partition
 from etscope.analysis.graphs.views import GraphView, graph_views, with_errors
 from etscope.analysis.insights.facts import Facts, Level

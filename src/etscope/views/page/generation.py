@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.generation.pace import Pace, pace_section
-from etscope.analysis.generation.phases import phase_table, phase_times
-from etscope.analysis.generation.series import GROUPINGS, group_series, joined_calls
-from etscope.analysis.generation.traced import traced_calls
+from etscope.analysis.generation.pace import Pace, pace_section, phase_times, traced_phase_table
+from etscope.analysis.generation.traced import GROUPINGS, group_series, joined_calls, traced_calls
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.generation import GenerationPass
@@ -58,7 +56,7 @@ def generation_document(
         f"{len(order):,} calls are too many for one point each.",
         "phases": list(calls.phases),
         "methods": [name or "method" for name in calls.methods],
-        "table": table_document(phase_table(phase_times(profiles), scale)),
+        "table": table_document(traced_phase_table(phase_times(profiles), scale)),
         "pace": None if untraced is None else section_document(pace_section(Pace.of(untraced))),
         "calls": {
             "number": of_first(calls.number),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.generation.phases import phase_table, phase_times
+from etscope.analysis.generation.pace import phase_times, traced_phase_table
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -23,7 +23,7 @@ MS = Scale(TimeScale.NS, TimeScale.MS)
 
 
 def rows_of(path: Path, scale: Scale = MS) -> list[dict[str, Any]]:
-    table = phase_table(phase_times(Trace(read_etdump(path)).profiles()), scale)
+    table = traced_phase_table(phase_times(Trace(read_etdump(path)).profiles()), scale)
     return [dict(zip(table.names, row, strict=True)) for row in table.rows()]
 
 

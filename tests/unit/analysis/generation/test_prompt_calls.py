@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from etscope.analysis.generation.layout import Encoder, Layout, Role, constant, layout_of
-from etscope.analysis.generation.prompt_calls import Encoded, PromptCalls, plan_prompt
+from etscope.analysis.generation.plan import Encoded, PromptCalls, plan_prompt
 from etscope.errors import MismatchError
 from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts

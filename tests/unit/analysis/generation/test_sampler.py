@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etscope.analysis.generation.sampler import choose, uniform
+from etscope.analysis.generation.plan import choose, uniform
 from etscope.formats.generation import Sampler
 
 LOGITS = np.array([0.5, 2.0, -1.0, 2.0, 1.0], np.float32)

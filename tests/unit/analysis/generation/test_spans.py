@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etscope.analysis.generation.spans import with_generation
-from etscope.analysis.generation.traced import traced_calls
+from etscope.analysis.generation.traced import traced_calls, with_generation
 from etscope.analysis.profile.timeline import timeline
 from etscope.analysis.profile.trace import Trace
 from etscope.cli import main

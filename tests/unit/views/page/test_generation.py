@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.generation.phases import phase_table, phase_times
+from etscope.analysis.generation.pace import phase_times, traced_phase_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.capture.files import runs_of_files
@@ -45,7 +45,7 @@ def test_it_is_of_the_form_that_the_page_reads(tmp_path: Path, methods: tuple[st
     found = whole["runs"][0]["generation"]
     assert len({len(column) for column in found["calls"].values()}) == 1
     profiles = Trace(read_etdump(path)).profiles()
-    assert found["table"] == table_document(phase_table(phase_times(profiles), MS))
+    assert found["table"] == table_document(traced_phase_table(phase_times(profiles), MS))
     assert set(found["groups"]) == {"op", "module", "source"}
     for groups in found["groups"].values():
         assert len(groups["names"]) == len(groups["times"]) <= 9

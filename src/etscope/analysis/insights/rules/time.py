@@ -14,11 +14,11 @@ from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.leaf_times import LeafTimes, quoted
 from etscope.analysis.insights.rule import rule
 from etscope.analysis.insights.thresholds import NAMED_SHARE
+from etscope.analysis.profile.growth import Growth, growth, is_enough
 from etscope.analysis.profile.profile import Leaf, Row
 from etscope.analysis.profile.rollup import NO_MODULE, ROOT, rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import block_family, module_type, short_lines
-from etscope.analysis.statistics.growth import Growth, growth, is_enough
 from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, format_float, format_share

@@ -409,8 +409,12 @@ def _write(
 ) -> None:
     """Write tables or JUnit XML. judged: `--per-op` and `--strict`."""
     from etscope.analysis.comparison.changes import Diff
-    from etscope.analysis.comparison.diff_table import diff_table, shown_columns
-    from etscope.analysis.comparison.several import several_table, shown_names
+    from etscope.analysis.comparison.diff_table import (
+        diff_table,
+        several_table,
+        shown_columns,
+        shown_names,
+    )
     from etscope.analysis.comparison.waterfall import SHOWN, waterfall_table
     from etscope.views.output import open_output
     from etscope.views.tables import junit

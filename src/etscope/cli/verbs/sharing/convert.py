@@ -95,7 +95,7 @@ def command(
     with progress(f"writing {output}"):
         if chosen in TRACES:
             from etscope.analysis.backend_files.timeline import with_files
-            from etscope.analysis.generation.spans import with_generation
+            from etscope.analysis.generation.traced import with_generation
             from etscope.analysis.profile.timeline import timeline
 
             spans = with_files(timeline(trace, unit), placed, unit)

@@ -17,19 +17,24 @@ the first position to the last, and by a hundredth of what rises most: less is o
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from etscope.model.student_t import t_quantile, two_sided_p
+from etscope.analysis.profile.profile import MethodProfile, Ticks
+from etscope.analysis.profile.scale import Scale
+from etscope.model.student_t import holm, t_quantile, two_sided_p
+from etscope.model.table import Column, Kind
+from etscope.units import TimeScale
 
 CONFIDENCE = 0.99
 LEAST_SHARE = 0.02
 _LEAST_OF_MOST = 0.01  # of the largest rise
-_MOST_GROUPS = 24
-_LEAST_IN_GROUP = 3
-_LEAST_GROUPS = 5
+_MOST_GROUPS = 24  # more points than a line needs; larger groups have steadier medians
+_LEAST_IN_GROUP = 3  # the fewest whose median one interrupted call does not move
+_LEAST_GROUPS = 5  # leaves three degrees of freedom
 _LEAST_TIMES = 8  # enough that most do not grow
 
 Floats = npt.NDArray[np.float64]
@@ -80,25 +85,74 @@ def growth(position: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> Gro
     lagged = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1)
     alike = np.clip(np.divide(lagged, squares, where=squares > 0, out=np.zeros(len(y))), 0, 0.9)
     error = np.sqrt(squares / (groups - 2) / spread * (1 + alike) / (1 - alike))
-    return _judged(slope, error, middle, x)
-
-
-def _judged(slope: Floats, error: Floats, middle: Floats, position: Floats) -> Growth:
-    """Return the slopes with their intervals, and those that are sure and large enough."""
-    freedom = len(position) - 2
-    half = t_quantile(1 - CONFIDENCE, freedom) * error
+    half = t_quantile(1 - CONFIDENCE, groups - 2) * error
     ratio = np.divide(slope, error, where=error > 0, out=np.where(slope > 0, np.inf, 0.0))
-    beyond = two_sided_p(ratio, freedom) / 2
+    beyond = two_sided_p(ratio, groups - 2) / 2
     p = np.where(ratio > 0, beyond, 1 - beyond)  # one-sided: that it rises
-    order = np.argsort(p, kind="stable")
-    holm = np.empty(len(p))
-    holm[order] = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
-    rise = slope * (position.max() - position.min())
-    sure = (holm < 1 - CONFIDENCE) & (rise >= LEAST_SHARE * middle) & (slope > 0)
+    rise = slope * (x.max() - x.min())
+    sure = (holm(p) < 1 - CONFIDENCE) & (rise >= LEAST_SHARE * middle) & (slope > 0)
     return Growth(
         slope=slope,
         low=slope - half,
         high=slope + half,
-        intercept=middle - slope * position.mean(),
+        intercept=middle - slope * x.mean(),
         grows=sure & (rise >= _LEAST_OF_MOST * rise[sure].max(initial=0.0)),
     )
+
+
+# -- Columns of tables.
+
+GROWTH = ("growth", "growth_low", "growth_high")
+
+
+def growth_columns(
+    profile: MethodProfile, times: Sequence[Ticks | None], scale: Scale
+) -> dict[Column, list[float | None]]:
+    """Return the columns for rows of these times: `growth` in ns a token, where it is sure, and
+    `growth_low` to `growth_high`, its interval. No columns where positions are not known, or too
+    few.
+
+    times: int64 [runs] in ticks for each row; None for what is not a time of the method.
+    """
+    position = _positions(profile)
+    if position is None:
+        return {}
+    # With all of the method's rows, so that a row's growth does not depend on the other rows shown.
+    every = {id(row.ticks): row.ticks for row in profile.rows if not row.own_clock}
+    shown = {id(one): one for one in times if one is not None}
+    looked_at = {**every, **shown}
+    found = growth(position, np.stack(list(looked_at.values())))
+    number = dict(zip(looked_at, range(len(looked_at)), strict=True))
+    is_clock = scale.source is TimeScale.CYCLES
+    in_unit = scale if is_clock else Scale(scale.source, TimeScale.NS)
+    slope, low, high = (in_unit(one).tolist() for one in (found.slope, found.low, found.high))
+    sure = [one if grows else None for one, grows in zip(slope, found.grows, strict=True)]
+    unit = "cycles/token" if is_clock else "ns/token"
+    return {
+        Column(name, Kind.FLOAT, unit, priority=priority): [
+            None if one is None else values[number[id(one)]] for one in times
+        ]
+        for name, priority, values in zip(GROWTH, (1, 8, 8), (sure, low, high), strict=True)
+    }
+
+
+def growth_note(profile: MethodProfile) -> Iterator[str]:
+    """Yield the meaning of `growth`, where a table has it; or that nothing grows."""
+    position = _positions(profile)
+    if position is None:
+        return
+    rows = [row.ticks for row in profile.rows if not row.own_clock]
+    where = f"{position.min():,} to {position.max():,}"
+    if not growth(position, np.stack([*rows, profile.total])).grows.any():
+        yield f"No time is sure to grow with the position of the token, from {where}."
+    else:
+        yield (
+            f"growth: time for each token of context before it, from position {where}; only where "
+            f"{CONFIDENCE:.0%} sure and at least {LEAST_SHARE:.0%} of the time."
+        )
+
+
+def _positions(profile: MethodProfile) -> npt.NDArray[np.int64] | None:
+    """Return the position of each run; None if growth cannot be computed."""
+    calls = profile.calls
+    return calls.position if calls is not None and is_enough(calls.position) else None
