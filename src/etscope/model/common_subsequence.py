@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 # Most differences: memory grows with the square, and beyond it these are not two versions.
@@ -92,3 +92,17 @@ def matched_in_turn(
         pairs.append(end)
         i, j = end[0] + 1, end[1] + 1
     return pairs[:-1]
+
+
+def with_gaps(
+    pairs: Sequence[tuple[int, int]], before: int, after: int
+) -> Iterator[tuple[int | None, int | None]]:
+    """Yield ascending pairs, and between them first the removed elements, then the added ones.
+    before, after: the number of elements on each side."""
+    i = j = 0
+    for one, other in (*pairs, (before, after)):
+        yield from ((number, None) for number in range(i, one))
+        yield from ((None, number) for number in range(j, other))
+        if one < before and other < after:
+            yield one, other
+        i, j = one + 1, other + 1

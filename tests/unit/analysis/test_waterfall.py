@@ -16,7 +16,7 @@ from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.comparison.waterfall import (
     GROUPINGS,
-    Part,
+    Change,
     headline,
     waterfall,
     waterfall_table,
@@ -62,7 +62,7 @@ def many(profile: MethodProfile, seed: int, factor: float = 1.0) -> MethodProfil
     return replace(made, rows=tuple(fixed))
 
 
-def sums(parts: Sequence[Part], diff: MethodDiff) -> tuple[float, float]:
+def sums(parts: Sequence[Change], diff: MethodDiff) -> tuple[float, float]:
     before = sum(part.before or 0.0 for part in parts) + (diff.unaccounted.before or 0.0)
     after = sum(part.after or 0.0 for part in parts) + (diff.unaccounted.after or 0.0)
     return before, after

@@ -33,10 +33,12 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of an operator, an event inside a delegate's call (`depth` 1), or a closing row.
+    """The change of an operator, an event inside a delegate's call (`depth` 1), a group of leaves,
+    or a closing row.
 
     before, after: average ticks over the counted runs, None if it did not run. comparison: None
     with nothing to compare, or if it was not selected. adds: its change is a part of the total's.
+    leaves: of a group, their number on each side; its depth is the number of modules around it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Change:
     depth: int = 0
     adds: bool = True
     selected: bool = True
+    leaves: tuple[int, int] = (0, 0)
 
     @property
     def change(self) -> float:
@@ -66,12 +69,14 @@ class Change:
     def verdict(self) -> Verdict | None:
         return None if self.comparison is None else self.comparison.verdict
 
+    def times(self, scale: Scale) -> dict[str, float | None]:
+        """Return the cells of a table for its times."""
+        times = {"before": self.before, "after": self.after, "change": self.change}
+        return {name: scale.one(ticks) for name, ticks in times.items()}
+
     def in_words(self, scale: Scale) -> str:
         """Return its times, its verdict and the reason for it."""
-        times = [
-            format_duration(None if ticks is None else float(scale(ticks)), scale.unit) or "?"
-            for ticks in (self.before, self.after)
-        ]
+        times = [time_text(ticks, scale) or "?" for ticks in (self.before, self.after)]
         text = f"{times[0]} -> {times[1]} {scale.unit}"
         comparison = self.comparison
         if comparison is None:
@@ -80,6 +85,14 @@ class Change:
         if comparison.relative is not None and not comparison.is_unbounded:
             text += f" ({percent(comparison.relative)}, {interval(comparison)})"
         return f"{text}; {comparison.reason}" if comparison.reason else text
+
+
+def summed(name: str, parts: Sequence[Change], depth: int = 0) -> Change:
+    """Return the sum of changes that a table does not show."""
+    before, after = (
+        sum(getattr(part, side) or 0.0 for part in parts) for side in ("before", "after")
+    )
+    return Change(name, "hidden", "same", before, after, depth=depth, adds=depth == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,19 +238,21 @@ def comparison_cells(comparison: Comparison | None) -> dict[str, Any]:
 
     relative, ratio, low, high: of the compared trimmed means, and the ends of the interval.
     """
-    cells: dict[str, Any] = dict.fromkeys(("relative", "interval", "ratio", "low", "high"))
-    if comparison is not None and comparison.relative is not None:
-        cells = {
+    cells: dict[str, Any] = dict.fromkeys(
+        ("relative", "interval", "ratio", "low", "high", "verdict", "reason")
+    )
+    if comparison is None:
+        return cells
+    cells |= {"verdict": comparison.verdict.value, "reason": comparison.reason or None}
+    if comparison.relative is not None:
+        cells |= {
             "relative": None if comparison.is_unbounded else percent(comparison.relative),
             "interval": interval(comparison),
             "ratio": 1 + comparison.relative,
             "low": 1 + (comparison.low or 0.0),
             "high": 1 + (comparison.high or 0.0),
         }
-    verdict, reason = (
-        (None, None) if comparison is None else (comparison.verdict.value, comparison.reason)
-    )
-    return {**cells, "verdict": verdict, "reason": reason or None}
+    return cells
 
 
 def interval_note(comparisons: Iterable[Comparison | None]) -> tuple[str, ...]:
@@ -259,12 +274,12 @@ def correction_note(policy: Policy, count: int, noun: str) -> str:
 
 def time_text(ticks: float | None, scale: Scale) -> str:
     """Return a time without its unit."""
-    return format_duration(None if ticks is None else float(scale(ticks)), scale.unit)
+    return format_duration(scale.one(ticks), scale.unit)
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """RunTotals of a run other than times.
+    """Totals of a run other than times.
 
     planned_bytes: allocated by the runtime for tensors, by method. program_bytes: of the program,
     None if unknown. numerics: the diagnosis of logged values, None without one. memory: of the
@@ -307,16 +322,14 @@ def total_changes(before: RunTotals, after: RunTotals, method: str | None) -> It
         else:
             share = f" ({other / one - 1:+.1%})" if one else ""
             yield f"{what}: {format_bytes(one)} → {format_bytes(other)}{share}."
-    numerics = before.numerics, after.numerics
-    if numerics[0] is None or numerics[1] is None:
-        return
     texts = []
-    for found in (numerics[0], numerics[1]):
+    for found in (before.numerics, after.numerics):
+        if found is None or found.method != method:
+            return
         text = "fine" if found.is_fine else "not fine"
         # The error of the last value that was compared.
         errors = [row.total for row in found.rows if row.total is not None]
         if errors:
             text += f", {found.metric.name} {format_float(errors[-1])} at the end"
         texts.append(text)
-    if all(found is not None and found.method == method for found in numerics):
-        yield f"Numerics: {texts[0]} before, {texts[1]} after."
+    yield f"Numerics: {texts[0]} before, {texts[1]} after."

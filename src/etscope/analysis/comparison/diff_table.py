@@ -14,9 +14,10 @@ from etscope.analysis.comparison.changes import (
     correction_note,
     diff_title,
     interval_note,
+    summed,
 )
 from etscope.analysis.comparison.diff import Keep
-from etscope.analysis.comparison.waterfall import Part, headline, waterfall
+from etscope.analysis.comparison.waterfall import headline, waterfall
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.correlate import UNATTRIBUTED
 from etscope.analysis.tables.profile_table import group_noun, not_shown
@@ -92,7 +93,7 @@ def diff_table(
     with_words: put the headline in the notes.
     """
     rows, hidden = shown_changes(diff, sort, limit)
-    everything = [*rows, *([_not_shown(hidden)] if hidden else [])]
+    everything = [*rows, *([summed(not_shown(row=len(hidden)), hidden)] if hidden else [])]
     everything += [diff.unaccounted, diff.total]
     table = Table.of_cells(
         columns(scale.unit),
@@ -150,7 +151,7 @@ def shown_changes(
             rows += [group[0]]
             rows += [one for one in group[1:] if id(one) not in out and (one.leaf or one.selected)]
             if left:
-                rows.append(_not_shown(left, depth=1))
+                rows.append(summed(not_shown(row=len(left)), left, depth=1))
     return rows, hidden
 
 
@@ -168,36 +169,19 @@ def _leaves(group: Sequence[Change]) -> Sequence[Change]:
     return [change for change in group[1:] if change.leaf] or group[:1]
 
 
-def _not_shown(leaves: Sequence[Change], depth: int = 0) -> Change:
-    return Change(
-        name=not_shown(row=len(leaves)),
-        kind="hidden",
-        status="same",
-        before=sum(leaf.before or 0.0 for leaf in leaves),
-        after=sum(leaf.after or 0.0 for leaf in leaves),
-        depth=depth,
-        adds=depth == 0,
-    )
-
-
 def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
     comparison, pair = change.comparison, change.pair
     before = after = shown = None
     if pair is not None:
         before, after, shown = pair.before, pair.after, pair.shown
     origin = UNATTRIBUTED if shown is None else shown.attribution
-    timed = {
-        "before": change.before,
-        "after": change.after,
-        "change": change.change,
-    }
     judged = comparison if comparison is not None and comparison.relative is not None else None
     return {
         "method": diff.method,
         "event": change.name,
         "kind": change.kind,
         "status": None if pair is None else change.status,
-        **{name: None if v is None else float(scale(v)) for name, v in timed.items()},
+        **change.times(scale),
         **comparison_cells(comparison),
         "fastest": None if judged is None else 1 + (judged.fastest or 0.0),
         "p": None if judged is None else judged.p,
@@ -214,6 +198,8 @@ def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
     }
 
 
+# -- Several dumps, each compared with the first.
+
 _SIZES = ("ratio", "low", "high")
 _SHOWN = ("time", "change", "relative", "verdict")  # of each later dump, by default
 
@@ -229,7 +215,7 @@ class _Line:
     name: str
     depth: int = 0
     before: float | None = None
-    parts: dict[int, Change | Part] = field(default_factory=dict)
+    parts: dict[int, Change] = field(default_factory=dict)
     inner: list[_Line] = field(default_factory=list)
 
     def measure(self, sort: str) -> float:
@@ -240,20 +226,15 @@ class _Line:
 
     def cells(self, method: str | None, first: str, dumps: int, scale: Scale) -> dict[str, Any]:
         """Return its cells. first: the column with its name; dumps: their number."""
-        changes = [part for part in self.parts.values() if isinstance(part, Change)]
-        pair = next((change.pair for change in changes if change.pair is not None), None)
+        pair = next((one.pair for one in self.parts.values() if one.pair is not None), None)
         origin = UNATTRIBUTED if pair is None else (pair.before or pair.shown).attribution
-
-        def time(ticks: float | None) -> float | None:
-            return None if ticks is None else float(scale(ticks))
-
-        cells = {"method": method, first: self.name, "time_1": time(self.before)}
+        cells = {"method": method, first: self.name, "time_1": scale.one(self.before)}
         for n in range(2, dumps + 1):
             part = self.parts.get(n)
             judged = comparison_cells(None if part is None else part.comparison)
             cells |= {f"{name}_{n}": value for name, value in judged.items()}
-            cells[f"time_{n}"] = None if part is None else time(part.after)
-            cells[f"change_{n}"] = None if part is None else time(part.change)
+            cells[f"time_{n}"] = None if part is None else scale.one(part.after)
+            cells[f"change_{n}"] = None if part is None else scale.one(part.change)
             cells[f"status_{n}"] = None if part is None else part.status
         # A column of groups has their names.
         return {"module": origin.module, "source": origin.source, **cells}
@@ -261,9 +242,7 @@ class _Line:
     @property
     def is_rest(self) -> bool:
         """True for the rest of a delegate call, which stays below the call."""
-        return any(
-            isinstance(part, Change) and part.kind == "unaccounted" for part in self.parts.values()
-        )
+        return any(part.kind == "unaccounted" for part in self.parts.values())
 
 
 def several_table(
@@ -326,7 +305,7 @@ def _lines(later: dict[int, MethodDiff], by: str | None, keep: Keep | None) -> l
         for part in parts:
             del above[part.depth :]
             identity: Hashable = (*above[-1:], part.name)
-            if isinstance(part, Change) and part.pair is not None:
+            if part.pair is not None:
                 before = part.pair.before
                 module = part.pair.shown.attribution.module
                 identity = (
@@ -372,10 +351,7 @@ def _closing(later: dict[int, MethodDiff], tops: Sequence[_Line], name: str) -> 
     rest = _Line(name)
     for number, diff in later.items():
         adding = [
-            part
-            for line in tops
-            if (part := line.parts.get(number)) is not None
-            and (isinstance(part, Part) or part.adds)
+            part for line in tops if (part := line.parts.get(number)) is not None and part.adds
         ]
         whole = [(diff.total, 1), *((part, -1) for part in (diff.unaccounted, *adding))]
         sides = [
@@ -384,7 +360,7 @@ def _closing(later: dict[int, MethodDiff], tops: Sequence[_Line], name: str) -> 
         ]
         if max(map(abs, sides)) > 1e-9 * (diff.total.after or 0.0):
             rest.before = sides[0]
-            rest.parts[number] = Part(rest.name, sides[0], sides[1], (0, 0))
+            rest.parts[number] = Change(name, "hidden", "same", sides[0], sides[1])
     if rest.parts:
         yield rest
     diff = next(iter(later.values()))

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from etscope.analysis.comparison.align import Status
 from etscope.analysis.comparison.program_weights import (
     WeightChange,
     compare_by_name,
     external_weights,
-    weight_sentence,
 )
 from etscope.analysis.comparison.programs import (
     ProgramDiff,
-    Side,
     SizeChange,
+    change_status,
     is_equal,
     size_changes,
 )
@@ -30,7 +28,7 @@ from etscope.analysis.memory.file_parts import external_parts
 from etscope.analysis.numerics.values import QuantizedRange, quantized_range
 from etscope.analysis.program.source_location import lines_of, module_path, short_lines
 from etscope.formats.program.ptd import ExternalData
-from etscope.model.common_subsequence import matched_in_turn
+from etscope.model.common_subsequence import matched_in_turn, with_gaps
 from etscope.model.graph import Graph, SourceLine, stem
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
@@ -355,9 +353,7 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
                 change.differing,
                 change.largest,
                 change.relative,
-                weight_sentence(change).rpartition("quantized: ")[2]
-                if change.is_quantized
-                else None,
+                change.sqnr_text,
             )
         )
     unchanged = len(weights) - len(content)
@@ -437,26 +433,30 @@ def _instructions(diff: ProgramDiff) -> Iterator[Section]:
 
 def _delegates(diff: ProgramDiff) -> Section:
     content = []
-    for one in diff.delegates:
-        if one.status == "same":
+    for change in diff.delegates:
+        if change.status == "same":
             continue
-        options, counts = one.options, one.operators
+        sides = change.before, change.after
+        was, now = (
+            {} if one is None else {spec.key: spec.text for spec in one.options} for one in sides
+        )
+        before, after = (Counter[str]() if one is None else one.operators for one in sides)
         content.append(
             (
-                one.method,
-                one.status,
-                *one.numbers,
-                one.backend,
-                *one.sizes,
+                change.method,
+                change.status,
+                *change.numbers,
+                next(one.backend_id for one in sides[::-1] if one is not None),
+                *(None if one is None else one.size for one in sides),
                 [
-                    f"{key}: {options[0].get(key, 'none')} → {options[1].get(key, 'none')}"
-                    for key in {**options[0], **options[1]}
-                    if options[0].get(key) != options[1].get(key)
+                    f"{key}: {was.get(key, 'none')} → {now.get(key, 'none')}"
+                    for key in {**was, **now}
+                    if was.get(key) != now.get(key)
                 ],
                 [
-                    f"{key} {counts[1][key] - counts[0][key]:+}"
-                    for key in sorted({*counts[0], *counts[1]})
-                    if counts[0][key] != counts[1][key]
+                    f"{key} {after[key] - before[key]:+}"
+                    for key in sorted({*before, *after})
+                    if before[key] != after[key]
                 ],
             )
         )
@@ -481,20 +481,23 @@ def _delegates(diff: ProgramDiff) -> Section:
 
 def _ranges(diff: ProgramDiff) -> Section:
     """Show the ranges of quantized values that differ, by how much the scale changed."""
-    changes = list(range_changes(*diff.sides))
     content: list[tuple[float, tuple[Any, ...]]] = []
-    for change in changes:
-        shown = change.after or change.before
-        if shown is None or change.status == "same":
+    same = 0
+    for method, before, after in _range_pairs(diff):
+        shown = after or before
+        assert shown is not None
+        sides = [None if one is None else one.range for one in (before, after)]
+        keys = [one and (one.scale, one.zero_point, one.quant_min) for one in sides]
+        if keys[0] == keys[1]:
+            same += 1
             continue
-        sides = [None if one is None else one.range for one in (change.before, change.after)]
         ratio = None
         if sides[0] is not None and sides[1] is not None and sides[0].scale:
             ratio = (sides[1].scale or 0.0) / sides[0].scale
         factor = abs(math.log(ratio)) if ratio else math.inf
         row = (
-            change.method,
-            change.status,
+            method,
+            change_status(before is not None, after is not None, same=False),
             shown.op,
             shown.node,
             *(None if one is None else one.scale for one in sides),
@@ -507,7 +510,6 @@ def _ranges(diff: ProgramDiff) -> Section:
         )
         content.append((factor, row))
     content.sort(key=lambda one: -one[0])
-    same = sum(change.status == "same" for change in changes)
     return rows(
         "quantization",
         "Scales and ranges of quantized values",
@@ -606,15 +608,6 @@ class RangeOfValue:
     range: QuantizedRange
 
 
-class RangeChange(NamedTuple):
-    """A quantized value on both sides; None on a side without quantization."""
-
-    status: Status
-    method: str
-    before: RangeOfValue | None
-    after: RangeOfValue | None
-
-
 def quantized_ranges(graph: Graph) -> Iterator[RangeOfValue]:
     """Yield the values of an edge graph with a fixed scale, each once, in order of execution."""
     seen = set()
@@ -636,44 +629,23 @@ def quantized_ranges(graph: Graph) -> Iterator[RangeOfValue]:
             None if is_input else module_path(source),
             () if is_input else lines_of([source]),
             # The quantized number, not the integer codes of the operator.
-            QuantizedRange(
-                found.node,
-                found.op,
-                found.scale,
-                found.zero_point,
-                found.quant_min,
-                found.quant_max,
-            ),
+            replace(found, codes=False),
         )
 
 
-def range_changes(before: Side, after: Side) -> Iterator[RangeChange]:
-    """Yield the quantized values of common methods, if both sides have records with quantized
-    graphs."""
-    for method in after.methods:
-        if method not in before.methods:
+def _range_pairs(
+    diff: ProgramDiff,
+) -> Iterator[tuple[str, RangeOfValue | None, RangeOfValue | None]]:
+    """Yield the method and the quantized values of both sides, if both have records with quantized
+    graphs; None on a side without quantization."""
+    for method in diff.shared:
+        graphs = [side.export.edge_nodes(method).symbols.graph for side in diff.sides]
+        before, after = ([] if one is None else list(quantized_ranges(one)) for one in graphs)
+        if not before or not after:
             continue
-        graphs = [side.export.edge_nodes(method).symbols.graph for side in (before, after)]
-        sides = [[] if one is None else list(quantized_ranges(one)) for one in graphs]
-        if all(sides):
-            yield from _aligned(method, *sides)
-
-
-def _aligned(
-    method: str, before: Sequence[RangeOfValue], after: Sequence[RangeOfValue]
-) -> Iterator[RangeChange]:
-    tokens = [[(one.op, one.module, one.node) for one in side] for side in (before, after)]
-    pairs = matched_in_turn(tokens[0], tokens[1], [lambda token: token, lambda token: token[:2]])
-    i = j = 0
-    for one, other in (*pairs, (len(before), len(after))):
-        yield from (RangeChange("removed", method, value, None) for value in before[i:one])
-        yield from (RangeChange("added", method, None, value) for value in after[j:other])
-        i, j = one + 1, other + 1
-        if one < len(before) and other < len(after):
-            first, second = before[one], after[other]
-            is_same = (first.range.scale, first.range.zero_point, first.range.quant_min) == (
-                second.range.scale,
-                second.range.zero_point,
-                second.range.quant_min,
-            )
-            yield RangeChange("same" if is_same else "changed", method, first, second)
+        turns: list[Callable[[RangeOfValue], Hashable]] = [
+            lambda one: (one.op, one.module, one.node),
+            lambda one: (one.op, one.module),
+        ]
+        for i, j in with_gaps(matched_in_turn(before, after, turns), len(before), len(after)):
+            yield method, None if i is None else before[i], None if j is None else after[j]

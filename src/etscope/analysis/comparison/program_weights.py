@@ -170,6 +170,15 @@ class WeightChange:
         return {one.is_float for one in sides} == {True, False}
 
     @property
+    def sqnr_text(self) -> str | None:
+        """ "SQNR 40.1 dB", "exact" or "scale not known"; None if it was not quantized."""
+        if not self.is_quantized:
+            return None
+        if self.sqnr is None:
+            return "scale not known"
+        return "exact" if self.sqnr == math.inf else f"SQNR {self.sqnr:.1f} dB"
+
+    @property
     def shown(self) -> Weight:
         """The later side, or the earlier one if the weight was removed. A side with a name comes
         first."""
@@ -183,13 +192,10 @@ def weight_sentence(change: WeightChange) -> str:
     place = change.shown.place
     if change.before is None or change.after is None:
         return f"weight {place}: {change.status}, {change.shown.tensor.label}"
-    if change.is_quantized:
-        labels = [side.tensor.label for side in (change.before, change.after)]
-        ratio = "scale not known" if change.sqnr is None else f"SQNR {change.sqnr:.1f} dB"
-        ratio = "exact" if change.sqnr == math.inf else ratio
-        return f"weight {place}: {labels[0]} → {labels[1]}, quantized: {ratio}"
+    labels = [side.tensor.label for side in (change.before, change.after)]
+    if change.sqnr_text is not None:
+        return f"weight {place}: {labels[0]} → {labels[1]}, quantized: {change.sqnr_text}"
     if change.differing is None or change.largest is None:
-        labels = [side.tensor.label for side in (change.before, change.after)]
         if labels[0] != labels[1]:
             return f"weight {place}: {labels[0]} → {labels[1]}"
         counted = "" if change.differing is None else f", {change.differing:,} elements differ"

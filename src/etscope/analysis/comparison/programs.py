@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import zip_longest
@@ -27,11 +28,7 @@ from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.file_parts import FilePart, ProgramClaims, external_parts
 from etscope.analysis.memory.plan import MemoryPlan, memory_plans
 from etscope.analysis.memory.stored import StoredTensor, stored_tensors
-from etscope.analysis.program.program import (
-    InstructionRecord,
-    is_prim,
-    unfolded,
-)
+from etscope.analysis.program.program import InstructionRecord, is_prim, unfolded
 from etscope.analysis.program.source_location import common_module, short_lines
 from etscope.errors import FormatError
 from etscope.formats.bytes.files import Source
@@ -50,7 +47,7 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
-from etscope.model.common_subsequence import matched_in_turn
+from etscope.model.common_subsequence import matched_in_turn, with_gaps
 
 __all__ = ["Side", "diff_programs"]
 
@@ -141,31 +138,30 @@ class Side:
         return frozenset(external_keys(self.program))
 
     @cached_property
-    def inside(self) -> Mapping[str, Sequence[Counter[str]]]:
-        """By method, the operators in the data of each delegate with a known format (XNNPACK)."""
+    def delegates(self) -> Mapping[str, Sequence[ComparedDelegate]]:
+        """The delegates of each method."""
         return {
-            method.name: [self._operators_in(delegate) for delegate in method.delegates]
+            method.name: [self._compared(delegate) for delegate in method.delegates]
             for method in self.program.methods
         }
 
-    def _operators_in(self, delegate: Delegate) -> Counter[str]:
-        data = self.program.blob(delegate.blob)
-        try:
-            nodes = read_xnnpack(data) if is_xnnpack(data) else ()
-        except FormatError:
-            return Counter()
-        return Counter(node.kind or "unknown" for node in nodes)
-
-    def digest(self, delegate: Delegate) -> bytes:
-        """Hash a delegate's data, without XNNPACK's names of weights: these are hashes of the
-        weights, which are compared on their own."""
+    def _compared(self, delegate: Delegate) -> ComparedDelegate:
         data: bytes | memoryview = self.program.blob(delegate.blob)
-        if self.program.named_data and is_xnnpack(self.program.blob(delegate.blob)):
-            data = bytes(data)
+        operators: Counter[str] = Counter()
+        if is_xnnpack(data):
+            with suppress(FormatError):
+                operators.update(node.kind or "unknown" for node in read_xnnpack(data))
+            # XNNPACK's names of weights are hashes of the weights, which are compared on their own.
             for entry in self.program.named_data:
                 key = entry.key.encode()
-                data = data.replace(key, bytes(len(key)))
-        return sha256(data).digest()
+                data = bytes(data).replace(key, bytes(len(key)))
+        return ComparedDelegate(
+            backend_id=delegate.backend_id,
+            options=delegate.compile_specs,
+            digest=sha256(data).digest(),
+            size=delegate.blob.size,
+            operators=operators,
+        )
 
     def calls(self) -> Iterator[tuple[tuple[str, str, str | None], int]]:
         """Yield the number of calls by method, operator, and the backend around it."""
@@ -174,8 +170,8 @@ class Side:
             for instruction in method.instructions:
                 if isinstance(instruction, KernelCall):
                     counts[method.name, method.operators[instruction.operator].full_name, None] += 1
-            for delegate, inside in zip(method.delegates, self.inside[method.name], strict=True):
-                for operator, count in inside.items():
+            for delegate in self.delegates[method.name]:
+                for operator, count in delegate.operators.items():
                     counts[method.name, operator, delegate.backend_id] += count
             yield from counts.items()
 
@@ -268,7 +264,7 @@ class OperatorChange:
 
     @property
     def status(self) -> Status:
-        return _status(bool(self.before), bool(self.after), self.before == self.after)
+        return change_status(bool(self.before), bool(self.after), self.before == self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,16 +293,26 @@ class ValueChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedDelegate:
+    """A delegate's content: compile options, a hash of its data, its bytes, and the operators in
+    data of a known format (XNNPACK)."""
+
+    backend_id: str
+    options: tuple[CompileSpec, ...]
+    digest: bytes
+    size: int
+    operators: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
 class DelegateChange:
-    """A delegate on both sides: its number in the method, bytes, options, and known operators."""
+    """A delegate on both sides and its number in the method, None where it is missing."""
 
     method: str
-    backend: str
     status: Status
     numbers: tuple[int | None, int | None]
-    sizes: tuple[int | None, int | None]
-    options: tuple[Mapping[str, str], Mapping[str, str]]
-    operators: tuple[Counter[str], Counter[str]]
+    before: ComparedDelegate | None
+    after: ComparedDelegate | None
 
 
 @dataclass(frozen=True)
@@ -406,35 +412,18 @@ class ProgramDiff:
     def _delegates_of(self, method: str) -> Iterator[DelegateChange]:
         """Yield the pairs of a method's delegates: aligned by content, then by operators, then by
         backend."""
-        sides = _delegates(self.before, method), _delegates(self.after, method)
-        turns: list[Callable[[_Delegate], Hashable]] = [
-            lambda one: one,
-            lambda one: (one.of.backend_id, one.inside),
-            lambda one: one.of.backend_id,
+        mine, theirs = (side.delegates.get(method, ()) for side in self.sides)
+        turns: list[Callable[[ComparedDelegate], Hashable]] = [
+            lambda one: (one.backend_id, one.options, one.digest),
+            lambda one: (one.backend_id, frozenset(one.operators.items())),
+            lambda one: one.backend_id,
         ]
-        pairs = matched_in_turn(sides[0], sides[1], turns)
-        for numbers in _merged(pairs, *map(len, sides)):
-            one, other = (
-                None if number is None else side[number]
-                for side, number in zip(sides, numbers, strict=True)
-            )
-            shown = other or one
-            assert shown is not None
-            yield DelegateChange(
-                method=method,
-                backend=shown.of.backend_id,
-                status=_status(one is not None, other is not None, one == other),
-                numbers=numbers,
-                sizes=(
-                    None if one is None else one.of.blob.size,
-                    None if other is None else other.of.blob.size,
-                ),
-                options=(_options(one), _options(other)),
-                operators=(
-                    Counter() if one is None else Counter(dict(one.inside)),
-                    Counter() if other is None else Counter(dict(other.inside)),
-                ),
-            )
+        pairs = matched_in_turn(mine, theirs, turns)
+        for i, j in with_gaps(pairs, len(mine), len(theirs)):
+            one = None if i is None else mine[i]
+            other = None if j is None else theirs[j]
+            status = change_status(one is not None, other is not None, one == other)
+            yield DelegateChange(method, status, (i, j), one, other)
 
     @cached_property
     def facts(self) -> tuple[ValueChange, ...]:
@@ -488,39 +477,6 @@ def is_equal(one: Source, other: Source) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Delegate:
-    """A delegate with the content to compare."""
-
-    of: Delegate = field(compare=False)
-    backend_id: str
-    options: tuple[CompileSpec, ...]
-    digest: bytes
-    inside: frozenset[tuple[str, int]] = field(compare=False)
-
-
-def _delegates(side: Side, method: str) -> list[_Delegate]:
-    found = side.methods.get(method)
-    return [
-        _Delegate(
-            of=one,
-            backend_id=one.backend_id,
-            options=one.compile_specs,
-            digest=side.digest(one),
-            inside=frozenset(inside.items()),
-        )
-        for one, inside in zip(
-            () if found is None else found.delegates, side.inside.get(method, ()), strict=True
-        )
-    ]
-
-
-def _options(delegate: _Delegate | None) -> Mapping[str, str]:
-    """The compile options as text; other bytes in hex."""
-    specs = () if delegate is None else delegate.options
-    return {spec.key: spec.text for spec in specs}
-
-
 def _fact(own: str | frozenset[str], other: str | frozenset[str]) -> str:
     """A fact as text; for keys their number, and the first ones that the other side lacks."""
     if isinstance(own, str) or isinstance(other, str):
@@ -531,24 +487,10 @@ def _fact(own: str | frozenset[str], other: str | frozenset[str]) -> str:
     return f"{len(own):,}{only}"
 
 
-def _status(before: bool, after: bool, same: bool) -> Status:
+def change_status(before: bool, after: bool, same: bool) -> Status:
     if before and after:
         return "same" if same else "changed"
     return "added" if after else "removed"
-
-
-def _merged(
-    pairs: Sequence[tuple[int, int]], before: int, after: int
-) -> Iterator[tuple[int | None, int | None]]:
-    """Yield ascending pairs, and between them first the removed elements, then the added ones.
-    before, after: the number of elements on each side."""
-    i = j = 0
-    for one, other in (*pairs, (before, after)):
-        yield from ((number, None) for number in range(i, one))
-        yield from ((None, number) for number in range(j, other))
-        if one < before and other < after:
-            yield one, other
-        i, j = one + 1, other + 1
 
 
 def value_text(value: Value, values: Sequence[Value]) -> str:
@@ -600,7 +542,7 @@ class _Instructions:
         origins = self._origins(pairs)
         moved = self._moved(tokens, pairs)
         gone = set(moved.values())
-        for i, j in _merged(pairs, *map(len, self._listed)):
+        for i, j in with_gaps(pairs, *map(len, self._listed)):
             if j is None and i in gone:
                 continue
             if i is None and j is not None and j in moved:

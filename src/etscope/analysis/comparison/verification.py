@@ -13,6 +13,7 @@ four.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -82,6 +83,24 @@ class OutputCheck:
             return NOT_COMPARABLE
         return PASSED if self.passed else FAILED
 
+    def cells(self) -> dict[str, Any]:
+        """Return the cells of a table."""
+        known = self.problem is None
+        return {
+            "output": self.index,
+            "dtype": self.dtype,
+            "shape": self.shape,
+            "status": self.status,
+            "max_abs_error": self.max_abs_error,
+            "max_rel_error": self.max_rel_error,
+            "mismatched": self.mismatched if known else None,
+            "elements": self.elements if known else None,
+            "worst": self.worst,
+            "expected": _text(self.expected),
+            "actual": _text(self.actual),
+            "problem": self.problem,
+        }
+
 
 class CaseCheck(NamedTuple):
     """The outputs of one test case of a method. `checks` is empty without expected outputs."""
@@ -127,78 +146,58 @@ class Verification:
     def table(self) -> Table:
         """One row for each output, and one for each case without expected outputs."""
         rows = [(case, check) for case in self.cases for check in case.checks or (None,)]
-        checks = [check for _, check in rows]
-        statuses = [check.status if check else NOTHING for check in checks]
-        counts = {status: statuses.count(status) for status in dict.fromkeys(statuses)}
-        return Table.of(
-            {
-                Column("method"): [case.method for case, _ in rows],
-                Column("case", Kind.INT): [case.case for case, _ in rows],
-                Column("output", Kind.INT): [check.index if check else None for check in checks],
-                Column("dtype", priority=2): [check.dtype if check else None for check in checks],
-                Column("shape", Kind.LIST, priority=2): [
-                    check.shape if check else None for check in checks
-                ],
-                Column("status"): statuses,
-                Column("max_abs_error", Kind.FLOAT): [
-                    check.max_abs_error if check else None for check in checks
-                ],
-                Column("max_rel_error", Kind.FLOAT, priority=1): [
-                    check.max_rel_error if check else None for check in checks
-                ],
-                Column("mismatched", Kind.COUNT, priority=1): [
-                    _counted(check, "mismatched") for check in checks
-                ],
-                Column("elements", Kind.COUNT, priority=3): [
-                    _counted(check, "elements") for check in checks
-                ],
-                Column("worst", Kind.LIST, priority=3): [
-                    check.worst if check else None for check in checks
-                ],
-                Column("expected", priority=4): [
-                    _text(check.expected) if check else None for check in checks
-                ],
-                Column("actual", priority=4): [
-                    _text(check.actual) if check else None for check in checks
-                ],
-                Column("problem", priority=1): [
-                    check.problem if check else None for check in checks
-                ],
-            },
-            title="Verification",
-            notes=(
-                ", ".join(f"{count} {status}" for status, count in counts.items())
-                + f"; within {_named(self.atol, 'atol')} + {_named(self.rtol, 'rtol')} * |expected|"
-                + ("." if self.rtol is not None else ", as usual for the type."),
-                *(
-                    f"{method} chooses scales of int8 values as it runs: atol is at least "
-                    f"{DYNAMIC_STEPS} steps of int8 over the range of the expected output; -X atol "
-                    "sets another."
-                    for method in self.dynamic
-                ),
-            )
-            if rows
-            else ("There is nothing to compare.",),
+        statuses = Counter(NOTHING if check is None else check.status for _, check in rows)
+        columns = (
+            Column("method"),
+            Column("case", Kind.INT),
+            Column("output", Kind.INT),
+            Column("dtype", priority=2),
+            Column("shape", Kind.LIST, priority=2),
+            Column("status"),
+            Column("max_abs_error", Kind.FLOAT),
+            Column("max_rel_error", Kind.FLOAT, priority=1),
+            Column("mismatched", Kind.COUNT, priority=1),
+            Column("elements", Kind.COUNT, priority=3),
+            Column("worst", Kind.LIST, priority=3),
+            Column("expected", priority=4),
+            Column("actual", priority=4),
+            Column("problem", priority=1),
         )
+        empty: dict[str, Any] = {**dict.fromkeys(one.name for one in columns), "status": NOTHING}
+        within = f"within {_named(self.atol, 'atol')} + {_named(self.rtol, 'rtol')} * |expected|"
+        notes = (
+            ", ".join(f"{count} {status}" for status, count in statuses.items())
+            + f"; {within}"
+            + ("." if self.rtol is not None else ", as usual for the type."),
+            *(
+                f"{method} chooses scales of int8 values as it runs: atol is at least "
+                f"{DYNAMIC_STEPS} steps of int8 over the range of the expected output; -X atol "
+                "sets another."
+                for method in self.dynamic
+            ),
+        )
+        cells = [
+            {
+                **(empty if check is None else check.cells()),
+                "method": case.method,
+                "case": case.case,
+            }
+            for case, check in rows
+        ]
+        notes = notes if rows else ("There is nothing to compare.",)
+        return Table.of_cells(columns, cells, title="Verification", notes=notes)
 
 
 def _named(tolerance: float | None, name: str) -> str:
     return name if tolerance is None else f"{tolerance:g}"
 
 
-def _counted(check: OutputCheck | None, name: str) -> int | None:
-    if check is None or check.problem is not None:
-        return None
-    count: int = getattr(check, name)
-    return count
-
-
 def _text(number: Number | None) -> str | None:
     """Format with the digits that distinguish float32 numbers; further digits come from the
     conversion."""
-    if number is None or not isinstance(number, float):
-        return None if number is None else str(number)
-    return f"{number:.9g}"
+    if isinstance(number, float):
+        return f"{number:.9g}"
+    return None if number is None else str(number)
 
 
 def compare_outputs(

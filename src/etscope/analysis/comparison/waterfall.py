@@ -7,12 +7,12 @@ So programs without equal rows can be compared, too: across backends, dtypes and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 import numpy as np
 
+from etscope.analysis.comparison.align import Status
 from etscope.analysis.comparison.changes import (
     Change,
     MethodDiff,
@@ -23,6 +23,7 @@ from etscope.analysis.comparison.changes import (
     interval,
     interval_note,
     percent,
+    summed,
 )
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.rollup import (
@@ -34,7 +35,7 @@ from etscope.analysis.profile.rollup import (
     rollup,
 )
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.statistics.compare_samples import Comparison, Verdict, compare_all
+from etscope.analysis.statistics.compare_samples import Verdict, compare_all
 from etscope.analysis.tables.profile_table import (
     LACKS_PROGRAM,
     group_noun,
@@ -61,46 +62,6 @@ _MORE_RUNS = 100  # that a headline asks for at least
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The leaves of one group on both sides.
-
-    before, after: their average ticks over the runs, None on a side without such a leaf. leaves:
-    their number on each side. comparison: of the sums of each run, for a group of both sides.
-    depth: the number of modules around it; parts of depth 0 add up.
-    """
-
-    name: str
-    before: float | None
-    after: float | None
-    leaves: tuple[int, int]
-    comparison: Comparison | None = None
-    depth: int = 0
-
-    @property
-    def change(self) -> float:
-        """Ticks that a run takes longer."""
-        return (self.after or 0.0) - (self.before or 0.0)
-
-    @property
-    def status(self) -> Literal["same", "added", "removed"]:
-        if self.before is None:
-            return "added"
-        return "removed" if self.after is None else "same"
-
-    def cells(self, total: float, scale: Scale) -> dict[str, Any]:
-        """Return its cells. total: the change to take its share of, 0 for none."""
-        times = {"before": self.before, "after": self.after, "change": self.change}
-        return {
-            **{name: None if t is None else float(scale(t)) for name, t in times.items()},
-            "of_change": self.change / total if total else None,
-            **comparison_cells(self.comparison),
-            "status": self.status if any(self.leaves) else None,
-            "rows_before": self.leaves[0] if any(self.leaves) else None,
-            "rows_after": self.leaves[1] if any(self.leaves) else None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Waterfall:
     """The parts of a method's change, the largest first; of modules, each before those inside it.
 
@@ -108,13 +69,13 @@ class Waterfall:
     """
 
     by: str
-    parts: tuple[Part, ...]
-    own: tuple[Part, ...]
-    hidden: Part | None
+    parts: tuple[Change, ...]
+    own: tuple[Change, ...]
+    hidden: Change | None
     unaccounted: Change
     total: Change
 
-    def closing(self, shown: Sequence[Part]) -> list[Part]:
+    def closing(self, shown: Sequence[Change]) -> list[Change]:
         """Return the sum of hidden parts, unaccounted time, and the total."""
         known = {id(part) for part in shown}
         left = [part for part in self.parts if part.depth == 0 and id(part) not in known]
@@ -122,25 +83,19 @@ class Waterfall:
         cut = len(self.parts) - len(shown)
         rows = 0 if self.hidden is None else sum(self.hidden.leaves)
         name = not_shown(**{group_noun(self.by): cut}, row=rows)
-        tail: list[Part] = []
+        tail: list[Change] = []
         if left:
-            times = [
-                sum(getattr(part, side) or 0.0 for part in left) for side in ("before", "after")
-            ]
-            tail.append(Part(name, times[0], times[1], (0, 0)))
+            tail.append(summed(name, left))
         elif cut:  # modules inside a shown one, which includes their times
-            tail.append(Part(name, None, None, (0, 0)))
-        return tail + [
-            Part(change.name, change.before, change.after, (0, 0), change.comparison)
-            for change in (self.unaccounted, self.total)
-        ]
+            tail.append(Change(name, "hidden", "same", None, None))
+        return [*tail, self.unaccounted, self.total]
 
-    def largest(self, limit: int | None) -> list[Part]:
+    def largest(self, limit: int | None) -> list[Change]:
         """Return the parts with the largest changes, and the modules around them, in order."""
         if limit is None:
             return list(self.parts)
-        above: list[Part] = []
-        around: dict[int, list[Part]] = {}
+        above: list[Change] = []
+        around: dict[int, list[Change]] = {}
         for part in self.parts:
             above[part.depth :] = [part]
             around[id(part)] = list(above)
@@ -163,12 +118,20 @@ def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
     own = _parts(diff, mine.groups, theirs.groups, [one.groups for one in noise])
     hidden = None
     if count := len(mine.others.members) + len(theirs.others.members):
-        hidden = _part(not_shown(row=count), mine.others, theirs.others)
-    own.sort(key=lambda part: -abs(part.change))
+        hidden = _group_change(not_shown(row=count), mine.others, theirs.others)
     parts = own
     if by == "module":
         trees = [one.tree() for one in (mine, theirs, *noise)]
-        parts = list(_as_tree(_parts(diff, trees[0], trees[1], trees[2:])))
+        below: dict[str | None, list[Change]] = {}
+        for part in _parts(diff, trees[0], trees[1], trees[2:]):
+            around = [None, *modules_around(part.name)][-2]
+            below.setdefault(around, []).append(part)
+        parts = []
+        waiting = [(part, 0) for part in reversed(below.get(None, []))]
+        while waiting:
+            part, depth = waiting.pop()
+            parts.append(replace(part, depth=depth))
+            waiting += [(inner, depth + 1) for inner in reversed(below.get(part.name, []))]
     return Waterfall(by, tuple(parts), tuple(own), hidden, diff.unaccounted, diff.total)
 
 
@@ -177,15 +140,15 @@ def _parts(
     before: Sequence[Group],
     after: Sequence[Group],
     repeats: Sequence[Sequence[Group]],
-) -> list[Part]:
-    """Return a part for each group; groups of both sides are judged, corrected as one family.
-    repeats: the groups of each noise dump."""
+) -> list[Change]:
+    """Return a part for each group, the largest change first; groups of both sides are judged,
+    corrected as one family. repeats: the groups of each noise dump."""
     sides = diff.sides
     mine, theirs, *noise = (
         {group.name: group for group in groups} for groups in (before, after, *repeats)
     )
     parts = {
-        name: _part(name, mine.get(name), theirs.get(name))
+        name: _group_change(name, mine.get(name), theirs.get(name))
         for name in dict.fromkeys((*mine, *theirs))
     }
     both = [name for name in mine if name in theirs]
@@ -209,27 +172,15 @@ def _parts(
     )
     for name, comparison in zip(both, comparisons, strict=True):
         parts[name] = replace(parts[name], comparison=comparison)
-    return list(parts.values())
+    return sorted(parts.values(), key=lambda part: -abs(part.change))
 
 
-def _part(name: str, before: Group | None, after: Group | None) -> Part:
+def _group_change(name: str, before: Group | None, after: Group | None) -> Change:
     groups = [None if one is None or not one.members else one for one in (before, after)]
-    times = [None if group is None else float(group.ticks.mean()) for group in groups]
+    times = [None if group is None else group.average for group in groups]
     counts = [0 if group is None else len(group.members) for group in groups]
-    return Part(name, times[0], times[1], (counts[0], counts[1]))
-
-
-def _as_tree(parts: Sequence[Part]) -> Iterator[Part]:
-    """Yield modules before those inside them, the largest changes first, with their depths."""
-    below: dict[str | None, list[Part]] = {}
-    for part in sorted(parts, key=lambda part: -abs(part.change)):
-        around = [None, *modules_around(part.name)][-2]
-        below.setdefault(around, []).append(part)
-    waiting = [(part, 0) for part in reversed(below.get(None, []))]
-    while waiting:
-        part, depth = waiting.pop()
-        yield replace(part, depth=depth)
-        waiting += [(inner, depth + 1) for inner in reversed(below.get(part.name, []))]
+    status: Status = "added" if times[0] is None else "removed" if times[1] is None else "same"
+    return Change(name, "group", status, *times, leaves=(counts[0], counts[1]))
 
 
 # -- In words, and as a table.
@@ -243,7 +194,7 @@ def headline(
     sums: the change by "op" and "module", if known already.
     """
     name = diff.title("the method")
-    totals = [None if t is None else float(scale(t)) for t in (diff.total.before, diff.total.after)]
+    totals = [scale.one(diff.total.before), scale.one(diff.total.after)]
     decimals = duration_decimals(totals, scale.unit)
     times = format_durations(totals, scale.unit, decimals)
     moved = f"{times[0]} → {times[1]} {scale.unit}"
@@ -373,7 +324,19 @@ def parts_table(
             *(Column(name, Kind.FLOAT, priority=9) for name in ("ratio", "low", "high")),
             *(Column(name, Kind.COUNT, priority=8) for name in ("rows_before", "rows_after")),
         ),
-        [{"method": diff.method, by: p.name, **p.cells(total, scale)} for p in everything],
+        [
+            {
+                "method": diff.method,
+                by: part.name,
+                **part.times(scale),
+                "of_change": part.change / total if total else None,
+                **comparison_cells(part.comparison),
+                "status": part.status if any(part.leaves) else None,
+                "rows_before": part.leaves[0] if any(part.leaves) else None,
+                "rows_after": part.leaves[1] if any(part.leaves) else None,
+            }
+            for part in everything
+        ],
         title=f"{diff_title(diff, scale)} · by {by}",
         notes=(
             *interval_note(part.comparison for part in everything),

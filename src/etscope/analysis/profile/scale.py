@@ -42,6 +42,10 @@ class Scale:
     def __call__(self, ticks: npt.ArrayLike) -> npt.NDArray[np.float64]:
         return np.asarray(ticks, dtype=np.float64) / scale_factor(self.source, self.target)
 
+    def one(self, ticks: float | None) -> float | None:
+        """Convert one number of ticks; None stays None."""
+        return None if ticks is None else float(self(ticks))
+
 
 def block_samples(
     block: Block, scale: Scale, convert: TimeConverter | None = None
