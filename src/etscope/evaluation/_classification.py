@@ -272,6 +272,10 @@ def _number(text: str) -> int | None:
 # -- Counts over the dataset.
 
 MAX_FLIPS = 10_000  # flips that are kept with their margins
+_RIGHT = (
+    "right", "right_top", "reference_right", "reference_right_top",
+    "float_right", "float_right_top",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,51 +359,41 @@ class TaskCounts:
     def __init__(self, top: int, output: int) -> None:
         self._top, self._output = top, output
         self._counts: Counter[str] = Counter()
-        self._flips: list[Prediction] = []
-        self._float_flips: list[Prediction] = []
+        self._flips: dict[str, list[Prediction]] = {"reference_margin": [], "float_margin": []}
 
     def add(self, prediction: Prediction) -> None:
         """Count a row in."""
-        decided = prediction.reference is not None
-        for name, counts in (
-            ("rows", decided),
-            ("agree", decided and not prediction.flipped),
-            ("agree_top", prediction.in_top),
-            ("undecided", not decided),
-            ("labelled", prediction.label is not None),
-            ("right", prediction.right),
-            ("right_top", prediction.right_top),
-            ("reference_right", prediction.reference_right),
-            ("reference_right_top", prediction.reference_right_top),
-            ("float_rows", prediction.floats is not None),
-            ("float_agree", prediction.floats is not None and not prediction.quantization_flipped),
-            (
-                "float_device_agree",
-                prediction.floats is not None and prediction.device == prediction.floats,
-            ),
-            ("float_right", prediction.float_right),
-            ("float_right_top", prediction.float_right_top),
+        decided, has_float = prediction.reference is not None, prediction.floats is not None
+        self._counts.update(
+            rows=decided,
+            agree=decided and not prediction.flipped,
+            agree_top=prediction.in_top,
+            undecided=not decided,
+            labelled=prediction.label is not None,
+            float_rows=has_float,
+            float_agree=has_float and not prediction.quantization_flipped,
+            float_device_agree=has_float and prediction.device == prediction.floats,
+            **{name: getattr(prediction, name) for name in _RIGHT},
+        )
+        for margin, flipped in (
+            ("reference_margin", prediction.flipped),
+            ("float_margin", prediction.quantization_flipped),
         ):
-            self._counts[name] += counts
-        if prediction.flipped:
-            self._flips.append(prediction)
-            if len(self._flips) > 2 * MAX_FLIPS:
-                self._flips = _surest(self._flips, "reference_margin")
-        if prediction.quantization_flipped:
-            self._float_flips.append(prediction)
-            if len(self._float_flips) > 2 * MAX_FLIPS:
-                self._float_flips = _surest(self._float_flips, "float_margin")
+            if flipped:
+                self._flips[margin].append(prediction)
+                if len(self._flips[margin]) > 2 * MAX_FLIPS:
+                    self._flips[margin] = self._surest(margin)
+
+    def _surest(self, margin: str) -> list[Prediction]:
+        flips = self._flips[margin]
+        return sorted(flips, key=lambda flip: -(getattr(flip, margin) or 0.0))[:MAX_FLIPS]
 
     def task(self) -> Task:
         """The counts so far."""
         return Task(
             self._top,
             self._output,
-            flips=tuple(_surest(self._flips, "reference_margin")),
-            float_flips=tuple(_surest(self._float_flips, "float_margin")),
+            flips=tuple(self._surest("reference_margin")),
+            float_flips=tuple(self._surest("float_margin")),
             **self._counts,
         )
-
-
-def _surest(flips: list[Prediction], margin: str) -> list[Prediction]:
-    return sorted(flips, key=lambda flip: -(getattr(flip, margin) or 0.0))[:MAX_FLIPS]

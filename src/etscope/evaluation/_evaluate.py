@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -183,23 +182,9 @@ def evaluate(
     name = opened.method_name(options.method)
     for package in ("torch", "executorch"):  # before the first sample runs
         require(package, wanted_by="the reference of an evaluation")
-    device = Device(
-        opened=opened,
-        method=name,
-        data=None if options.data is None else _files(options.data)[0],
-        libraries=_files(options.libraries),
-        threads=options.threads,
-        runner=options.runner,
-        isolate=options.isolate,
-        timeout=options.timeout,
-        fresh=options.state == FRESH,
-        forced=not options.verify,
-    )
     source = _opened_dataset(dataset, opened.export, name, options)
     collector = Collector(options, source.count)
-    evaluator = _Evaluator(
-        device, collector, lambda trace: options.prepared(trace, name), options.state
-    )
+    evaluator = _Evaluator(opened, name, options, collector)
     evaluator.run(source.samples)
     return collector.evaluation(evaluator.state)
 
@@ -280,8 +265,6 @@ def _compare_runs(
                 collector.compare(prepared, trace, run, sample, inputs, memory)
             else:
                 prepared.go_on(trace, run, inputs, memory)
-        except MissingDependencyError:
-            raise
         except EtscopeError as error:
             collector.skip(sample, error)
             broken = True
@@ -329,97 +312,19 @@ def _files(paths: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
 _BYTES, _SAMPLES = 128 << 20, 256
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Device:
-    """A program, and options of running it.
-
-    fresh: load the method anew for each sample, so that none has the state of another.
-    """
-
-    opened: Opened
-    method: str
-    data: Path | None
-    libraries: tuple[Path, ...]
-    threads: int | None
-    runner: str
-    isolate: bool
-    timeout: float | None
-    fresh: bool
-    forced: bool
-
-    @property
-    def batch(self) -> int:
-        """Number of samples that one process runs, by the size of their values."""
-        program = self.opened.program
-        method = program.method(self.method)
-        inputs = (method.values[index] for index in method.inputs)
-        size = debug_buffer_bytes(program, self.method) + sum(
-            value.nbytes or 0 for value in inputs if isinstance(value, TensorValue)
-        )
-        return max(1, min(_SAMPLES, _BYTES // max(size, 1)))
-
-    @contextmanager
-    def ran(self, samples: Sequence[Sequence[Any]]) -> Iterator[tuple[Trace, list[MethodRun]]]:
-        """Run samples, given by their flat inputs; give their trace, and the run of each. The
-        recorded values are deleted at the end of the block.
-
-        Raises `RuntimeFailure` when one of them fails.
-        """
-        folder = Folder()
-        try:
-            trace = self._trace(samples, folder.path)
-            runs = runs_of(trace, self.method)
-            if len(runs) != len(samples):
-                raise MismatchError(
-                    f"{len(samples)} samples were run, and the dump has {len(runs)} runs of the "
-                    f"method {self.method!r} of the record",
-                    hint="take the program and the ETRecord of one export",
-                )
-            yield trace, runs
-        finally:
-            folder.remove()
-
-    def _trace(self, samples: Sequence[Sequence[Any]], folder: Path) -> Trace:
-        job = Job(
-            program=self.opened.file(folder),
-            calls=tuple(
-                JobCall(self.method, tuple(inputs), fresh=self.fresh) for inputs in samples
-            ),
-            data=self.data,
-            debug_level=INTERMEDIATE_OUTPUTS,
-            threads=self.threads,
-            libraries=self.libraries,
-        )
-        options = ExecutionOptions(
-            runner=chosen_runner(self.runner, [job], self.opened.program, isolate=self.isolate),
-            isolate=self.isolate,
-            timeout=self.timeout,
-        )
-        values = folder / "values"
-        values.mkdir()
-        done = execute(job, values, options, self.opened.program)
-        buffer = done.debug_buffer
-        return Trace(
-            dump=read_etdump(values / "run.etdp" if done.etdump is None else done.etdump),
-            record=self.opened.record,
-            debug_buffer=None if buffer is None else DebugBuffer.open(buffer),
-            program=self.opened.program,
-            forced=self.forced,
-        )
-
-
 class _Evaluator:
-    """Runs samples on the device in batches, and compares each."""
+    """Runs samples on the runtime in batches, and compares each."""
 
     def __init__(
-        self,
-        device: Device,
-        collector: Collector,
-        prepare: Callable[[Trace], PreparedNumerics],
-        state: str,
+        self, opened: Opened, method: str, options: EvaluateOptions, collector: Collector
     ) -> None:
-        self._device, self._collector, self._prepare = device, collector, prepare
-        self._in_sequence = state == SEQUENCE
+        self._opened, self._method, self._options = opened, method, options
+        self._data = None if options.data is None else _files(options.data)[0]
+        self._libraries = _files(options.libraries)
+        self._collector = collector
+        self._in_sequence = options.state == SEQUENCE
+        # Load the method anew for each sample, so that none has the state of another.
+        self._fresh = options.state == FRESH
         self._prepared: PreparedNumerics | None = None
         self._memory: Any = None
 
@@ -428,23 +333,31 @@ class _Evaluator:
         """The treatment of state, for a model that keeps some."""
         if self._prepared is None or not self._prepared.keeps_state:
             return None
-        return SEQUENCE if self._in_sequence else FRESH
+        return self._options.state
 
     def run(self, samples: Iterable[Sample]) -> None:
         """Run and compare all samples."""
         readable = self._readable(samples)
-        size = None if self._in_sequence else self._device.batch
+        size = None if self._in_sequence else self._batch_size()
         while batch := list(islice(readable, size)):
             self._run_batch(batch)
             del batch  # free the inputs before the next ones are read
+
+    def _batch_size(self) -> int:
+        """Number of samples that one process runs, by the size of their values."""
+        program = self._opened.program
+        method = program.method(self._method)
+        inputs = (method.values[index] for index in method.inputs)
+        size = debug_buffer_bytes(program, self._method) + sum(
+            value.nbytes or 0 for value in inputs if isinstance(value, TensorValue)
+        )
+        return max(1, min(_SAMPLES, _BYTES // max(size, 1)))
 
     def _readable(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, Sequence[Any]]]:
         """Yield the samples with readable inputs that fit, with these inputs; skip the others."""
         for sample in samples:
             try:
                 inputs = sample.inputs()
-            except MissingDependencyError:
-                raise
             except EtscopeError as error:
                 self._collector.skip(sample, error)
                 continue
@@ -452,21 +365,63 @@ class _Evaluator:
 
     def _run_batch(self, batch: Sequence[tuple[Sample, Sequence[Any]]]) -> None:
         done = 0
+        folder = Folder()  # the recorded values are deleted with it
         try:
-            with self._device.ran([inputs for _, inputs in batch]) as (trace, runs):
-                prepared = self._prepared_for(trace)
-                for (sample, inputs), run in zip(batch, runs, strict=True):
-                    self._compare(prepared, trace, run, sample, inputs)
-                    done += 1
+            trace = self._ran([inputs for _, inputs in batch], folder.path)
+            runs = runs_of(trace, self._method)
+            if len(runs) != len(batch):
+                raise MismatchError(
+                    f"{len(batch)} samples were run, and the dump has {len(runs)} runs of the "
+                    f"method {self._method!r} of the record",
+                    hint="take the program and the ETRecord of one export",
+                )
+            prepared = self._prepared_for(trace)
+            for (sample, inputs), run in zip(batch, runs, strict=True):
+                self._compare(prepared, trace, run, sample, inputs)
+                done += 1
         except RuntimeFailure as error:
             if done or (self._in_sequence and len(batch) > 1):
                 raise
             if len(batch) == 1:
                 self._collector.skip(batch[0][0], error)
                 return
+            folder.remove()
             middle = len(batch) // 2  # to find those that fail
             for half in (batch[:middle], batch[middle:]):
                 self._run_batch(half)
+        finally:
+            folder.remove()
+
+    def _ran(self, samples: Sequence[Sequence[Any]], folder: Path) -> Trace:
+        """Run samples, given by their flat inputs. Raises `RuntimeFailure` when one of them
+        fails."""
+        options, program = self._options, self._opened.program
+        job = Job(
+            program=self._opened.file(folder),
+            calls=tuple(
+                JobCall(self._method, tuple(inputs), fresh=self._fresh) for inputs in samples
+            ),
+            data=self._data,
+            debug_level=INTERMEDIATE_OUTPUTS,
+            threads=options.threads,
+            libraries=self._libraries,
+        )
+        execution = ExecutionOptions(
+            runner=chosen_runner(options.runner, [job], program, isolate=options.isolate),
+            isolate=options.isolate,
+            timeout=options.timeout,
+        )
+        values = folder / "values"
+        values.mkdir()
+        done = execute(job, values, execution, program)
+        buffer = done.debug_buffer
+        return Trace(
+            dump=read_etdump(values / "run.etdp" if done.etdump is None else done.etdump),
+            record=self._opened.record,
+            debug_buffer=None if buffer is None else DebugBuffer.open(buffer),
+            program=program,
+            forced=not options.verify,
+        )
 
     def _prepared_for(self, trace: Trace) -> PreparedNumerics:
         """The reference, prepared with the first trace."""
@@ -474,12 +429,10 @@ class _Evaluator:
             if not trace.forced:
                 trace.verify()
             check_values(trace)
-            self._prepared = self._prepare(trace)
+            self._prepared = self._options.prepared(trace, self._method)
             self._memory = self._prepared.memory()
             # A model without state need not be loaded anew for each sample.
-            self._device = replace(
-                self._device, fresh=self._device.fresh and self._prepared.keeps_state
-            )
+            self._fresh = self._fresh and self._prepared.keeps_state
         return self._prepared
 
     def _compare(
@@ -493,10 +446,9 @@ class _Evaluator:
         memory = self._memory if self._in_sequence else prepared.memory()
         try:
             self._collector.compare(prepared, trace, run, sample, inputs, memory)
-        except (MissingDependencyError, RuntimeFailure):
-            raise
         except EtscopeError as error:
-            if self._in_sequence and prepared.keeps_state:
+            is_needed = self._in_sequence and prepared.keeps_state
+            if is_needed or isinstance(error, RuntimeFailure):
                 raise
             self._collector.skip(sample, error)
 
@@ -571,7 +523,9 @@ class Collector:
 
     def skip(self, sample: Sample, error: EtscopeError) -> None:
         """Count a sample that could not be compared. Without `keep_going` this raises the error,
-        with the sample's name."""
+        with the sample's name; a missing package always, as no sample can be compared."""
+        if isinstance(error, MissingDependencyError):
+            raise error
         if not self._options.keep_going:
             of_sample = f"sample {sample.name}: "
             if isinstance(error, RuntimeFailure):

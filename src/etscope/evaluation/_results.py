@@ -103,9 +103,9 @@ class _Sums:
     samples: int = 0
     wrong: int = 0
     nan: int = 0
-    local: array[float] = field(default_factory=lambda: array("d"))
-    total: array[float] = field(default_factory=lambda: array("d"))
-    quantization: array[float] = field(default_factory=lambda: array("d"))
+    numbers: Mapping[str, array[float]] = field(
+        default_factory=lambda: {name: array("d") for name in ("local", "total", "quantization")}
+    )
     worst: tuple[bool, float, float] | None = None
     worst_sample: str = ""
 
@@ -124,12 +124,9 @@ class Statistics:
             sums.samples += 1
             sums.wrong += row.verdict == WRONG_ROW
             sums.nan += bool(row.non_finite and row.non_finite.new_nan)
-            if row.local is not None:
-                sums.local.append(row.local)
-            if row.total is not None:
-                sums.total.append(row.total)
-            if row.quantization is not None:
-                sums.quantization.append(row.quantization)
+            for name, numbers in sums.numbers.items():
+                if (number := getattr(row, name)) is not None:
+                    numbers.append(number)
             error = -math.inf if row.local is None else self._metric.badness(row.local)
             badness = row.verdict == WRONG_ROW, error, row.excess
             if sums.worst is None or badness > sums.worst:
@@ -143,9 +140,7 @@ class Statistics:
                 samples=sums.samples,
                 wrong=sums.wrong,
                 nan=sums.nan,
-                local=Spread.of(sums.local, self._metric),
-                total=Spread.of(sums.total, self._metric),
-                quantization=Spread.of(sums.quantization, self._metric),
+                **{name: Spread.of(one, self._metric) for name, one in sums.numbers.items()},
                 worst_sample=sums.worst_sample,
                 evidence=evidence.get(value_key(sums.row)),
             )
@@ -189,6 +184,27 @@ class SampleResult:
         """True if an operator is wrong, or made NaN."""
         return self.verdict in (WRONG, NAN)
 
+    def cells(self) -> dict[str, Any]:
+        """Return the cells of `Evaluation.samples_table`."""
+        row = self.operator
+        return {
+            "sample": self.name,
+            "number": self.number,
+            "verdict": self.verdict,
+            "wrong": self.wrong,
+            "quantization": None if self.side is None else self.side.quantization,
+            "output": self.output,
+            "flips": self.flips,
+            "instruction": None if row is None else row.pair.instruction,
+            "op": None if row is None else row.label or row.op,
+            "node": None if row is None else row.node,
+            "local": None if row is None else row.local,
+            "limit": None if row is None else row.limit,
+            "excess": self.excess,
+            "source": None if row is None else short_lines(row.lines) or None,
+            "reason": self.reason.partition("\n")[0] or None,
+        }
+
 
 def sample_result(
     number: int,
@@ -224,7 +240,6 @@ _STATES = {
 }
 
 
-SORTS = ("run", "error")  # of the table of operators
 _NEAREST = 3  # operators to have a sentence on how many samples are missing
 
 
@@ -342,21 +357,19 @@ class Evaluation:
         """Say of a quantised model what of the error is quantisation's."""
         sides = [one.side for one in self.compared if one.side is not None]
         shares = [side.share for side in sides if side.share is not None]
-        spreads = [
-            Spread.of([x for x in numbers if x is not None], self.metric)
-            for numbers in (
-                [side.quantization for side in sides],
-                [side.backend for side in sides],
-            )
-        ]
-        if not spreads[0].count:
-            return
-        unit = self.metric.unit
-        parts = [
-            f"{name} median {spread.median:.4g}, worst {spread.worst:.4g} {unit}".rstrip()
-            for name, spread in zip(("of quantisation", "of the backend"), spreads, strict=True)
-            if spread.median is not None and spread.worst is not None
-        ]
+        parts = []
+        for name, numbers in (
+            ("of quantisation", [side.quantization for side in sides]),
+            ("of the backend", [side.backend for side in sides]),
+        ):
+            spread = Spread.of([x for x in numbers if x is not None], self.metric)
+            if spread.median is not None and spread.worst is not None:
+                unit = self.metric.unit
+                parts.append(
+                    f"{name} median {spread.median:.4g}, worst {spread.worst:.4g} {unit}".rstrip()
+                )
+            elif not parts:
+                return
         of_whom = ""
         if shares:
             of_whom = f": {sum(shares) / len(shares):.0%} of the squared error is quantisation's"
@@ -376,18 +389,14 @@ class Evaluation:
                 f"go{'es' if len(others) == 1 else ''} wrong, the first is "
                 f"{described(others[0].row)}: {others[0].deviation}"
             )
-        added = [one for one in self.operators if one.evidence is not None]
-        few = [one for one in added if one.evidence and not one.evidence.is_enough]
+        added = [(one.row, one.evidence) for one in self.operators if one.evidence is not None]
+        few = sum(not found.is_enough for _, found in added)
         if few:
             yield (
-                f"{len(few)} of {len(self.operators)} values have too few samples to be added up: "
+                f"{few} of {len(self.operators)} values have too few samples to be added up: "
                 f"{LEAST_SAMPLES} at least"
             )
-        near = [
-            (one.row, one.evidence.nearest)
-            for one in added
-            if one.evidence is not None and one.evidence.nearest is not None
-        ]
+        near = [(row, found.nearest) for row, found in added if found.nearest is not None]
         for row, nearest in sorted(near, key=lambda pair: pair[1].log_p)[:_NEAREST]:
             needed = (
                 "no number of samples would"
@@ -399,24 +408,24 @@ class Evaluation:
                 f"this may be chance: {described(row)}, where the {nearest.test} of "
                 f"{nearest.where} is off by {nearest.error:.3g} of the value's size; {needed}"
             )
-        least = [one.evidence.told for one in added if one.evidence and one.evidence.told]
+        least = [found.told for _, found in added if found.told]
         if least and not self.deviating:
             yield (
                 f"together, the samples show a mean error of {min(least):.1g} to {max(least):.1g} "
                 f"of a value's size in a channel or row, by operator, with a power of at least "
                 f"{POWER:.0%}"
             )
-        sliced = sum(not one.evidence.by_element for one in added if one.evidence)
+        sliced = sum(not found.by_element for _, found in added)
         if sliced:
-            yield (f"{sliced} large values are added up by channel and row, and not by element")
+            yield f"{sliced} large values are added up by channel and row, and not by element"
 
     # -- tables
 
     def operators_table(self, sort: str = "run") -> Table:
         """A row for each value of the device; sort: "run" (order of execution), or "error": most
         samples over the limit first, then the worst error."""
-        if sort not in SORTS:
-            raise UsageError(f"operators are sorted by {' or '.join(SORTS)}, not {sort!r}")
+        if sort not in ("run", "error"):
+            raise UsageError(f"operators are sorted by run or error, not {sort!r}")
         operators: Sequence[OperatorStatistics] = self.operators
         if sort == "error":
             badness = self.metric.badness
@@ -476,56 +485,27 @@ class Evaluation:
     def samples_table(self, count: int | None = 10) -> Table:
         """The worst samples, then skipped ones."""
         unit = self.metric.unit
-        samples = [*self.worst_samples(count), *self.skipped[:count]]
-
-        def of_operator(pick: Any) -> list[Any]:
-            return [None if one.operator is None else pick(one.operator) for one in samples]
-
-        return Table.of(
-            {
-                Column("sample"): [one.name for one in samples],
-                Column("number", Kind.INT, priority=4): [one.number for one in samples],
-                Column("verdict"): [one.verdict for one in samples],
-                Column("wrong", Kind.COUNT, title="wrong operators", priority=2): [
-                    one.wrong for one in samples
-                ],
-                **(
-                    {
-                        Column("quantization", Kind.FLOAT, unit=unit): [
-                            None if one.side is None else one.side.quantization for one in samples
-                        ]
-                    }
-                    if self.has_float
-                    else {}
-                ),
-                Column(
-                    "output",
-                    Kind.FLOAT,
-                    unit=unit,
-                    title="backend" if self.has_float else "outputs",
-                ): [one.output for one in samples],
-                Column("flips", Kind.COUNT, priority=0 if self.task else 5): [
-                    one.flips for one in samples
-                ],
-                Column("instruction", Kind.INT, priority=3): of_operator(
-                    lambda row: row.pair.instruction
-                ),
-                Column("op", title="operator"): of_operator(lambda row: row.label or row.op),
-                Column("node", priority=3): of_operator(lambda row: row.node),
-                Column("local", Kind.FLOAT, unit=unit, priority=1): of_operator(
-                    lambda row: row.local
-                ),
-                Column("limit", Kind.FLOAT, unit=unit, priority=2): of_operator(
-                    lambda row: row.limit
-                ),
-                Column("excess", Kind.FLOAT, priority=4): [one.excess for one in samples],
-                Column("source", Kind.PATH): of_operator(
-                    lambda row: short_lines(row.lines) or None
-                ),
-                Column("reason", priority=0 if self.skipped else 5): [
-                    one.reason.partition("\n")[0] or None for one in samples
-                ],
-            },
+        quantization = Column("quantization", Kind.FLOAT, unit=unit)
+        columns = (
+            Column("sample"),
+            Column("number", Kind.INT, priority=4),
+            Column("verdict"),
+            Column("wrong", Kind.COUNT, title="wrong operators", priority=2),
+            *((quantization,) if self.has_float else ()),
+            Column("output", Kind.FLOAT, unit, "backend" if self.has_float else "outputs"),
+            Column("flips", Kind.COUNT, priority=0 if self.task else 5),
+            Column("instruction", Kind.INT, priority=3),
+            Column("op", title="operator"),
+            Column("node", priority=3),
+            Column("local", Kind.FLOAT, unit=unit, priority=1),
+            Column("limit", Kind.FLOAT, unit=unit, priority=2),
+            Column("excess", Kind.FLOAT, priority=4),
+            Column("source", Kind.PATH),
+            Column("reason", priority=0 if self.skipped else 5),
+        )
+        return Table.of_cells(
+            columns,
+            [one.cells() for one in (*self.worst_samples(count), *self.skipped[:count])],
             title=f"The worst of {len(self.compared)} samples",
             notes=self.notes,
         )
@@ -596,6 +576,11 @@ def _samples(count: int) -> str:
 
 def task_notes(task: Task) -> Iterator[str]:
     """Sentences on agreement and accuracy."""
+
+    def accuracy(right: int, best: int) -> str:
+        of_best = f"(top-{task.top} {_percent(best, task.labelled)})"
+        return f"{_percent(right, task.labelled)} {of_best}"
+
     if task.rows:
         yield (
             f"top-1 agreement {_percent(task.agree, task.rows)}: {task.flipped} of {task.rows} have"
@@ -611,24 +596,16 @@ def task_notes(task: Task) -> Iterator[str]:
             f"device {task.float_rows - task.float_device_agree} are others"
         )
     if task.labelled and task.float_rows:
-        sides = (
-            ("in float", task.float_right, task.float_right_top),
-            ("quantised", task.reference_right, task.reference_right_top),
-            ("on the device", task.right, task.right_top),
-        )
-        listed = ", ".join(
-            f"{name} {_percent(right, task.labelled)} (top-{task.top} "
-            f"{_percent(best, task.labelled)})"
-            for name, right, best in sides
-        )
-        yield f"accuracy {listed}, of {task.labelled} with a label"
-    elif task.labelled:
         yield (
-            f"accuracy {_percent(task.right, task.labelled)} (top-{task.top} "
-            f"{_percent(task.right_top, task.labelled)}), of the reference "
-            f"{_percent(task.reference_right, task.labelled)} (top-{task.top} "
-            f"{_percent(task.reference_right_top, task.labelled)}), of {task.labelled} with a label"
+            f"accuracy in float {accuracy(task.float_right, task.float_right_top)}, "
+            f"quantised {accuracy(task.reference_right, task.reference_right_top)}, "
+            f"on the device {accuracy(task.right, task.right_top)}, "
+            f"of {task.labelled} with a label"
         )
+    elif task.labelled:
+        device = accuracy(task.right, task.right_top)
+        reference = accuracy(task.reference_right, task.reference_right_top)
+        yield f"accuracy {device}, of the reference {reference}, of {task.labelled} with a label"
 
 
 def _percent(part: int, whole: int) -> str:

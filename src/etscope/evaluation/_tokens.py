@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.agreement import Agreement
-from etscope.analysis.generation.layout import Layout, layout_of
+from etscope.analysis.generation.layout import layout_of
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.memory.plan import debug_buffer_bytes
 from etscope.errors import (
@@ -43,8 +43,8 @@ from etscope.evaluation._token_sources import (
 )
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.identify import ETRECORD, identify
-from etscope.run import Place, generate
-from etscope.run.execute import AUTO, library_paths
+from etscope.run import generate
+from etscope.run.execute import AUTO
 from etscope.run.generation.prompt import (
     Tokenizer,
     check_tokenizer,
@@ -56,8 +56,6 @@ from etscope.run.job import INTERMEDIATE_OUTPUTS
 from etscope.run.program import Opened, open_program
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
-
-Progress = Callable[[int, int | None], None]
 
 _DEFAULT_CONTEXT = 2048  # of a program that does not say what it takes
 # Up to this size, the values of all calls up to the examined one are kept: they give the state of
@@ -75,63 +73,6 @@ def windows(count: int, context: int, stride: int) -> Iterator[Window]:
         end = min(first + (context if first == 1 else stride), count)
         yield Window(max(0, end - 1 - context), first, end)
         first = end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EvaluateTokensOptions:
-    """Options of `evaluate_tokens()`.
-
-    reference: another program of the same vocabulary (such as the float32 export), an ETRecord
-        with graphs that run in PyTorch, or a `torch.nn.Module` that takes tokens, int64 [1, n], and
-        returns logits [1, n, vocabulary], as transformers' do. By default the program's own record.
-    reference_graph: the graph of the record, "exported_program" or "edge_dialect_exported_program";
-        by default the graph before quantization if the record has it, else the exported one.
-    tokenizer: a tokenizer.json, for tokens that are a file of text.
-    context: tokens that a window gives to the models at most; by default what the program takes.
-        stride: tokens that each window but the first predicts; by default the context.
-    prompt_length: tokens at the beginning of each window that the program gets in one call, the
-        others follow one by one; by default the whole window if the program gives logits of each
-        token of a prompt, else one.
-    save: a folder to record the call in, with its values, where the program first takes another
-        token: what `etscope numerics FOLDER --calls N` looks at.
-    data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
-        timeout is for each window.
-    place: the machine that the program runs on; a reference always runs on this one.
-    progress: called with the number of windows that are done, and how many there are.
-    """
-
-    reference: Any = None
-    reference_graph: str | None = None
-    tokenizer: PathLike | None = None
-    context: int | None = None
-    stride: int | None = None
-    prompt_length: int | None = None
-    save: PathLike | None = None
-    data: PathLike | None = None
-    libraries: PathLike | Sequence[PathLike] = ()
-    threads: int | None = None
-    runner: str = "auto"
-    isolate: bool = True
-    timeout: float | None = None
-    verify: bool = True
-    place: Place | None = None
-    progress: Progress | None = None
-
-    def logits_of(self, opened: Opened, layout: Layout) -> ProgramLogits:
-        """Return what gives the program's logits."""
-        return ProgramLogits(
-            opened=opened,
-            name=_name_of(opened.given, "the program"),
-            layout=layout,
-            prompt=_at_least("prompt_length", self.prompt_length, None),
-            data=None if self.data is None else Path(self.data).resolve(),
-            libraries=library_paths(self.libraries),
-            threads=self.threads,
-            runner=self.runner,
-            isolate=self.isolate,
-            timeout=self.timeout,
-            place=self.place,
-        )
 
 
 @takes_fields(EvaluateTokensOptions)
@@ -157,7 +98,7 @@ def evaluate_tokens(
     `MismatchError` for tokens that are not in the vocabulary, a reference of another one and a
     context that the program does not have, and what `etscope.run.generate` raises.
     """
-    options = replace(options, **changes)
+    options = replace(options, **changes).checked()
     opened = open_program(program, etrecord)
     if options.verify:
         opened.check_record()
@@ -173,13 +114,9 @@ def evaluate_tokens(
             hint="give at least two: the first one is predicted from nothing",
         )
     check_tokens(ids, layout, "the text")
-    own = options.logits_of(opened, layout)
-    other = _reference(own, options.reference, options.reference_graph)
-    size = _context(own, other, options.context)
-    step = _at_least("stride", options.stride, size)
-    assert step is not None
-    if step > size:
-        raise UsageError(f"a stride of {step:,} tokens is more than the context of {size:,}")
+    own = ProgramLogits(opened, _name_of(opened.given, "the program"), layout, options)
+    other = _reference(own)
+    size, step = _context_and_stride(own, other)
     found = _compared(own, other, ids, list(windows(len(ids), size, step)), options.progress)
     evaluation = TokenEvaluation(
         program=own.name,
@@ -193,16 +130,10 @@ def evaluate_tokens(
         and float_graph(opened.record, layout.decode.method) is not None,
         **found,
     )
-    if options.save is None or evaluation.divergence is None:
+    at = evaluation.divergence
+    if options.save is None or at is None:
         return evaluation
-    saved = _save(evaluation, own, ids, options.save, verify=options.verify)
-    return replace(evaluation, saved=saved)
-
-
-def _at_least(name: str, given: int | None, default: int | None) -> int | None:
-    if given is not None and given < 1:
-        raise UsageError(f"{name} must be at least 1, not {given}")
-    return default if given is None else given
+    return replace(evaluation, saved=_save(evaluation, own, ids, at, options.save))
 
 
 def _name_of(given: str | None, default: str) -> str:
@@ -238,8 +169,9 @@ def read_tokens(given: Any, tokenizer: Tokenizer | None = None) -> list[int]:
 # -- the reference
 
 
-def _reference(own: ProgramLogits, given: Any, graph: str | None) -> LogitsSource:
+def _reference(own: ProgramLogits) -> LogitsSource:
     """Open the reference. Raises as `evaluate_tokens`."""
+    given, graph = own.options.reference, own.options.reference_graph
     if given is None:
         record = own.opened.record
         if record is None:
@@ -270,16 +202,10 @@ def _reference(own: ProgramLogits, given: Any, graph: str | None) -> LogitsSourc
         raise MismatchError(f"the reference: {error.message}", hint=error.hint) from error
     if layout.vocabulary_size != own.layout.vocabulary_size:
         raise _other_vocabulary(layout.vocabulary_size, own.layout.vocabulary_size)
-    return replace(
-        own,
-        opened=opened,
-        name=_name_of(opened.given, "the reference"),
-        layout=layout,
-        prompt=None,
-        data=None,
-        runner=own.runner if own.place is None else AUTO,
-        place=None,
-    )
+    # A reference always runs here, and takes each text as its own methods do.
+    runner = own.options.runner if own.options.place is None else AUTO
+    options = replace(own.options, prompt_length=None, data=None, runner=runner, place=None)
+    return ProgramLogits(opened, _name_of(opened.given, "the reference"), layout, options)
 
 
 def _other_vocabulary(reference: int, program: int) -> MismatchError:
@@ -290,17 +216,19 @@ def _other_vocabulary(reference: int, program: int) -> MismatchError:
     )
 
 
-def _context(own: LogitsSource, other: LogitsSource, wanted: int | None) -> int:
+def _context_and_stride(own: ProgramLogits, other: LogitsSource) -> tuple[int, int]:
     known = [one.context for one in (own, other) if one.context is not None]
     most = min(known, default=None)
-    size = _at_least("context", wanted, most or _DEFAULT_CONTEXT)
-    assert size is not None
+    size = own.options.context or most or _DEFAULT_CONTEXT
     if most is not None and size > most:
         raise MismatchError(
             f"a context of {size:,} tokens, and the cache has {most:,}",
             hint="leave out -X context (context=), or export the model with a larger cache",
         )
-    return size
+    step = own.options.stride or size
+    if step > size:
+        raise UsageError(f"a stride of {step:,} tokens is more than the context of {size:,}")
+    return size, step
 
 
 # -- the comparison
@@ -368,20 +296,13 @@ def _places(rows: Rows, kept: npt.NDArray[np.int64], window: int, begin: int) ->
 
 
 def _save(
-    evaluation: TokenEvaluation,
-    own: ProgramLogits,
-    ids: Sequence[int],
-    folder: PathLike,
-    *,
-    verify: bool,
+    evaluation: TokenEvaluation, own: ProgramLogits, ids: Sequence[int], at: int, folder: PathLike
 ) -> Path:
-    """Record the call of the first token that differs, with the calls before it and its values."""
-    at = evaluation.divergence
-    assert at is not None
-    places = evaluation.places
+    """Record the call of the token at row `at`, with the calls before it and its values."""
+    places, options = evaluation.places, own.options
     window = evaluation.windows[int(places.window[at])]
     given = ids[window.begin : window.end]
-    prompt = len(teacher_task(own.layout, given, own.prompt).context)
+    prompt = len(teacher_task(own.layout, given, options.prompt_length).context)
     # The last forced token is not given to the program any more.
     forced = given[prompt : max(prompt + 1, int(places.position[at]) + 2)]
     call = int(places.call[at])
@@ -397,13 +318,13 @@ def _save(
             debug_level=INTERMEDIATE_OUTPUTS,
             # All calls, which the Python runner can record too: the last of them is this one.
             values_at=None if first == 0 else (first, call),
-            data=own.data,
-            libraries=own.libraries,
-            threads=own.threads,
-            runner=own.runner,
-            isolate=own.isolate,
-            timeout=own.timeout,
-            verify=verify,
+            data=options.data,
+            libraries=options.libraries,
+            threads=options.threads,
+            runner=options.runner,
+            isolate=options.isolate,
+            timeout=options.timeout,
+            verify=options.verify,
         ) as run:
             run.save(folder, programs=False)
     except EtscopeError as error:

@@ -146,11 +146,12 @@ class Side:
         }
 
     def _compared(self, delegate: Delegate) -> ComparedDelegate:
-        data: bytes | memoryview = self.program.blob(delegate.blob)
+        blob = self.program.blob(delegate.blob)
+        data: bytes | memoryview = blob
         operators: Counter[str] = Counter()
-        if is_xnnpack(data):
+        if is_xnnpack(blob):
             with suppress(FormatError):
-                operators.update(node.kind or "unknown" for node in read_xnnpack(data))
+                operators.update(node.kind or "unknown" for node in read_xnnpack(blob))
             # XNNPACK's names of weights are hashes of the weights, which are compared on their own.
             for entry in self.program.named_data:
                 key = entry.key.encode()

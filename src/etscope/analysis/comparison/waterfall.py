@@ -180,7 +180,7 @@ def _group_change(name: str, before: Group | None, after: Group | None) -> Chang
     times = [None if group is None else group.average for group in groups]
     counts = [0 if group is None else len(group.members) for group in groups]
     status: Status = "added" if times[0] is None else "removed" if times[1] is None else "same"
-    return Change(name, "group", status, *times, leaves=(counts[0], counts[1]))
+    return Change(name, "group", status, times[0], times[1], leaves=(counts[0], counts[1]))
 
 
 # -- In words, and as a table.

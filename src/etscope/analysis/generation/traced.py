@@ -83,7 +83,7 @@ class TracedCalls:
 
     def select(self, kept: npt.NDArray[np.bool_]) -> TracedCalls:
         """Return the calls of a mask."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return replace(
             self, **{n: one[kept] for n, one in columns.items() if isinstance(one, np.ndarray)}
         )
