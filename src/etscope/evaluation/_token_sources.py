@@ -28,7 +28,6 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.formats.generation import GenerationCalls
 from etscope.run import Place
 from etscope.run.execute import (
-    HERE,
     ExecutionOptions,
     Folder,
     chosen_runner,
@@ -201,13 +200,13 @@ class ProgramLogits:
                 libraries=library_paths(options.libraries),
                 generation=task,
             )
-            place = options.place or HERE
+            execution = ExecutionOptions(isolate=options.isolate, timeout=options.timeout)
+            if options.place is not None:
+                execution = replace(execution, place=options.place)
             runner = chosen_runner(
-                options.runner, [job], program, isolate=options.isolate, place=place
+                options.runner, [job], program, isolate=options.isolate, place=execution.place
             )
-            execution = ExecutionOptions(
-                runner=runner, isolate=options.isolate, timeout=options.timeout, place=place
-            )
+            execution = replace(execution, runner=runner)
             result = execute(job, work, execution, program).result.generation
         finally:
             folder.remove()

@@ -34,9 +34,11 @@ from etscope.errors import (
 from etscope.etrecord import as_record
 from etscope.evaluation._token_results import TokenEvaluation, TokenPlaces, Window
 from etscope.evaluation._token_sources import (
+    EvaluateTokensOptions,
     LogitsSource,
     ModuleLogits,
     ProgramLogits,
+    Progress,
     Rows,
     graph_logits,
     teacher_task,
