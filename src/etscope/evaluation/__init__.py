@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from etscope.evaluation._evaluate import EvaluateOptions, evaluate, evaluate_dump
     from etscope.evaluation._results import Evaluation
     from etscope.evaluation._token_results import TokenEvaluation
-    from etscope.evaluation._token_sources import EvaluateTokensOptions
-    from etscope.evaluation._tokens import evaluate_tokens
+    from etscope.evaluation._tokens import EvaluateTokensOptions, evaluate_tokens
 
 __all__ = [
     "Dataset",
@@ -50,7 +49,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "Dataset": "etscope.evaluation._dataset",
         "EvaluateOptions": "etscope.evaluation._evaluate",
-        "EvaluateTokensOptions": "etscope.evaluation._token_sources",
+        "EvaluateTokensOptions": "etscope.evaluation._tokens",
         "Evaluation": "etscope.evaluation._results",
         "Labels": "etscope.evaluation._classification",
         "Sample": "etscope.evaluation._dataset",

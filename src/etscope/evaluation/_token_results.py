@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -13,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.agreement import Agreement
+from etscope.errors import MissingDataError
+from etscope.evaluation._token_sources import LogitsSource, Rows
 from etscope.model.report import Report, Section, facts
 from etscope.model.table import Column, Kind, Table
 from etscope.run.generation.prompt import Tokenizer
 
+Progress = Callable[[int, int | None], None]
 Ints = npt.NDArray[np.int64]
 _COLUMN_NAMES = ("index", "window", "position", "call")
 _SOME_KL = 1e-6  # nats, above what rounding makes in float32
@@ -29,6 +32,16 @@ class Window:
     begin: int
     first: int
     end: int
+
+
+def windows(count: int, context: int, stride: int) -> Iterator[Window]:
+    """Cut a text of `count` tokens: a window gives a model up to `context` tokens, and predicts
+    the one after each."""
+    first = 1
+    while first < count:
+        end = min(first + (context if first == 1 else stride), count)
+        yield Window(max(0, end - 1 - context), first, end)
+        first = end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,3 +271,73 @@ class TokenEvaluation:
 
 def _plain(value: float | int | None) -> float | int | None:
     return None if value is None or math.isnan(value) else value
+
+
+# -- the comparison
+
+
+def other_vocabulary(reference: int, program: int) -> MismatchError:
+    """Return the error for a reference of another vocabulary."""
+    return MismatchError(
+        f"the reference has a vocabulary of {reference:,} tokens, and the program of {program:,}: "
+        "they are of different models",
+        hint="take a reference of the same model, such as its export without quantisation",
+    )
+
+
+def compared(
+    own: LogitsSource,
+    other: LogitsSource,
+    ids: Sequence[int],
+    cut: Sequence[Window],
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Compare window by window; return the agreement, and the place of each token."""
+    parts: list[Agreement] = []
+    places: list[TokenPlaces] = []
+    for number, window in enumerate(cut):
+        if progress is not None:
+            progress(number, len(cut))
+        given = ids[window.begin : window.end]
+        rows = own.rows(given)
+        reference = other.rows(given)
+        if reference.logits.shape[-1] != rows.logits.shape[-1]:
+            raise other_vocabulary(reference.logits.shape[-1], rows.logits.shape[-1])
+        wanted = np.arange(window.first - window.begin - 1, len(given) - 1)
+        kept = wanted[np.isin(wanted, rows.positions) & np.isin(wanted, reference.positions)]
+        if not len(kept):
+            continue
+        following = np.asarray(given, np.int64)[kept + 1]
+        parts.append(Agreement.of(_at(reference, kept), _at(rows, kept), following))
+        places.append(_places(rows, kept, number, window.begin))
+    if not parts:
+        raise MissingDataError(
+            "program and reference give logits for no token in common",
+            hint="a program that gives logits only for the last token of a call takes tokens one "
+            "by one: prompt_length=1 (-X prompt_length=1)",
+        )
+    joined = TokenPlaces.joined(places)
+    return {"agreement": Agreement.joined(parts), "places": joined, "windows": tuple(cut)}
+
+
+def _at(rows: Rows, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return the logits of some positions; a view where they follow each other."""
+    order = np.argsort(rows.positions, kind="stable")
+    found = order[np.searchsorted(rows.positions, positions, sorter=order)]
+    if len(found) and np.array_equal(found, np.arange(found[0], found[0] + len(found))):
+        return rows.logits[found[0] : found[0] + len(found)]
+    return rows.logits[found]
+
+
+def _places(rows: Rows, kept: npt.NDArray[np.int64], window: int, begin: int) -> TokenPlaces:
+    numbers = [rows.call_of(position) for position in kept.tolist()]
+    calls = rows.calls
+    assert calls is not None and all(number is not None for number in numbers)
+    call = np.array(numbers, np.int64)
+    return TokenPlaces(
+        index=begin + kept + 1,
+        window=np.full(len(kept), window, np.int64),
+        position=kept.astype(np.int64),
+        call=call,
+        phase=tuple(calls.phases[index] for index in calls.phase[call].tolist()),
+    )

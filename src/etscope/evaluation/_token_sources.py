@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,76 +22,12 @@ from etscope.analysis.graphs.graph_names import float_graph, short_name
 from etscope.analysis.program.correlate import graph_name
 from etscope.diagnosis.reference import whole_program
 from etscope.errors import MissingDataError, NumericGapError, UsageError
-from etscope.formats.bytes.files import PathLike
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.formats.generation import GenerationCalls
-from etscope.run import Place
-from etscope.run.execute import (
-    ExecutionOptions,
-    Folder,
-    chosen_runner,
-    execute,
-    library_paths,
-)
-from etscope.run.job import Job
 from etscope.run.program import Opened
 from etscope.support.optional import require
 
 Ints = npt.NDArray[np.int64]
-
-
-Progress = Callable[[int, int | None], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EvaluateTokensOptions:
-    """Options of `evaluate_tokens()`.
-
-    reference: another program of the same vocabulary (such as the float32 export), an ETRecord
-        with graphs that run in PyTorch, or a `torch.nn.Module` that takes tokens, int64 [1, n], and
-        returns logits [1, n, vocabulary], as transformers' do. By default the program's own record.
-    reference_graph: the graph of the record, "exported_program" or "edge_dialect_exported_program";
-        by default the graph before quantization if the record has it, else the exported one.
-    tokenizer: a tokenizer.json, for tokens that are a file of text.
-    context: tokens that a window gives to the models at most; by default what the program takes.
-        stride: tokens that each window but the first predicts; by default the context.
-    prompt_length: tokens at the beginning of each window that the program gets in one call, the
-        others follow one by one; by default the whole window if the program gives logits of each
-        token of a prompt, else one.
-    save: a folder to record the call in, with its values, where the program first takes another
-        token: what `etscope numerics FOLDER --calls N` looks at.
-    data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
-        timeout is for each window.
-    place: the machine that the program runs on; a reference always runs on this one.
-    progress: called with the number of windows that are done, and how many there are.
-    """
-
-    reference: Any = None
-    reference_graph: str | None = None
-    tokenizer: PathLike | None = None
-    context: int | None = None
-    stride: int | None = None
-    prompt_length: int | None = None
-    save: PathLike | None = None
-    data: PathLike | None = None
-    libraries: PathLike | Sequence[PathLike] = ()
-    threads: int | None = None
-    runner: str = "auto"
-    isolate: bool = True
-    timeout: float | None = None
-    verify: bool = True
-    place: Place | None = None
-    progress: Progress | None = None
-
-    def checked(self) -> EvaluateTokensOptions:
-        """Return the options. Raises `UsageError` for numbers below 1, `MissingFileError` for
-        libraries that do not exist."""
-        for name in ("prompt_length", "context", "stride"):
-            given = getattr(self, name)
-            if given is not None and given < 1:
-                raise UsageError(f"{name} must be at least 1, not {given}")
-        library_paths(self.libraries)
-        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,56 +97,13 @@ def teacher_task(layout: Layout, tokens: Sequence[int], prompt: int | None) -> G
     )
 
 
-def _rows_of(layout: Layout, task: GenerationTask, result: GenerationResult, name: str) -> Rows:
+def rows_of(layout: Layout, task: GenerationTask, result: GenerationResult, name: str) -> Rows:
     if result.is_interrupted:
         raise KeyboardInterrupt
     if result.logits is None or result.logits_positions is None:
         raise MissingDataError(f"{name} gave no logits")
     methods = (layout.prefill.method, layout.decode.method)
     return Rows(result.logits, result.logits_positions, calls_of(task, result), methods)
-
-
-@dataclass(frozen=True, eq=False)
-class ProgramLogits:
-    """A program on the runtime. name: what its file is called."""
-
-    opened: Opened
-    name: str
-    layout: Layout
-    options: EvaluateTokensOptions
-
-    @property
-    def context(self) -> int | None:
-        return self.layout.context_length
-
-    def rows(self, tokens: Sequence[int]) -> Rows:
-        options, program = self.options, self.opened.program
-        task = teacher_task(self.layout, tokens, options.prompt_length)
-        folder = Folder()
-        try:
-            work = folder.path / "run"
-            work.mkdir()
-            job = Job(
-                program=self.opened.file(folder.path),
-                calls=(),
-                data=None if options.data is None else Path(options.data).resolve(),
-                trace=False,
-                threads=options.threads,
-                libraries=library_paths(options.libraries),
-                generation=task,
-            )
-            execution = ExecutionOptions(isolate=options.isolate, timeout=options.timeout)
-            if options.place is not None:
-                execution = replace(execution, place=options.place)
-            runner = chosen_runner(
-                options.runner, [job], program, isolate=options.isolate, place=execution.place
-            )
-            execution = replace(execution, runner=runner)
-            result = execute(job, work, execution, program).result.generation
-        finally:
-            folder.remove()
-        assert result is not None
-        return _rows_of(self.layout, task, result, self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +134,7 @@ class GraphLogits:
                 name = _graph_of(self.record, self.kind, method)
                 self._graphs[method] = whole_program(self.record, name)
         result = graph_result(task, self.opened.program, self._graphs)
-        return _rows_of(self.layout, task, result, self.name)
+        return rows_of(self.layout, task, result, self.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,42 +11,48 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from etscope.analysis.generation.agreement import Agreement
-from etscope.analysis.generation.layout import layout_of
+from etscope.analysis.generation.layout import Layout, layout_of
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.memory.plan import debug_buffer_bytes
 from etscope.errors import (
     EtscopeError,
     MismatchError,
-    MissingDataError,
     MissingFileError,
     NumericGapError,
     UsageError,
 )
 from etscope.etrecord import as_record
-from etscope.evaluation._token_results import TokenEvaluation, TokenPlaces, Window
+from etscope.evaluation._token_results import (
+    Progress,
+    TokenEvaluation,
+    compared,
+    other_vocabulary,
+    windows,
+)
 from etscope.evaluation._token_sources import (
-    EvaluateTokensOptions,
     LogitsSource,
     ModuleLogits,
-    ProgramLogits,
-    Progress,
     Rows,
     graph_logits,
+    rows_of,
     teacher_task,
 )
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.identify import ETRECORD, identify
-from etscope.run import generate
-from etscope.run.execute import AUTO
+from etscope.run import Place, generate
+from etscope.run.execute import (
+    AUTO,
+    ExecutionOptions,
+    Folder,
+    chosen_runner,
+    execute,
+    library_paths,
+)
 from etscope.run.generation.prompt import (
     Tokenizer,
     check_tokenizer,
@@ -54,7 +60,7 @@ from etscope.run.generation.prompt import (
     open_tokenizer,
     tokens_from,
 )
-from etscope.run.job import INTERMEDIATE_OUTPUTS
+from etscope.run.job import INTERMEDIATE_OUTPUTS, Job
 from etscope.run.program import Opened, open_program
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
@@ -67,14 +73,98 @@ _MOST_TEXT = 256 << 20
 _IDS = re.compile(r"[\s\d,\[\]]*")
 
 
-def windows(count: int, context: int, stride: int) -> Iterator[Window]:
-    """Cut a text of `count` tokens: a window gives a model up to `context` tokens, and predicts
-    the one after each."""
-    first = 1
-    while first < count:
-        end = min(first + (context if first == 1 else stride), count)
-        yield Window(max(0, end - 1 - context), first, end)
-        first = end
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluateTokensOptions:
+    """Options of `evaluate_tokens()`.
+
+    reference: another program of the same vocabulary (such as the float32 export), an ETRecord
+        with graphs that run in PyTorch, or a `torch.nn.Module` that takes tokens, int64 [1, n], and
+        returns logits [1, n, vocabulary], as transformers' do. By default the program's own record.
+    reference_graph: the graph of the record, "exported_program" or "edge_dialect_exported_program";
+        by default the graph before quantization if the record has it, else the exported one.
+    tokenizer: a tokenizer.json, for tokens that are a file of text.
+    context: tokens that a window gives to the models at most; by default what the program takes.
+        stride: tokens that each window but the first predicts; by default the context.
+    prompt_length: tokens at the beginning of each window that the program gets in one call, the
+        others follow one by one; by default the whole window if the program gives logits of each
+        token of a prompt, else one.
+    save: a folder to record the call in, with its values, where the program first takes another
+        token: what `etscope numerics FOLDER --calls N` looks at.
+    data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
+        timeout is for each window.
+    place: the machine that the program runs on; a reference always runs on this one.
+    progress: called with the number of windows that are done, and how many there are.
+    """
+
+    reference: Any = None
+    reference_graph: str | None = None
+    tokenizer: PathLike | None = None
+    context: int | None = None
+    stride: int | None = None
+    prompt_length: int | None = None
+    save: PathLike | None = None
+    data: PathLike | None = None
+    libraries: PathLike | Sequence[PathLike] = ()
+    threads: int | None = None
+    runner: str = "auto"
+    isolate: bool = True
+    timeout: float | None = None
+    verify: bool = True
+    place: Place | None = None
+    progress: Progress | None = None
+
+    def checked(self) -> EvaluateTokensOptions:
+        """Return the options. Raises `UsageError` for numbers below 1, `MissingFileError` for
+        libraries that do not exist."""
+        for name in ("prompt_length", "context", "stride"):
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise UsageError(f"{name} must be at least 1, not {given}")
+        library_paths(self.libraries)
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramLogits:
+    """A program on the runtime. name: what its file is called."""
+
+    opened: Opened
+    name: str
+    layout: Layout
+    options: EvaluateTokensOptions
+
+    @property
+    def context(self) -> int | None:
+        return self.layout.context_length
+
+    def rows(self, tokens: Sequence[int]) -> Rows:
+        options, program = self.options, self.opened.program
+        task = teacher_task(self.layout, tokens, options.prompt_length)
+        folder = Folder()
+        try:
+            work = folder.path / "run"
+            work.mkdir()
+            job = Job(
+                program=self.opened.file(folder.path),
+                calls=(),
+                data=None if options.data is None else Path(options.data).resolve(),
+                trace=False,
+                threads=options.threads,
+                libraries=library_paths(options.libraries),
+                generation=task,
+            )
+            execution = ExecutionOptions(isolate=options.isolate, timeout=options.timeout)
+            if options.place is not None:
+                execution = replace(execution, place=options.place)
+            runner = chosen_runner(
+                options.runner, [job], program, isolate=options.isolate, place=execution.place
+            )
+            execution = replace(execution, runner=runner)
+            result = execute(job, work, execution, program).result.generation
+        finally:
+            folder.remove()
+        assert result is not None
+        return rows_of(self.layout, task, result, self.name)
 
 
 @takes_fields(EvaluateTokensOptions)
@@ -119,7 +209,7 @@ def evaluate_tokens(
     own = ProgramLogits(opened, _name_of(opened.given, "the program"), layout, options)
     other = _reference(own)
     size, step = _context_and_stride(own, other)
-    found = _compared(own, other, ids, list(windows(len(ids), size, step)), options.progress)
+    found = compared(own, other, ids, list(windows(len(ids), size, step)), options.progress)
     evaluation = TokenEvaluation(
         program=own.name,
         reference=other.name,
@@ -203,19 +293,11 @@ def _reference(own: ProgramLogits) -> LogitsSource:
     except MismatchError as error:
         raise MismatchError(f"the reference: {error.message}", hint=error.hint) from error
     if layout.vocabulary_size != own.layout.vocabulary_size:
-        raise _other_vocabulary(layout.vocabulary_size, own.layout.vocabulary_size)
+        raise other_vocabulary(layout.vocabulary_size, own.layout.vocabulary_size)
     # A reference always runs here, and takes each text as its own methods do.
     runner = own.options.runner if own.options.place is None else AUTO
     options = replace(own.options, prompt_length=None, data=None, runner=runner, place=None)
     return ProgramLogits(opened, _name_of(opened.given, "the reference"), layout, options)
-
-
-def _other_vocabulary(reference: int, program: int) -> MismatchError:
-    return MismatchError(
-        f"the reference has a vocabulary of {reference:,} tokens, and the program of {program:,}: "
-        "they are of different models",
-        hint="take a reference of the same model, such as its export without quantisation",
-    )
 
 
 def _context_and_stride(own: ProgramLogits, other: LogitsSource) -> tuple[int, int]:
@@ -231,67 +313,6 @@ def _context_and_stride(own: ProgramLogits, other: LogitsSource) -> tuple[int, i
     if step > size:
         raise UsageError(f"a stride of {step:,} tokens is more than the context of {size:,}")
     return size, step
-
-
-# -- the comparison
-
-
-def _compared(
-    own: ProgramLogits,
-    other: LogitsSource,
-    ids: Sequence[int],
-    cut: Sequence[Window],
-    progress: Progress | None,
-) -> dict[str, Any]:
-    """Compare window by window; return the agreement, and the place of each token."""
-    parts: list[Agreement] = []
-    places: list[TokenPlaces] = []
-    for number, window in enumerate(cut):
-        if progress is not None:
-            progress(number, len(cut))
-        given = ids[window.begin : window.end]
-        rows = own.rows(given)
-        reference = other.rows(given)
-        if reference.logits.shape[-1] != rows.logits.shape[-1]:
-            raise _other_vocabulary(reference.logits.shape[-1], own.layout.vocabulary_size)
-        wanted = np.arange(window.first - window.begin - 1, len(given) - 1)
-        kept = wanted[np.isin(wanted, rows.positions) & np.isin(wanted, reference.positions)]
-        if not len(kept):
-            continue
-        following = np.asarray(given, np.int64)[kept + 1]
-        parts.append(Agreement.of(_at(reference, kept), _at(rows, kept), following))
-        places.append(_places(rows, kept, number, window.begin))
-    if not parts:
-        raise MissingDataError(
-            "program and reference give logits for no token in common",
-            hint="a program that gives logits only for the last token of a call takes tokens one "
-            "by one: prompt_length=1 (-X prompt_length=1)",
-        )
-    joined = TokenPlaces.joined(places)
-    return {"agreement": Agreement.joined(parts), "places": joined, "windows": tuple(cut)}
-
-
-def _at(rows: Rows, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return the logits of some positions; a view where they follow each other."""
-    order = np.argsort(rows.positions, kind="stable")
-    found = order[np.searchsorted(rows.positions, positions, sorter=order)]
-    if len(found) and np.array_equal(found, np.arange(found[0], found[0] + len(found))):
-        return rows.logits[found[0] : found[0] + len(found)]
-    return rows.logits[found]
-
-
-def _places(rows: Rows, kept: npt.NDArray[np.int64], window: int, begin: int) -> TokenPlaces:
-    numbers = [rows.call_of(position) for position in kept.tolist()]
-    calls = rows.calls
-    assert calls is not None and all(number is not None for number in numbers)
-    call = np.array(numbers, np.int64)
-    return TokenPlaces(
-        index=begin + kept + 1,
-        window=np.full(len(kept), window, np.int64),
-        position=kept.astype(np.int64),
-        call=call,
-        phase=tuple(calls.phases[index] for index in calls.phase[call].tolist()),
-    )
 
 
 # -- the call of the first token that differs

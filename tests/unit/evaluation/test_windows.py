@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.errors import FormatError, MissingFileError, UsageError
-from etscope.evaluation._token_results import Window
-from etscope.evaluation._tokens import read_tokens, windows
+from etscope.evaluation._token_results import Window, windows
+from etscope.evaluation._tokens import read_tokens
 
 
 def test_windows_by_hand() -> None:
