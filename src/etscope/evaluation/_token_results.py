@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.agreement import Agreement
-from etscope.errors import MissingDataError
+from etscope.errors import MismatchError, MissingDataError
 from etscope.evaluation._token_sources import LogitsSource, Rows
 from etscope.model.report import Report, Section, facts
 from etscope.model.table import Column, Kind, Table
