@@ -83,10 +83,12 @@ class TracedCalls:
 
     def select(self, kept: npt.NDArray[np.bool_]) -> TracedCalls:
         """Return the calls of a mask."""
-        columns: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        return replace(
-            self, **{n: one[kept] for n, one in columns.items() if isinstance(one, np.ndarray)}
-        )
+        columns: dict[str, Any] = {
+            one.name: column[kept]
+            for one in fields(self)
+            if isinstance(column := getattr(self, one.name), np.ndarray)
+        }
+        return replace(self, **columns)
 
 
 def traced_calls(trace: Trace) -> TracedCalls | None:
