@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.trace import Capture, Trace
@@ -27,13 +27,10 @@ from etscope.errors import (
     reading,
 )
 from etscope.formats.bytes.files import PathLike
-from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
-from etscope.formats.program.bpte import BundledFile, read_program_file
-from etscope.formats.program.ptd import match_external, read_ptd
-from etscope.formats.program.pte import Program, program_fingerprint
+from etscope.formats.program.pte import Program, program_fingerprint, read_pte
 from etscope.formats.run_json import (
     DEBUG_BIN,
     RUN_ETDP,
@@ -42,6 +39,10 @@ from etscope.formats.run_json import (
     read_run_json,
 )
 from etscope.model.finding import Files
+
+if TYPE_CHECKING:
+    from etscope.formats.etdump.debug_values import DebugBuffer
+    from etscope.formats.program.bpte import BundledFile
 
 __all__ = [
     "RunFiles",
@@ -122,7 +123,7 @@ class RunFiles:
         trace = Trace(
             dump=read_etdump(dump),
             record=None if self.record is None else read_etrecord(self.record),
-            debug_buffer=None if buffer is None else DebugBuffer.open(buffer),
+            debug_buffer=None if buffer is None else _debug_buffer(buffer),
             program=self._program_and_bundle[0],
             forced=force,
         )
@@ -139,6 +140,8 @@ class RunFiles:
         export = Export(self._program_and_bundle[0], record)
         program = export.recorded_program
         if program is not None and self.data:
+            from etscope.formats.program.ptd import match_external, read_ptd
+
             (data,) = match_external([program], [read_ptd(path) for path in self.data])
             export = replace(export, data=data)
         if export.program is not None and not force:
@@ -152,7 +155,7 @@ class RunFiles:
 
     @cached_property
     def _program_and_bundle(self) -> tuple[Program | None, BundledFile | None]:
-        return (None, None) if self.program is None else read_program_file(self.program)
+        return (None, None) if self.program is None else _program_file(self.program)
 
     def named(self, given: Collection[str]) -> Files:
         """Return the files as arguments of the next command. given: the paths of this command; the
@@ -218,6 +221,27 @@ class RunFiles:
 NOTHING = RunFiles()
 
 
+# The readers of rare files are loaded when one is opened: most runs have none.
+
+
+def _program_file(path: Path) -> tuple[Program, BundledFile | None]:
+    """Return the program of a .pte or .bpte file, and the bundle for a .bpte file."""
+    kind = None
+    with suppress(EtscopeError):  # `read_pte` reports it
+        kind = identify(path)
+    if kind != BPTE:
+        return read_pte(path), None
+    from etscope.formats.program.bpte import read_program_file
+
+    return read_program_file(path)
+
+
+def _debug_buffer(path: Path) -> DebugBuffer:
+    from etscope.formats.etdump.debug_values import DebugBuffer
+
+    return DebugBuffer.open(path)
+
+
 def record_beside(
     program: Path, sha256: str | None = None, own_folder: Path | None = None
 ) -> Path | None:
@@ -239,7 +263,7 @@ def record_beside(
 def _program_sha256(path: Path) -> str | None:
     """Return the hash of a program file, or of the program of a record."""
     if identify(path) != ETRECORD:
-        return program_fingerprint(read_program_file(path)[0].source.buffer)
+        return program_fingerprint(_program_file(path)[0].source.buffer)
     fingerprints = read_etrecord(path).fingerprints
     return None if fingerprints is None else fingerprints.program_sha256
 
@@ -428,7 +452,7 @@ def _fits(dump: Path, what: str, file: Path) -> bool:
     trace = Trace(
         read_etdump(dump),
         record=read_etrecord(file) if what == "ETRecord" else None,
-        program=read_program_file(file)[0] if what == "program" else None,
+        program=_program_file(file)[0] if what == "program" else None,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error", EtscopeWarning)

@@ -24,7 +24,7 @@ from etscope.analysis.program.correlate import recorded_inputs
 from etscope.diagnosis.reference import named_graph, whole_program
 from etscope.errors import NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE, RecordView
-from etscope.formats.generation_inputs import OutputOf
+from etscope.formats.generation import OutputOf
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.input_validation import (
     as_exported,

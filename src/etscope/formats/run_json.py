@@ -55,17 +55,25 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import EtscopeError, reading
 from etscope.formats.bytes.files import PathLike
-from etscope.formats.conditions import Conditions
-from etscope.formats.generation import Generation, GenerationCalls, parse_generation
-from etscope.formats.generation_inputs import InputTypes, OutputOf, inputs_of_calls
+from etscope.formats.generation import (
+    Generation,
+    GenerationCalls,
+    InputTypes,
+    OutputOf,
+    inputs_of_calls,
+    parse_generation,
+)
 from etscope.formats.json_values import JsonValue, read_json
+
+if TYPE_CHECKING:
+    from etscope.formats.conditions import Conditions
 
 __all__ = [
     "DEBUG_BIN",
@@ -175,7 +183,7 @@ def saved_calls(
 ) -> tuple[SavedCall, ...]:
     """Return the calls in a dump, in order; () for a dump that `etscope run` did not write.
 
-    types: of the inputs of a generation's methods; see `etscope.formats.generation_inputs`.
+    types: of the inputs of a generation's methods; see `etscope.formats.generation`.
 
     Raises `FormatError` for damaged files, `MissingFileError` if the file of inputs is missing.
     """
@@ -592,6 +600,8 @@ class SavedRun:
     @property
     def conditions(self) -> Conditions | None:
         """The CPUs, governor and load of the machine at the start of the run; None if unknown."""
+        from etscope.formats.conditions import Conditions
+
         return self.top.record("conditions", Conditions)
 
     @property

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from fnmatch import translate
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -303,6 +302,8 @@ def meant(text: str, known: Iterable[Fields]) -> str:
             }
         elif wanted == "file":
             values = {PurePath(value.rpartition(":")[0]).name for value in values}
+        from difflib import get_close_matches
+
         close = get_close_matches(word, sorted(values), 1)
         if close:
             return f"did you mean {close[0] if wanted == 'name' else f'{wanted}:{close[0]}'}?"

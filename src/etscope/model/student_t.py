@@ -38,13 +38,10 @@ def t_quantile(p: float, freedom: npt.ArrayLike) -> Floats:
     """
     rounded = np.maximum(np.floor(np.asarray(freedom, dtype=np.float64) * 10) / 10, 0.1)
     degrees, places = np.unique(rounded, return_inverse=True)
-    from statistics import NormalDist  # imports fractions and decimal: milliseconds
-
-    # Newton's method for log p as a function of log t, from the normal distribution's, which is
-    # the limit for many degrees and smaller. A step that leaves the interval halves it.
-    low = np.full(len(degrees), log(-NormalDist().inv_cdf(p / 2)))
-    high = np.full(len(degrees), 350.0)  # e^350: the square is a float
-    step = low.copy()
+    # Newton's method for log p as a function of log t. The start is near the normal distribution's
+    # t, from exp(-t^2 / 2) > p. A step that leaves the interval halves it.
+    low, high = np.full((2, len(degrees)), [[-350.0], [350.0]])  # e^350: the square is a float
+    step = np.full(len(degrees), log(-2 * log(p)) / 2)
     for _ in range(100):
         chances = two_sided_p(np.exp(step), degrees)
         with np.errstate(divide="ignore", invalid="ignore"):

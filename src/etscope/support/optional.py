@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,6 +39,9 @@ _EXTRAS: dict[str, str | None] = {
 }
 
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+
 def require(module: str, *, wanted_by: str) -> Any:
     """Import `module` ("torch", "pyarrow.parquet") or raise `MissingDependencyError`.
 
@@ -59,6 +64,20 @@ def available(module: str) -> ModuleType | None:
         return importlib.import_module(module)
     except ImportError:
         return None
+
+
+def numpy_without_threads() -> None:
+    """Load numpy with one thread for linear algebra, for commands that multiply no matrices.
+
+    OpenBLAS starts its threads when it is loaded, which takes as long as a third of numpy. Changes
+    nothing if numpy is loaded already, or if the user chose the number of threads.
+    """
+    if "numpy" not in sys.modules and _BLAS_THREADS not in os.environ:
+        os.environ[_BLAS_THREADS] = "1"
+        try:
+            importlib.import_module("numpy")
+        finally:
+            del os.environ[_BLAS_THREADS]  # child processes may multiply matrices
 
 
 def installed_libraries() -> dict[str, str]:

@@ -6,8 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from etscope.formats.generation import Generation, GenerationCalls
-from etscope.formats.generation_inputs import InputType, OutputOf, inputs_of_calls
+from etscope.formats.generation import (
+    Generation,
+    GenerationCalls,
+    InputType,
+    OutputOf,
+    inputs_of_calls,
+)
 
 
 def generation(inputs: dict[str, tuple[str, ...]]) -> Generation:

@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from etscope.analysis.program.correlate import DelegateMap, MethodSymbols, handle_list
 from etscope.errors import EtscopeWarning, FormatError
+from etscope.formats.program.delegate_data import VulkanCall, read_vulkan
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import DelegateCall
-from etscope.formats.program.vulkan import VulkanCall, read_vulkan
 from etscope.model.graph import Node, stem
 
 BACKEND = "VulkanBackend"

@@ -23,8 +23,6 @@ def match_delegate_values(
 ) -> None:
     """Pair the values that delegates logged inside their calls, if the conversion to the graph's
     values is known; all others get a reason."""
-    if not runtime.delegated:
-        return
     calls: dict[int, list[int | str]] = {}
     for number, identifier in runtime.delegated:
         calls.setdefault(number, []).append(identifier)

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.matching.delegate_values import match_delegate_values
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot, type_mismatch
 from etscope.analysis.program.correlate import (
     MethodSymbols,
@@ -267,7 +266,10 @@ class _Matcher:
             self._prepare_delegates()
         self._decide()
         self._match_branches()
-        match_delegate_values(runtime, symbols, graph, self.found)
+        if runtime.delegated:
+            from etscope.analysis.matching.delegate_values import match_delegate_values
+
+            match_delegate_values(runtime, symbols, graph, self.found)
         self._match_replaced()
         self._explain()
 

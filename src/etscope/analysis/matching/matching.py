@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE, match_instructions
 from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
 from etscope.analysis.program.correlate import MethodSymbols, is_operator
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
-from etscope.backends.common.inner import Form
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 from etscope.model.table import Column, Kind, Table
+
+if TYPE_CHECKING:
+    from etscope.backends.common.inner import Form
 
 
 @dataclass(frozen=True, slots=True)

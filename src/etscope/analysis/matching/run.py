@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from etscope.analysis.program.program import InstructionRecord
-from etscope.backends.common.inner import Form
 from etscope.model.graph import NodeValue, TensorSpec
+
+if TYPE_CHECKING:
+    from etscope.backends.common.inner import Form
 
 # A recorder may widen a type that an ETDump cannot hold.
 _WIDENED = {"float16": "float32", "bfloat16": "float32"}

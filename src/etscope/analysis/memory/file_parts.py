@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.owned_bytes import OwnedBytes
 from etscope.analysis.memory.stored import (
     STATE,
@@ -39,7 +41,6 @@ from etscope.formats.bytes.files import scattered_reads
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.bytes.flatbuffer_columns import IntArray
 from etscope.formats.program.delegate_data import delegate_parts
-from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import INSTRUCTIONS, Program, table_extents
 from etscope.formats.program.pte_schema import (
     Delegate,
@@ -48,6 +49,9 @@ from etscope.formats.program.xnnpack import is_xnnpack
 from etscope.model.graph import Graph, Node
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind
+
+if TYPE_CHECKING:
+    from etscope.formats.program.ptd import ExternalData
 
 DELEGATES = "delegates' data"
 NAMED = "named data"
@@ -317,6 +321,15 @@ def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tup
         else:
             claims.add(entry.blob, Claim(NAMED, label=key))
     return claims.parts(data.source.buffer)
+
+
+def program_parts(export: Export, nodes_of: NodesOf | None = None) -> tuple[FilePart, ...]:
+    """The parts of an open program and of its .ptd files, with the program's tables in one part."""
+    claims = ProgramClaims(export.needed_program, nodes_of)
+    parts = list(claims.claims.parts(export.needed_program.source.buffer))
+    for data in export.data:
+        parts += external_parts(data, [claims])
+    return tuple(parts)
 
 
 class ProgramClaims:

@@ -55,7 +55,7 @@ from etscope.formats.etdump.reader import (
     logged_values,
 )
 from etscope.formats.etrecord.reader import EDGE, RecordView
-from etscope.formats.generation_inputs import InputType, program_input_types
+from etscope.formats.generation import InputType, program_input_types
 from etscope.formats.json_values import JsonValue
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import numpy_dtype

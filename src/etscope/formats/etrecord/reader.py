@@ -11,18 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike, open_source
 from etscope.formats.bytes.zip_archive import Member, ZipArchive, open_archive
-from etscope.formats.etrecord.own_members import (
-    Fingerprints,
-    MethodTaps,
-    fingerprints_from_json,
-    taps_from_json,
-)
-from etscope.formats.etrecord.partitioning import MethodPartition, partition_from_json
 from etscope.formats.exported_program.exported_json import (
     Cut,
     integer,
@@ -34,6 +27,10 @@ from etscope.formats.exported_program.exported_json import (
 )
 from etscope.formats.identify import describe
 from etscope.formats.json_values import JsonValue
+
+if TYPE_CHECKING:  # the modules of members are loaded with the first one
+    from etscope.formats.etrecord.own_members import Fingerprints, MethodTaps
+    from etscope.formats.etrecord.partitioning import MethodPartition
 
 __all__ = ["RecordFile", "read_etrecord"]
 
@@ -347,17 +344,23 @@ class RecordFile:
     @cached_property
     def fingerprints(self) -> Fingerprints | None:
         """Identity of the record's program; None in records that etscope did not write."""
+        from etscope.formats.etrecord.own_members import fingerprints_from_json
+
         return self._own(FINGERPRINTS, fingerprints_from_json)
 
     @cached_property
     def taps(self) -> Mapping[str, MethodTaps]:
         """method -> its outputs that are taps; empty for a model without taps."""
+        from etscope.formats.etrecord.own_members import taps_from_json
+
         return self._own(TAPS, taps_from_json) or {}
 
     @cached_property
     def partition(self) -> Mapping[str, MethodPartition] | None:
         """method -> the nodes that partitioners took and refused; None if the record lacks it, as
         records that etscope did not write do."""
+        from etscope.formats.etrecord.partitioning import partition_from_json
+
         return self._own(PARTITION, partition_from_json)
 
     def program_buffer(self) -> bytes | None:

@@ -15,10 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from etscope.errors import EtscopeError, FormatError, reading
-from etscope.formats.bytes.flatbuffer import INT8, INT32, UINT64
-from etscope.formats.program.vulkan import HEADER as VULKAN_HEADER
-from etscope.formats.program.vulkan import TENSOR as VULKAN_TENSOR
-from etscope.formats.program.vulkan import vulkan_graph
+from etscope.formats.bytes.flatbuffer import INT8, INT32, UINT32, UINT64, FlatBuffer, FlatTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +52,24 @@ def delegate_parts(backend_id: str, data: memoryview) -> tuple[DelegatePart, ...
 
 # -- Vulkan
 
+# The data is a header that locates a FlatBuffer (backends/vulkan/serialization/schema.fbs). Its
+# `chain` lists the calls of operators, each with the id that the runtime logs.
+
+# After four zero bytes: magic, length of the header, offset and size of tables and of constants.
+_VULKAN_HEADER = struct.Struct("<4x4sHIIIQ")
+_VULKAN_MAGIC = b"VH00"
+_VULKAN_TENSOR = 5  # in the union of values
 _VULKAN_NAMED = (1 << 64) - 1  # an offset: the constant is named data
 _VULKAN_DTYPES = ("bool", "uint8", "int8", "int32", "float16", "float32", "float64", "int64")
 
 
 def _vulkan(data: memoryview) -> Iterator[DelegatePart]:
     root = vulkan_graph(data)
-    _, _, tables, size, constants, _ = VULKAN_HEADER.unpack_from(data)
+    _, _, tables, size, constants, _ = _VULKAN_HEADER.unpack_from(data)
     types: dict[int, tuple[str | None, tuple[int, ...]]] = {}
     for value in root.tables(2):
         number, tensor = value.union(0)
-        if number == VULKAN_TENSOR and tensor is not None:
+        if number == _VULKAN_TENSOR and tensor is not None:
             kind = tensor.integer(0, INT8)
             dtype = _VULKAN_DTYPES[kind] if 0 <= kind < len(_VULKAN_DTYPES) else None
             types[tensor.integer(2, INT32)] = dtype, tuple(tensor.numbers(1, "I"))
@@ -79,6 +83,50 @@ def _vulkan(data: memoryview) -> Iterator[DelegatePart]:
         elif dtype is not None:  # else it stays named data
             key = table.string(2) or ""
             yield DelegatePart(f"constant {number}", 0, length, True, key, dtype, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class VulkanCall:
+    """A call of an operator. name: "aten.sigmoid.default", or one of Vulkan's own ("et_vk.…").
+    shape: of its output; None unless the output is one tensor. arguments: numbers of its values,
+    the output last."""
+
+    node_id: int
+    name: str
+    shape: tuple[int, ...] | None
+    arguments: tuple[int, ...] = ()
+
+
+def read_vulkan(data: memoryview) -> tuple[VulkanCall, ...]:
+    """Return the calls. Raises `FormatError` for other data."""
+    root = vulkan_graph(data)
+    values = root.tables(2)
+    calls: list[VulkanCall] = []
+    for call in root.tables(1):
+        arguments = call.numbers(2, "i")
+        shape = None
+        if arguments:
+            output = arguments[-1]
+            if not 0 <= output < len(values):
+                raise FormatError(
+                    f"a Vulkan call writes value {output}, but there are {len(values)}"
+                )
+            kind, tensor = values[output].union(0)
+            if kind == _VULKAN_TENSOR and tensor is not None:
+                shape = tuple(tensor.numbers(1, "I"))
+        number, name = call.integer(0, UINT32), call.string(1) or ""
+        calls.append(VulkanCall(number, name, shape, tuple(arguments)))
+    return tuple(calls)
+
+
+def vulkan_graph(data: memoryview) -> FlatTable:
+    """Return the tables of the data. Raises `FormatError` for other data."""
+    if len(data) < _VULKAN_HEADER.size:
+        raise FormatError("not the data of a Vulkan delegate: it is too short")
+    magic, _, tables, size, _, _ = _VULKAN_HEADER.unpack_from(data)
+    if magic != _VULKAN_MAGIC or tables + size > len(data):
+        raise FormatError("not the data of a Vulkan delegate")
+    return FlatBuffer(data[tables : tables + size]).root()
 
 
 # -- Ethos-U

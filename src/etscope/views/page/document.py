@@ -321,7 +321,8 @@ def _insight_documents(
             facts = Facts(trace, shown.profile, found.scale, *known)
             told += ((shown.index, one) for one in insights(facts, Level.ALL))
     for method in () if methods else memory_plans(found.export):
-        told += ((None, one) for one in ranked([*memory_of(method, found.export, sized)]))
+        parts = [part for file in sized or () for part in file.parts]
+        told += ((None, one) for one in ranked([*memory_of(method, found.export, parts)]))
     return [{"explanation": None, **one.plain(files), "methodIndex": index} for index, one in told]
 
 

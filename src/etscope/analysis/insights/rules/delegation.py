@@ -10,7 +10,6 @@ from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.node_words import places, time_of_kinds
 from etscope.analysis.insights.rule import rule
-from etscope.analysis.insights.slow_products import slow_products
 from etscope.analysis.insights.thresholds import COARSE_STEP_NS, ISLANDS_SHARE, REST_SHARE
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.units import count, format_bytes
@@ -36,10 +35,13 @@ def not_delegated(facts: Facts) -> Iterator[Finding]:
             {"dtype": "float32"},
         )
     remedies = [remedy]
-    slow = slow_products(facts) if Level.FULL in facts.level else None
-    if slow is not None:
-        evidence += slow.evidence
-        remedies += slow.remedies
+    if Level.FULL in facts.level:
+        from etscope.analysis.insights.slow_products import slow_products
+
+        slow = slow_products(facts)
+        if slow is not None:
+            evidence += slow.evidence
+            remedies += slow.remedies
     taken = facts.time.taken(kernels)
     yield facts.finding(
         "not-delegated",

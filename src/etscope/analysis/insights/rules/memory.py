@@ -21,7 +21,6 @@ from etscope.units import format_bytes, format_share
 if TYPE_CHECKING:
     from etscope.analysis.memory.file_parts import FilePart
     from etscope.analysis.memory.plan import MemoryPlan
-    from etscope.analysis.memory.size import SizedFile
 
 _COMMAND = ("info", "--memory")
 _NAMED = "what backends ask for by name, such as their weights"
@@ -40,23 +39,25 @@ def memory(facts: Facts) -> Iterator[Finding]:
             command=("inspect", "-p", "PROGRAM"),
         )
         return
-    sized = facts.sized
-    if sized is None and facts.trace.record is not None:
-        from etscope.analysis.memory.size import sized_program
+    parts: Sequence[FilePart] = ()
+    if facts.sized is not None:
+        parts = [part for file in facts.sized for part in file.parts]
+    elif facts.trace.record is not None:
+        from etscope.analysis.memory.file_parts import program_parts
 
-        sized = sized_program(facts.trace.export, facts.trace.run_nodes)
-    yield from memory_of(method, facts.trace.export, sized, facts.profile.rows)
+        parts = program_parts(facts.trace.export, facts.trace.run_nodes)
+    yield from memory_of(method, facts.trace.export, parts, facts.profile.rows)
 
 
 def memory_of(
     method: str,
     export: Export,
-    sized: Sequence[SizedFile] | None = None,
+    parts: Sequence[FilePart] = (),
     rows: Sequence[Row] = (),
 ) -> Iterator[Finding]:
     """Yield what takes the memory of a method, whether it ran or not.
 
-    sized: the program's files with their parts; a record gives their modules. rows: of the method's
+    parts: of the program and its .ptd files; a record gives their modules. rows: of the method's
     runs, which name the places.
     """
     from etscope.analysis.memory.plan import memory_plans
@@ -64,7 +65,7 @@ def memory_of(
     try:
         plan = memory_plans(export)[method]
         yield from _of_plan(export.needed_program, plan, rows)
-        yield from _weights(plan, [part for file in sized or () for part in file.parts])
+        yield from _weights(plan, parts)
     except EtscopeError:  # a damaged plan: the memory views say where
         return
 

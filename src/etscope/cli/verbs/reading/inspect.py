@@ -15,11 +15,10 @@ from etscope.cli.options.common import (
     view_options,
     with_option,
 )
-from etscope.cli.output.rooflines import write_rooflines
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.verb import verb
 from etscope.errors import UsageError
-from etscope.model.report import filled_columns
+from etscope.support.optional import numpy_without_threads
 
 _DETAILS = """\
 Rows are sorted by time; --sort run shows the order of execution. The avg column is the average
@@ -82,15 +81,20 @@ def command(
     etscope inspect @1 --select 'op:conv* and share>5%'
     etscope inspect run.etdp model.etrecord -o events.csv
     """
+    numpy_without_threads()
     if roofline:
         if coverage or backend_files:
             raise UsageError("--roofline does not go with --coverage or --with")
+        from etscope.cli.output.rooflines import write_rooflines
+
         write_rooflines(calls.of(files.open()), files.source_unit, method, view, output)
         return
     if coverage and backend_files:
         raise UsageError("--with does not go with --coverage")
     trace = calls.of(files.open())
     if coverage:
+        from etscope.model.report import filled_columns
+
         tables = view.coverage(trace, files.source_unit, method)
         filled = dict.fromkeys(name for table in tables for name in filled_columns(table))
         names = [name for name in tables[0].names if name in filled]
