@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.info.slim import slim_etrecord
+from etscope.analysis.info.etrecord_info import slim_etrecord
 from etscope.errors import EtscopeError
 from etscope.formats.etrecord.reader import SIBLINGS, RecordFile, read_etrecord
 from etscope.formats.pt2.safety import check_program

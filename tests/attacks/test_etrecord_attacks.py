@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etscope.analysis.info.slim import slim_etrecord
+from etscope.analysis.info.etrecord_info import slim_etrecord
 from etscope.errors import FormatError
 from etscope.etrecord import parse_etrecord
 from etscope.formats.etrecord.reader import read_etrecord

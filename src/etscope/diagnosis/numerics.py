@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.matching.quant_params import codes_of_graph
+from etscope.analysis.matching.delegate_values import codes_of_graph
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
     DEFAULT_METRIC,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.graphs.node_times import NodeTimes, node_times
+from etscope.analysis.graphs.node_costs import NodeTimes, node_times
 from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.analysis.info.slim import slim_etrecord
+    from etscope.analysis.info.etrecord_info import slim_etrecord
     from etscope.etrecord._etrecord import (
         ETRecord,
         as_etrecord,
@@ -33,6 +33,6 @@ __getattr__, __dir__ = lazy_names(
         "as_record": "etscope.etrecord._etrecord",
         "generate_etrecord": "etscope.etrecord._etrecord",
         "parse_etrecord": "etscope.etrecord._etrecord",
-        "slim_etrecord": "etscope.analysis.info.slim",
+        "slim_etrecord": "etscope.analysis.info.etrecord_info",
     },
 )

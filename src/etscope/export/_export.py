@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.program.compatibility import instruction_labels
+from etscope.analysis.program.xnnpack_events import untaken_types
 from etscope.backends import chosen
 from etscope.backends.registry.export_options import ExportOptions
 from etscope.errors import EtscopeError, EtscopeWarning, FormatError, MissingFileError, UsageError

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from etscope.analysis.numerics.gap import Gap
     from etscope.analysis.numerics.rows import Numerics
-    from etscope.diagnosis.stages.result import NumericStages
+    from etscope.diagnosis.stages import NumericStages
     from etscope.model.graph import Graph
 
 __all__ = [
@@ -654,7 +654,7 @@ class Inspector:
         value that is known from the stage before.
         """
         from etscope.diagnosis.numerics import RunToCompare
-        from etscope.diagnosis.stages.compare import EagerModel, numeric_stages
+        from etscope.diagnosis.stage_comparison import EagerModel, numeric_stages
 
         module, example = model if isinstance(model, tuple) else (model, None)
         asked = RunToCompare(

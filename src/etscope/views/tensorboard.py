@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.graphs.flow import edges, own_times
+from etscope.analysis.graphs.node_costs import STATISTICS, NodeWork, node_work
 from etscope.analysis.graphs.node_table import tensor_text
-from etscope.analysis.graphs.node_times import STATISTICS
-from etscope.analysis.graphs.node_work import NodeWork, node_work
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale

@@ -22,7 +22,7 @@ from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-from etscope.analysis.info.slim import slim_etrecord
+from etscope.analysis.info.etrecord_info import slim_etrecord
 
 
 class Net(nn.Module):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from etscope.analysis.graphs.node_costs import node_times
 from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
 from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
-from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.formats.program.pte import read_pte

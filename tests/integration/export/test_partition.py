@@ -25,7 +25,7 @@ from torch.fx.passes.operator_support import OperatorSupport
 import etscope
 from etscope.analysis.graphs.delegate_io import Borders
 from etscope.analysis.graphs.partition import Partition, partition
-from etscope.analysis.info.slim import slim_etrecord
+from etscope.analysis.info.etrecord_info import slim_etrecord
 from etscope.analysis.matching.export import Export
 from etscope.cli import main
 from etscope.export import Exported, export, keeping_partition

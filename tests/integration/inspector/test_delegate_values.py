@@ -14,7 +14,7 @@ pytest.importorskip("executorch.exir")
 import torch
 
 from etscope import Inspector
-from etscope.analysis.matching.quant_params import codes_of_graph
+from etscope.analysis.matching.delegate_values import codes_of_graph
 from etscope.analysis.numerics.rows import WRONG, Numerics
 from etscope.analysis.program.correlate import method_symbols
 from etscope.formats.etrecord.reader import read_etrecord

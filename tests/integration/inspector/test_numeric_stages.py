@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 
 from etscope.bridge.reference import decomposed
 from etscope.cli import main
-from etscope.diagnosis.stages.result import NumericStages
+from etscope.diagnosis.stages import NumericStages
 from etscope.errors import NumericGapError
 from etscope.run import run
 from etscope.search.numerics import model_stages as isolated_stages

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from etscope.analysis.delegates.vulkan import with_vulkan_handles
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import MethodSymbols, method_symbols
+from etscope.analysis.program.vulkan_calls import with_vulkan_handles
 from etscope.errors import EtscopeWarning
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord

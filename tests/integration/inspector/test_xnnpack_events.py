@@ -12,9 +12,9 @@ from collections import Counter
 
 import pytest
 
-from etscope.analysis.delegates.xnnpack import Pairing, pair
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.xnnpack_events import Pairing, pair
 from etscope.analysis.selector_fields import tensor_fields
 from etscope.errors import EtscopeWarning
 from etscope.formats.etdump.reader import read_etdump

@@ -16,8 +16,8 @@ import pytest
 
 from etscope.analysis.graphs.flow import own_times
 from etscope.analysis.graphs.linked_graph import linked_graph
+from etscope.analysis.graphs.node_costs import node_times
 from etscope.analysis.graphs.node_table import module_tree
-from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.graphs.views import graph_views
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.rollup import rollup

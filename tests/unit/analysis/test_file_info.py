@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from etscope.analysis.info import file_info
-from etscope.analysis.info.etrecord_info import written_by
-from etscope.analysis.info.slim import slim_etrecord
+from etscope.analysis.info.etrecord_info import slim_etrecord, written_by
 from etscope.errors import MissingFileError
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.formats.etrecord.reader import read_etrecord

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.graphs.flow import edges, own_times, without_delegates
-from etscope.analysis.graphs.node_times import STATISTICS
+from etscope.analysis.graphs.node_costs import STATISTICS
 from etscope.analysis.graphs.views import GraphView, graph_views, view_keys, view_of
 from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.scale import Scale

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from etscope.analysis.graphs.node_costs import node_times
 from etscope.analysis.graphs.node_info import find_node, node_info
 from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
-from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.graph import Delegate, ModuleFrame, Origin

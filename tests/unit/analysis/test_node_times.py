@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
+from etscope.analysis.graphs.node_costs import NodeTimes, node_times
 from etscope.analysis.graphs.node_table import node_table
-from etscope.analysis.graphs.node_times import NodeTimes, node_times
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.scale import Scale
 from etscope.model.graph import Graph

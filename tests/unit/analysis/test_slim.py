@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.info.slim import slim_etrecord
+from etscope.analysis.info.etrecord_info import slim_etrecord
 from etscope.errors import FormatError, UsageError
 from etscope.etrecord import parse_etrecord
 from etscope.formats.etrecord.reader import PROGRAM_BUFFER, SLIMMED, RecordFile, read_etrecord

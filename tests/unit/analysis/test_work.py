@@ -11,7 +11,7 @@ import pytest
 
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import linked_graph
-from etscope.analysis.graphs.node_work import node_work
+from etscope.analysis.graphs.node_costs import node_work
 from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.calls import RunCalls

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from etscope.analysis.backend_files.file_views import file_spans, file_table, with_files
 from etscope.analysis.backend_files.placement import PlacedFile, delegate_calls, place_files
-from etscope.analysis.backend_files.tables import file_table
-from etscope.analysis.backend_files.timeline import file_spans, with_files
 from etscope.analysis.profile.timeline import timeline
 from etscope.analysis.profile.trace import Trace
 from etscope.backends.registry.tool_files import read_backend_file

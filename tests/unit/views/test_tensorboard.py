@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from etscope.analysis.graphs.flow import own_times
-from etscope.analysis.graphs.node_times import STATISTICS
+from etscope.analysis.graphs.node_costs import STATISTICS
 from etscope.analysis.graphs.views import GraphView, view_of
 from etscope.units import TimeScale
 from etscope.views.tensorboard import (

@@ -7,9 +7,8 @@ from difflib import get_close_matches
 
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.graphs.node_costs import NodeTimes, node_work
 from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes, short_outputs, tensor_text
-from etscope.analysis.graphs.node_times import NodeTimes
-from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError

@@ -8,8 +8,7 @@ from typing import Any
 
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.graphs.node_times import NodeTimes, nodes_of_row
-from etscope.analysis.graphs.node_work import node_work
+from etscope.analysis.graphs.node_costs import NodeTimes, node_work, nodes_of_row
 from etscope.analysis.profile.rollup import NO_MODULE, module_name, modules_around
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from etscope.analysis.delegates.xnnpack import event_kind
 from etscope.analysis.graphs.run_graph import RunGraph
 from etscope.analysis.profile.profile import Leaf
+from etscope.analysis.program.xnnpack_events import event_kind
 
 
 def added_transposes(run: RunGraph) -> dict[int, tuple[Leaf, ...]]:

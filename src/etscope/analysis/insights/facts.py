@@ -126,7 +126,7 @@ class Facts:
     def untaken_types(self) -> str:
         """The types of tensors that keep operators out of delegates, as a sentence after others; ""
         without any."""
-        from etscope.analysis.delegates.xnnpack import untaken_types
+        from etscope.analysis.program.xnnpack_events import untaken_types
 
         for method in () if self.program is None else self.program.methods:
             if method.name == self.profile.method and (why := untaken_types(method)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from etscope.analysis.delegates.xnnpack import takes
 from etscope.analysis.graphs.partition import NodeRefusal
 from etscope.analysis.graphs.run_graph import OF_TORCH, RunGraph, function_of
 from etscope.analysis.insights.node_words import at_lines, first_line, listed, operators
+from etscope.analysis.program.xnnpack_events import takes
 from etscope.formats.etrecord.partitioning import NOT_ASKED, TOLD, UNKNOWN, UNPLACED
 from etscope.model.finding import Remedy
 from etscope.model.graph import Node, stem

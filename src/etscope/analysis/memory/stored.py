@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.delegates.xnnpack import QUANTIZATION
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
+from etscope.analysis.program.xnnpack_events import QUANTIZATION
 from etscope.errors import FormatError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.delegate_data import delegate_parts

@@ -1,7 +1,7 @@
 """Metrics: the distance of a value from its reference, one number for a pair of arrays.
 
 Sums are taken in float64, part by part: no copy of a large tensor is made. Shapes must be the same,
-nothing is broadcast; types may differ. A metric is added in `BUILTIN`, or by `register_metric`.
+nothing is broadcast; types may differ. A metric is added by `register_metric`.
 The rules for NaN, infinities and empty arrays:
 
 - NaN in either array makes a metric NaN: a broken output never scores as a good one. Only
@@ -54,6 +54,8 @@ __all__ = [
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
+Formula = Callable[[Summary], float]
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -92,6 +94,10 @@ class Metric:
         if number is None or math.isnan(number):
             return math.inf
         return number if self.better == "lower" else -number
+
+    def text(self, number: float) -> str:
+        """A number with the metric's unit: "31.2 dB"."""
+        return f"{number:.4g} {self.unit}".rstrip()
 
     def worse(self, one: float | None, other: float | None) -> float | None:
         """The worse of two numbers: a number rather than NaN, and NaN rather than None."""
@@ -154,33 +160,39 @@ def _ordered(floats: Array) -> npt.NDArray[np.int64]:
 
 RTOL, ATOL = 1e-5, 1e-8  # as in numpy.allclose
 
+_registered: dict[str, Metric] = {}
 
-def _snr(s: Summary) -> float:
-    """Signal-to-noise ratio: ``10 log10(mean(ref^2) / mean((ref - value)^2))``.
+METRICS: Mapping[str, Metric] = MappingProxyType(_registered)
+"""All metrics by name; `register_metric` adds to it."""
 
-    -inf for an infinite error, and for an all-zero reference that was not met. The formula is that
-    of upstream's `compare_results`, and of coremltools' `compute_snr_and_psnr` without the epsilons
-    there.
-    """
-    return _decibels(s, s.r.log10 - math.log10(s.count))
+DEFAULT_METRICS = ("snr", "mse", "cosine_similarity")
+"""The default metrics of `compare_results`: upstream's, in its order."""
 
 
-def _sqnr(s: Summary) -> float:
-    """Signal-to-quantisation-noise ratio: ``20 log10(|ref| / |ref - value|)``, with 2-norms.
+def _builtin(
+    name: str, title: str, unit: str = "", *, perfect: float = 0.0, need: Need = Need.ALL
+) -> Callable[[Formula], Formula]:
+    """Register a metric by its formula; the docstring is its meaning. A metric with 0 for equal
+    arrays is better when lower."""
 
-    Same number as "snr", under the name and with the formula of
-    `torch.ao.ns.fx.utils.compute_sqnr`.
-    """
-    return _decibels(s, s.r.log10 - math.log10(s.count))
+    def register(formula: Formula) -> Formula:
+        def of_summary(summary: Summary) -> float:
+            return math.nan if summary.nan or not summary.count else formula(summary)
 
+        _registered[name] = Metric(
+            name,
+            title,
+            unit,
+            "higher" if perfect else "lower",
+            perfect,
+            lambda reference, value: of_summary(summarize(reference, value, need)),
+            inspect.cleandoc(formula.__doc__ or ""),
+            of_summary,
+            need,
+        )
+        return formula
 
-def _psnr(s: Summary) -> float:
-    """Peak signal-to-noise ratio: ``10 log10(max(ref^2) / mean((ref - value)^2))``.
-
-    The peak is the largest magnitude in the reference, as in coremltools' `compute_snr_and_psnr`;
-    for images the range of the pixel type is in use instead.
-    """
-    return _decibels(s, 2 * math.log10(s.r.largest) if s.r.largest else -math.inf)
+    return register
 
 
 def _decibels(s: Summary, log_signal: float) -> float:
@@ -191,40 +203,6 @@ def _decibels(s: Summary, log_signal: float) -> float:
     return 10 * (log_signal - (s.error.log10 - math.log10(s.count)))
 
 
-def _mse(s: Summary) -> float:
-    """Mean squared error: ``mean((ref - value)^2)``."""
-    return _error(s, s.error.scale * s.error.scale * (s.error.total / s.count))
-
-
-def _rms(s: Summary) -> float:
-    """Root of the mean squared error: ``sqrt(mean((ref - value)^2))``, in the value's own unit."""
-    return _error(s, s.error.scale * math.sqrt(s.error.total / s.count))
-
-
-def _l1(s: Summary) -> float:
-    """Sum of absolute errors: ``sum(|ref - value|)``. As in upstream's `L1Comparator`, no mean."""
-    return _error(s, s.error_sum)
-
-
-def _mae(s: Summary) -> float:
-    """Mean absolute error: ``mean(|ref - value|)``."""
-    return _error(s, s.error_sum / s.count)
-
-
-def _max_abs(s: Summary) -> float:
-    """Largest absolute error: ``max(|ref - value|)``."""
-    return _error(s, s.error_max)
-
-
-def _max_rel(s: Summary) -> float:
-    """Largest relative error: ``max(|ref - value| / |ref|)``; of equal elements it is 0.
-
-    Infinite when the reference is 0 and the value is not: near zeros, "max_abs" and
-    "out_of_tolerance" say more.
-    """
-    return _error(s, s.relative_max)
-
-
 def _error(s: Summary, number: float) -> float:
     """The number; infinite if an element's error is, and not 0 by underflow."""
     if s.infinite or s.overflow:
@@ -232,6 +210,24 @@ def _error(s: Summary, number: float) -> float:
     return number if number or s.equal else math.ulp(0.0)
 
 
+@_builtin("snr", "SNR", "dB", perfect=math.inf, need=Need.SIGNAL)
+def _snr(s: Summary) -> float:
+    """Signal-to-noise ratio: ``10 log10(mean(ref^2) / mean((ref - value)^2))``.
+
+    -inf for an infinite error, and for an all-zero reference that was not met. The formula is that
+    of upstream's `compare_results`, and of coremltools' `compute_snr_and_psnr` without the epsilons
+    there.
+    """
+    return _decibels(s, s.r.log10 - math.log10(s.count))
+
+
+@_builtin("mse", "MSE", need=Need.ERRORS)
+def _mse(s: Summary) -> float:
+    """Mean squared error: ``mean((ref - value)^2)``."""
+    return _error(s, s.error.scale * s.error.scale * (s.error.total / s.count))
+
+
+@_builtin("cosine_similarity", "cosine similarity", perfect=1.0)
 def _cosine_similarity(s: Summary) -> float:
     """Cosine of the angle between both: ``sum(ref * value) / (|ref| |value|)``.
 
@@ -246,6 +242,60 @@ def _cosine_similarity(s: Summary) -> float:
     if not (s.r.scale and s.v.scale):
         return 0.0
     return max(-1.0, min(1.0, s.dot / math.sqrt(s.r.total * s.v.total)))
+
+
+@_builtin("sqnr", "SQNR", "dB", perfect=math.inf, need=Need.SIGNAL)
+def _sqnr(s: Summary) -> float:
+    """Signal-to-quantisation-noise ratio: ``20 log10(|ref| / |ref - value|)``, with 2-norms.
+
+    Same number as "snr", under the name and with the formula of
+    `torch.ao.ns.fx.utils.compute_sqnr`.
+    """
+    return _snr(s)
+
+
+@_builtin("psnr", "PSNR", "dB", perfect=math.inf)
+def _psnr(s: Summary) -> float:
+    """Peak signal-to-noise ratio: ``10 log10(max(ref^2) / mean((ref - value)^2))``.
+
+    The peak is the largest magnitude in the reference, as in coremltools' `compute_snr_and_psnr`;
+    for images the range of the pixel type is in use instead.
+    """
+    return _decibels(s, 2 * math.log10(s.r.largest) if s.r.largest else -math.inf)
+
+
+@_builtin("rms", "RMS error", need=Need.ERRORS)
+def _rms(s: Summary) -> float:
+    """Root of the mean squared error: ``sqrt(mean((ref - value)^2))``, in the value's own unit."""
+    return _error(s, s.error.scale * math.sqrt(s.error.total / s.count))
+
+
+@_builtin("l1", "L1")
+def _l1(s: Summary) -> float:
+    """Sum of absolute errors: ``sum(|ref - value|)``. As in upstream's `L1Comparator`, no mean."""
+    return _error(s, s.error_sum)
+
+
+@_builtin("mae", "mean absolute error")
+def _mae(s: Summary) -> float:
+    """Mean absolute error: ``mean(|ref - value|)``."""
+    return _error(s, s.error_sum / s.count)
+
+
+@_builtin("max_abs", "largest absolute error")
+def _max_abs(s: Summary) -> float:
+    """Largest absolute error: ``max(|ref - value|)``."""
+    return _error(s, s.error_max)
+
+
+@_builtin("max_rel", "largest relative error")
+def _max_rel(s: Summary) -> float:
+    """Largest relative error: ``max(|ref - value| / |ref|)``; of equal elements it is 0.
+
+    Infinite when the reference is 0 and the value is not: near zeros, "max_abs" and
+    "out_of_tolerance" say more.
+    """
+    return _error(s, s.relative_max)
 
 
 def tolerance_metric(
@@ -292,42 +342,8 @@ def tolerance_metric(
     )
 
 
-def _of_summary(
-    name: str,
-    title: str,
-    unit: str,
-    better: Literal["lower", "higher"],
-    perfect: float,
-    formula: Callable[[Summary], float],
-    need: Need = Need.ALL,
-) -> Metric:
-    def of_summary(summary: Summary) -> float:
-        return math.nan if summary.nan or not summary.count else formula(summary)
-
-    return Metric(
-        name,
-        title,
-        unit,
-        better,
-        perfect,
-        lambda reference, value: of_summary(summarize(reference, value, need)),
-        inspect.cleandoc(formula.__doc__ or ""),
-        of_summary,
-        need,
-    )
-
-
-BUILTIN: tuple[Metric, ...] = (
-    _of_summary("snr", "SNR", "dB", "higher", math.inf, _snr, Need.SIGNAL),
-    _of_summary("mse", "MSE", "", "lower", 0.0, _mse, Need.ERRORS),
-    _of_summary("cosine_similarity", "cosine similarity", "", "higher", 1.0, _cosine_similarity),
-    _of_summary("sqnr", "SQNR", "dB", "higher", math.inf, _sqnr, Need.SIGNAL),
-    _of_summary("psnr", "PSNR", "dB", "higher", math.inf, _psnr),
-    _of_summary("rms", "RMS error", "", "lower", 0.0, _rms, Need.ERRORS),
-    _of_summary("l1", "L1", "", "lower", 0.0, _l1),
-    _of_summary("mae", "mean absolute error", "", "lower", 0.0, _mae),
-    _of_summary("max_abs", "largest absolute error", "", "lower", 0.0, _max_abs),
-    _of_summary("max_rel", "largest relative error", "", "lower", 0.0, _max_rel),
+# The order of the built-in metrics is the order in which errors and the documentation list them.
+for _metric in (
     Metric(
         "ulp",
         "largest ULP distance",
@@ -338,15 +354,10 @@ BUILTIN: tuple[Metric, ...] = (
         inspect.cleandoc(largest_ulp_distance.__doc__ or ""),
     ),
     tolerance_metric(),
-)
+):
+    _registered[_metric.name] = _metric
 
-_registered: dict[str, Metric] = {metric.name: metric for metric in BUILTIN}
-
-METRICS: Mapping[str, Metric] = MappingProxyType(_registered)
-"""All metrics by name; `register_metric` adds to it."""
-
-DEFAULT_METRICS = ("snr", "mse", "cosine_similarity")
-"""The default metrics of `compare_results`: upstream's, in its order."""
+BUILTIN: tuple[Metric, ...] = tuple(_registered.values())
 
 
 def register_metric(
@@ -379,8 +390,10 @@ def register_metric(
     return metric
 
 
-def find_metric(name: str) -> Metric:
-    """The metric of that name; `UsageError` with the names there are if it is none of them."""
+def find_metric(name: str | Metric) -> Metric:
+    """The metric of that name, or itself. Raises `UsageError` with the known names for another."""
+    if isinstance(name, Metric):
+        return name
     if not isinstance(name, str) or name not in METRICS:
         raise UsageError(f"unknown metric {name!r}", hint="metrics are: " + ", ".join(METRICS))
     return METRICS[name]
@@ -401,7 +414,7 @@ def measure(
 
     Raises `UsageError` for an unknown metric, for shapes that differ and for complex numbers.
     """
-    found = metric if isinstance(metric, Metric) else find_metric(metric)
+    found = find_metric(metric)
     return measure_all(
         [found],
         reference,
@@ -420,7 +433,7 @@ def measure_all(
     value_quantization: Quantization | None = None,
 ) -> dict[str, float | None]:
     """Several metrics by their names, as `measure` gives them, with few passes over the arrays."""
-    found = [item if isinstance(item, Metric) else find_metric(item) for item in metrics]
+    found = list(map(find_metric, metrics))
     first, second = as_array(reference), as_array(value)
     if first is None or second is None:
         return {metric.name: None for metric in found}

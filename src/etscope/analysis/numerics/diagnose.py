@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etscope.analysis.matching.delegate_values import codes_of_graph
 from etscope.analysis.matching.matching import Matching, Pair
-from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.explain import (
     Others,

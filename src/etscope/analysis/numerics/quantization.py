@@ -199,7 +199,7 @@ class Quantization:
         return f"no counterpart in the other graph have {self.missing}" if self.missing else ""
 
     def _value(self, number: float | None) -> str:
-        return "not known" if number is None else f"{number:.4g} {self.metric.unit}".rstrip()
+        return "not known" if number is None else self.metric.text(number)
 
     def table(self, sort: str = "run") -> Table:
         """A row for each operator; sort: "run", order of execution, or "error", the costliest

@@ -330,7 +330,7 @@ class Numerics:
             return "not known"
         if math.isnan(number):
             return "not a number (NaN)"
-        return f"{number:.4g} {self.metric.unit}".rstrip()
+        return self.metric.text(number)
 
     def _worst_total(self) -> str:
         totals = [row for row in self.rows if row.total is not None]

@@ -14,13 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.delegates.vulkan import with_vulkan_handles
-from etscope.analysis.delegates.xnnpack import (
-    InnerEvents,
-    attributed,
-    inner_events,
-    unexplained,
-)
 from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.calls import RunCalls, inferred_calls, recorded_calls
@@ -44,6 +37,13 @@ from etscope.analysis.program.correlate import (
     record_methods,
 )
 from etscope.analysis.program.program import InstructionRecord, is_of_one_length
+from etscope.analysis.program.vulkan_calls import with_vulkan_handles
+from etscope.analysis.program.xnnpack_events import (
+    InnerEvents,
+    attributed,
+    inner_events,
+    unexplained,
+)
 from etscope.backends.registry.decoders import meanings
 from etscope.errors import EtscopeWarning, FormatError, MismatchError, MissingDataError
 from etscope.formats.etdump.debug_values import DebugBuffer

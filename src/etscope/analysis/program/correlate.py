@@ -336,7 +336,7 @@ def with_exported_lines(graph: Graph, exported: Graph) -> Graph:
 
 # Backends that log the names of nodes, and have a map only if they dump tensors too.
 _NAMES_NODES = frozenset({"QnnBackend"})
-# Backends with other numbers than debug handles in the delegate map (`analysis.delegates.vulkan`).
+# Backends with other numbers than debug handles in the delegate map (`vulkan_calls`).
 _WITHOUT_HANDLES = frozenset({"VulkanBackend"})
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.counted import FEWEST
 from etscope.analysis.profile.growth import GROWTH, growth_columns, growth_note
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
 from etscope.analysis.profile.rollup import AVERAGE, Measure, Rollup, rollup
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.program import vulkan_calls, xnnpack_events
 from etscope.analysis.program.correlate import handle_list
 from etscope.analysis.program.source_location import module_type
 from etscope.analysis.work.columns import (
@@ -405,7 +405,7 @@ def _silent_calls(profile: MethodProfile) -> Iterator[str]:
 _UNLINED_SHARE = 0.1  # of the method's time: less is what a few operators have that torch adds
 
 # Their operators are listed in the data of the program.
-_TOLD_BY_PROGRAM = (xnnpack.BACKEND, vulkan.BACKEND)
+_TOLD_BY_PROGRAM = (xnnpack_events.BACKEND, vulkan_calls.BACKEND)
 LACKS_PROGRAM = (
     f"The program has the modules and lines of what ran inside {' or '.join(_TOLD_BY_PROGRAM)}: "
     "give it too (--program)."

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from etscope.analysis.delegates.xnnpack import InnerEvents, Pairing, may_compute
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
 from etscope.analysis.profile.profile import InstructionRows, Row
+from etscope.analysis.program.xnnpack_events import InnerEvents, Pairing, may_compute
 from etscope.analysis.work.graph_work import GraphWork
 from etscope.analysis.work.operation import NO_WORK, Work, sum_of, unknown_work
 from etscope.analysis.work.program_work import ProgramWork, clamp_work, operator_work

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.delegates.xnnpack import InnerEvents, inner_events
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.xnnpack_events import InnerEvents, inner_events
 from etscope.analysis.work.graph_work import GraphWork
 from etscope.analysis.work.instruction_work import InstructionWork
 from etscope.analysis.work.operation import Work, sum_of

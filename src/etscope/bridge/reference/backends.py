@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from etscope.analysis.matching.quant_params import GraphCodes
+from etscope.analysis.matching.delegate_values import GraphCodes
 from etscope.backends.common.inner import Inside
 from etscope.backends.registry.values import IN_CODES
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph

@@ -18,7 +18,7 @@ from zlib import crc32
 import torch
 from torch.utils import _pytree as pytree
 
-from etscope.analysis.matching.quant_params import GraphCodes
+from etscope.analysis.matching.delegate_values import GraphCodes
 from etscope.backends.common.inner import Codes, Inside
 from etscope.bridge.reference.reference import GraphNode
 from etscope.bridge.reference.xnnpack_int8 import Compute

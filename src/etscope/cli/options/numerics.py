@@ -36,7 +36,7 @@ from etscope.errors import UsageError
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Narrowed, Numerics
     from etscope.analysis.profile.trace import Trace
-    from etscope.diagnosis.stages.result import NumericStages
+    from etscope.diagnosis.stages import NumericStages
 
 _MODEL_OPTIONS = (
     "backend", "backend_options", "quantize", "calibration", "keep_float", "float_model", "strict",
@@ -168,12 +168,12 @@ def stages_of_files(
     from etscope.analysis.numerics.runs import method_that_ran
     from etscope.cli.output.progress import progress
     from etscope.diagnosis.numerics import RunToCompare
-    from etscope.diagnosis.stages.compare import numeric_stages
+    from etscope.diagnosis.stage_comparison import numeric_stages
     from etscope.support.quiet import quiet
 
     eager = None
     if staging.model is not None:
-        from etscope.diagnosis.stages.compare import EagerModel
+        from etscope.diagnosis.stage_comparison import EagerModel
         from etscope.export import check_model_name, load_model
 
         check_model_name(staging.model)

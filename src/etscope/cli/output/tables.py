@@ -110,7 +110,7 @@ class OutputOptions:
 
         In a text, each table shows the requested columns that it has.
         """
-        from etscope.analysis.backend_files.tables import (
+        from etscope.analysis.backend_files.file_views import (
             file_table,
             for_readers,
             joined_tables,

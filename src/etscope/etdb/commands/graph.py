@@ -11,6 +11,7 @@ import numpy as np
 
 from etscope.analysis.graphs.graph_names import find_graph, short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.graphs.node_costs import NodeTimes
 from etscope.analysis.graphs.node_info import find_node, node_info
 from etscope.analysis.graphs.node_table import (
     default_columns,
@@ -19,7 +20,6 @@ from etscope.analysis.graphs.node_table import (
     placed_nodes,
     tensor_text,
 )
-from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.program.correlate import graph_name, is_operator
 from etscope.analysis.program.program import instructions
 from etscope.analysis.program.source_location import module_path, module_type, user_line

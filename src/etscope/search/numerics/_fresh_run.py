@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numerics import RunToCompare
-from etscope.diagnosis.stages.compare import EagerModel, numeric_stages
-from etscope.diagnosis.stages.result import NumericStages, worst_of
+from etscope.diagnosis.stage_comparison import EagerModel, numeric_stages
+from etscope.diagnosis.stages import NumericStages, worst_of
 from etscope.errors import UsageError
 from etscope.run import Call, Run, run
 from etscope.run.execute import Folder

@@ -29,7 +29,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from etscope.analysis.graphs.flow import edges
-from etscope.analysis.graphs.node_times import STATISTICS
+from etscope.analysis.graphs.node_costs import STATISTICS
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import module_path, module_type, user_line

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from etscope.analysis.graphs.flow import Edge, edges
-from etscope.analysis.graphs.node_times import STATISTICS
-from etscope.analysis.graphs.node_work import node_work
+from etscope.analysis.graphs.node_costs import STATISTICS, node_work
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import module_path, module_type, user_line

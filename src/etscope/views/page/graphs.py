@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.graphs.flow import edges
+from etscope.analysis.graphs.node_costs import STATISTICS, nodes_of_row
 from etscope.analysis.graphs.node_table import tensor_text
-from etscope.analysis.graphs.node_times import STATISTICS, nodes_of_row
 from etscope.analysis.graphs.partition import Partition
 from etscope.analysis.graphs.partition_report import refusal_text
 from etscope.analysis.graphs.views import GraphView, ViewNode

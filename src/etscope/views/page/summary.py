@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from etscope.analysis.backend_files.file_views import file_table, for_readers
 from etscope.analysis.backend_files.placement import PlacedFile
-from etscope.analysis.backend_files.tables import file_table, for_readers
 from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from etscope.analysis.backend_files.file_views import FileSpans, file_spans
 from etscope.analysis.backend_files.placement import PlacedFile
-from etscope.analysis.backend_files.timeline import FileSpans, file_spans
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import (
     RunSpans,

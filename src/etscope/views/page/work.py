@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from etscope.analysis.graphs.node_work import node_work
+from etscope.analysis.graphs.node_costs import node_work
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.tables.roofline_table import ceilings_table
 from etscope.analysis.work.limits import BOUNDS, ProfileLimits

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.delegates.xnnpack import takes
 from etscope.analysis.graphs.node_table import short_tensor
 from etscope.analysis.graphs.run_graph import OF_TORCH, Kernel, RunGraph, function_of, spec_of
 from etscope.analysis.insights.added_transposes import sizes, transposes_at
@@ -25,6 +24,7 @@ from etscope.analysis.insights.partitioner_reasons import (
 )
 from etscope.analysis.insights.rule import graph_rule
 from etscope.analysis.profile.profile import Leaf
+from etscope.analysis.program.xnnpack_events import takes
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes

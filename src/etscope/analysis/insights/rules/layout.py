@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etscope.analysis.delegates.xnnpack import event_kind
 from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
 from etscope.analysis.insights.leaf_times import quoted
 from etscope.analysis.insights.node_words import time_of_kinds
 from etscope.analysis.insights.rule import rule
 from etscope.analysis.insights.thresholds import LAYOUT_SHARE
 from etscope.analysis.profile.profile import Row
+from etscope.analysis.program.xnnpack_events import event_kind
 from etscope.model.finding import Explanation, Finding, Sureness
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etscope.analysis.graphs.linked_graph import LinkedGraph
-    from etscope.analysis.graphs.node_times import NodeTimes
+    from etscope.analysis.graphs.node_costs import NodeTimes
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Capture
     from etscope.model.table import Table
@@ -248,7 +248,7 @@ def _linked_graph(
     """Return the graph called `name`, and the times of its nodes if there is a dump."""
     from etscope.analysis.graphs.graph_names import find_graph
     from etscope.analysis.graphs.linked_graph import linked_graph
-    from etscope.analysis.graphs.node_times import node_times
+    from etscope.analysis.graphs.node_costs import node_times
     from etscope.analysis.profile.profile import profile_of
     from etscope.analysis.profile.trace import Trace
 
@@ -312,13 +312,13 @@ def _graph_table(
 ) -> tuple[Table, Sequence[str]]:
     """Return the table of a graph's nodes or modules, and the columns to show by default. Raises
     `MissingDataError` if the selector matches nothing."""
+    from etscope.analysis.graphs.node_costs import work_notes
     from etscope.analysis.graphs.node_table import (
         NUMBERS,
         default_columns,
         module_tree,
         node_table,
     )
-    from etscope.analysis.graphs.node_work import work_notes
     from etscope.model.report import filled_columns
     from etscope.model.selector import Selector
 

@@ -94,7 +94,7 @@ def command(
     placed = placed_files(trace, backend_files, files.source_unit)
     with progress(f"writing {output}"):
         if chosen in TRACES:
-            from etscope.analysis.backend_files.timeline import with_files
+            from etscope.analysis.backend_files.file_views import with_files
             from etscope.analysis.generation.traced import with_generation
             from etscope.analysis.profile.timeline import timeline
 
@@ -111,7 +111,7 @@ def command(
 
 def _write_slim(files: GivenFiles, output: Path) -> None:
     """Write the ETRecord without the parts that attribution does not need."""
-    from etscope.analysis.info.slim import slim_etrecord
+    from etscope.analysis.info.etrecord_info import slim_etrecord
     from etscope.cli.output.progress import progress
     from etscope.units import format_bytes
 

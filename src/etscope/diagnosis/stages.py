@@ -322,7 +322,7 @@ def _number(value: float | None, metric: Metric) -> str:
         return "nothing to compare"
     if value == metric.perfect:
         return "no error"
-    return f"{value:.4g} {metric.unit}".rstrip()
+    return metric.text(value)
 
 
 # -- comparing a stage

@@ -35,7 +35,7 @@ from etscope.diagnosis.reference import (
     whole_program,
 )
 from etscope.diagnosis.run_inputs import inputs_of_run, runs_before, writers_of_state
-from etscope.diagnosis.stages.result import (
+from etscope.diagnosis.stages import (
     DECOMPOSITION,
     DEVICE,
     EAGER,

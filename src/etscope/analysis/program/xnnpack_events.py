@@ -32,68 +32,74 @@ BACKEND = "XnnpackBackend"
 
 Users = Callable[[Node], Iterable[Node]]
 
-# Kind of operator -> the names of its events in XNNPACK, up to the bracket. A pointwise convolution
-# is a matrix product.
-_CONVOLUTION = ("Convolution", "Fully Connected")
-_COPY = ("Copy",)
-_NAMES: dict[str, tuple[str, ...]] = {
-    "ArgMaxPooling2d": ("ArgMax Pooling",),
-    "AvgPooling2d": ("Average Pooling",),
-    "BatchMatrixMultiply": ("Batch Matrix Multiply",),
-    "Concatenate2": _COPY,
-    "Concatenate3": _COPY,
-    "Concatenate4": _COPY,
-    "Concatenate5": _COPY,
+# Kind of operator -> the names of its events in XNNPACK, up to the bracket, and the edge operators
+# (of aten, without overload) that it computes. A pointwise convolution is a matrix product. These
+# decide where one line of Python was decomposed into several nodes with one debug handle.
+_Names = tuple[tuple[str, ...], tuple[str, ...]]
+_CONVOLUTION: _Names = (("Convolution", "Fully Connected"), ("convolution",))
+_CONCATENATION: _Names = (("Copy",), ("cat",))
+_PLAIN: dict[str, _Names] = {
+    "ArgMaxPooling2d": (("ArgMax Pooling",), ()),
+    "AvgPooling2d": (("Average Pooling",), ("avg_pool2d",)),
+    "BatchMatrixMultiply": (("Batch Matrix Multiply",), ("bmm",)),
+    "Concatenate2": _CONCATENATION,
+    "Concatenate3": _CONCATENATION,
+    "Concatenate4": _CONCATENATION,
+    "Concatenate5": _CONCATENATION,
     "Conv2d": _CONVOLUTION,
-    "ConvTranspose2d": ("Deconvolution",),
-    "Convert": ("Convert",),
-    "Copy": _COPY,
+    "ConvTranspose2d": (("Deconvolution",), ("convolution",)),
+    "Convert": (("Convert",), ()),
+    "Copy": (("Copy",), ()),
     "DepthwiseConv2d": _CONVOLUTION,
-    "FullyConnected": ("Fully Connected", "Dynamic Fully Connected"),
-    "GlobalAvgPooling2d": ("Mean", "Global Average Pooling"),
-    "MaxPooling2d": ("Max Pooling",),
-    "Softmax": ("Softmax",),
-    "StaticConstantPad": ("Constant Pad",),
-    "StaticReshape": ("Static Reshape",),
-    "StaticResizeBilinear2D": ("Resize Bilinear",),
-    "StaticSlice": ("Slice",),
-    "StaticTranspose": ("Transpose",),
+    "FullyConnected": (("Fully Connected", "Dynamic Fully Connected"), ("linear", "addmm", "mm")),
+    "GlobalAvgPooling2d": (("Mean", "Global Average Pooling"), ("mean",)),
+    "MaxPooling2d": (("Max Pooling",), ("max_pool2d",)),
+    "Softmax": (("Softmax",), ("_softmax",)),
+    "StaticConstantPad": (("Constant Pad",), ("constant_pad_nd",)),
+    "StaticReshape": (("Static Reshape",), ("view_copy", "squeeze_copy", "unsqueeze_copy")),
+    "StaticResizeBilinear2D": (("Resize Bilinear",), ("upsample_bilinear2d",)),
+    "StaticSlice": (("Slice",), ("slice_copy",)),
+    "StaticTranspose": (("Transpose",), ("permute_copy",)),
 }
 # Unary and binary operators. Unary ones on 8 bits run as a look-up table, without a name.
-_UNARY: dict[str, tuple[str, ...]] = {
-    "Abs": ("Abs",),
-    "Ceiling": ("Ceiling",),
-    "Clamp": ("Clamp",),
-    "Cos": ("Cosine",),
-    "ELU": ("ELU",),
-    "Exp": ("Exp",),
-    "Floor": ("Floor",),
-    "Gelu": ("GELU", "ApproxGELU"),
-    "Hardswish": ("HardSwish",),
-    "LeakyReLU": ("LeakyReLU",),
-    "Log": ("Log",),
-    "Negate": ("Negate",),
-    "ReciprocalSquareRoot": ("Reciprocal Square Root",),
-    "Sigmoid": ("Sigmoid",),
-    "Sin": ("Sine",),
-    "Square": ("Square",),
-    "SquareRoot": ("Square Root",),
-    "Tanh": ("TanH",),
+_UNARY: dict[str, _Names] = {
+    "Abs": (("Abs",), ("abs",)),
+    "Ceiling": (("Ceiling",), ("ceil",)),
+    "Clamp": (("Clamp",), ("clamp", "hardtanh", "relu")),
+    "Cos": (("Cosine",), ("cos",)),
+    "ELU": (("ELU",), ("elu",)),
+    "Exp": (("Exp",), ("exp",)),
+    "Floor": (("Floor",), ("floor",)),
+    "Gelu": (("GELU", "ApproxGELU"), ("gelu",)),
+    "Hardswish": (("HardSwish",), ("hardswish",)),
+    "LeakyReLU": (("LeakyReLU",), ("leaky_relu",)),
+    "Log": (("Log",), ("log",)),
+    "Negate": (("Negate",), ("neg",)),
+    "ReciprocalSquareRoot": (("Reciprocal Square Root",), ("rsqrt",)),
+    "Sigmoid": (("Sigmoid",), ("sigmoid",)),
+    "Sin": (("Sine",), ("sin",)),
+    "Square": (("Square",), ("pow",)),
+    "SquareRoot": (("Square Root",), ("sqrt",)),
+    "Tanh": (("TanH",), ("tanh",)),
 }
-_BINARY: dict[str, tuple[str, ...]] = {
-    "Add": ("Add",),
-    "Div": ("Divide",),
-    "Maximum": ("Maximum",),
-    "Minimum": ("Minimum",),
-    "Multiply": ("Multiply", "Square"),  # of a value with itself
-    "PReLU": ("PReLU",),
-    "Subtract": ("Subtract",),
+_BINARY: dict[str, _Names] = {
+    "Add": (("Add",), ("add",)),
+    "Div": (("Divide",), ("div",)),
+    "Maximum": (("Maximum",), ("maximum",)),
+    "Minimum": (("Minimum",), ("minimum",)),
+    "Multiply": (("Multiply", "Square"), ("mul",)),  # of a value with itself
+    "PReLU": (("PReLU",), ("prelu",)),
+    "Subtract": (("Subtract",), ("sub",)),
 }
 _EVENTS = {
-    **_NAMES,
-    **{kind: (*names, "Invalid Unary Op", "Unary Elementwise") for kind, names in _UNARY.items()},
-    **{kind: (*names, "Binary Elementwise") for kind, names in _BINARY.items()},
+    **{kind: names for kind, (names, _) in _PLAIN.items()},
+    **{
+        kind: (*names, "Invalid Unary Op", "Unary Elementwise")
+        for kind, (names, _) in _UNARY.items()
+    },
+    **{kind: (*names, "Binary Elementwise") for kind, (names, _) in _BINARY.items()},
 }
+_OPS = {kind: ops for kind, (_, ops) in {**_PLAIN, **_UNARY, **_BINARY}.items()}
 # Operators that XNNPACK may merge into another one.
 _MAY_VANISH = frozenset(
     {"Clamp", "Convert", "Copy", "StaticConstantPad", "StaticReshape", "StaticTranspose"}
@@ -101,53 +107,6 @@ _MAY_VANISH = frozenset(
 # Events that XNNPACK adds: packing a matrix for the kernel.
 _ADDED = frozenset({"Pack LH"})
 
-# Operator of XNNPACK -> the edge operators (of aten, without overload) that it computes. This
-# decides where one line of Python was decomposed into several nodes with one debug handle.
-_OPS: dict[str, tuple[str, ...]] = {
-    "Abs": ("abs",),
-    "Add": ("add",),
-    "AvgPooling2d": ("avg_pool2d",),
-    "BatchMatrixMultiply": ("bmm",),
-    "Ceiling": ("ceil",),
-    "Clamp": ("clamp", "hardtanh", "relu"),
-    "Concatenate2": ("cat",),
-    "Concatenate3": ("cat",),
-    "Concatenate4": ("cat",),
-    "Concatenate5": ("cat",),
-    "Conv2d": ("convolution",),
-    "ConvTranspose2d": ("convolution",),
-    "Cos": ("cos",),
-    "DepthwiseConv2d": ("convolution",),
-    "Div": ("div",),
-    "ELU": ("elu",),
-    "Exp": ("exp",),
-    "Floor": ("floor",),
-    "FullyConnected": ("linear", "addmm", "mm"),
-    "Gelu": ("gelu",),
-    "GlobalAvgPooling2d": ("mean",),
-    "Hardswish": ("hardswish",),
-    "LeakyReLU": ("leaky_relu",),
-    "Log": ("log",),
-    "MaxPooling2d": ("max_pool2d",),
-    "Maximum": ("maximum",),
-    "Minimum": ("minimum",),
-    "Multiply": ("mul",),
-    "Negate": ("neg",),
-    "PReLU": ("prelu",),
-    "ReciprocalSquareRoot": ("rsqrt",),
-    "Sigmoid": ("sigmoid",),
-    "Sin": ("sin",),
-    "Softmax": ("_softmax",),
-    "Square": ("pow",),
-    "SquareRoot": ("sqrt",),
-    "StaticConstantPad": ("constant_pad_nd",),
-    "StaticReshape": ("view_copy", "squeeze_copy", "unsqueeze_copy"),
-    "StaticResizeBilinear2D": ("upsample_bilinear2d",),
-    "StaticSlice": ("slice_copy",),
-    "StaticTranspose": ("permute_copy",),
-    "Subtract": ("sub",),
-    "Tanh": ("tanh",),
-}
 _EDGE_OPS = frozenset(name for names in _OPS.values() for name in names)
 # Types that ExecuTorch's partitioner for XNNPACK takes by default (1.0 to 1.5,
 # backends/xnnpack/partition/config/xnnpack_config.py). It takes 8 bits only as quantized floats.
@@ -369,7 +328,7 @@ def unexplained(
         known = {
             name
             for kind, names_of_kind in _EVENTS.items()
-            if not stems.isdisjoint(_OPS.get(kind, (kind.lower(),)))
+            if not stems.isdisjoint(_OPS[kind] or (kind.lower(),))
             for name in names_of_kind
         }
         count += sum(event_kind(name) not in known | _ADDED for name in names) if nodes else 0

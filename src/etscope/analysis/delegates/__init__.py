@@ -1,1 +1,0 @@
-"""Decode the events inside delegate calls, one module per backend."""
