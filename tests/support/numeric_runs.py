@@ -13,11 +13,10 @@ import torch
 
 from etscope import Inspector
 from etscope.analysis.matching.matching import Matching, Pair, match
-from etscope.analysis.numerics.runs import chosen_run, edge_symbols
-from etscope.analysis.profile.logged_run import LoggedRun, logged_run
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.numerics.runs import TracedMethod
+from etscope.analysis.profile.logged_run import LoggedRun
 from etscope.bridge.reference.reference import run_reference
-from etscope.diagnosis.numeric_gap import reference_of
+from etscope.diagnosis.numeric_gap import Reference
 from etscope.diagnosis.reference import reference_program
 from tests.support.artifacts import artifacts
 
@@ -74,13 +73,13 @@ def compared(
     name: str, reference: str, *, program: bool = True, method: str = "forward"
 ) -> Compared:
     """The first run of a method of an artefact, against one of its graphs."""
-    trace: Trace = inspector(name, program=program).trace
-    run = chosen_run(trace, method, None)
-    logged = logged_run(trace, run.block, run.position, method)
-    graph = reference_of(trace, method, reference, None).graph
+    trace = inspector(name, program=program).trace
+    traced = TracedMethod(trace, method)
+    logged = traced.logged(traced.run(None))
+    graph = Reference(traced, reference, None).graph
     matching = match(
         graph,
-        edge_symbols(trace, method),
+        traced.symbols,
         logged.instructions,
         logged.specs,
         delegated=logged.delegated_specs,

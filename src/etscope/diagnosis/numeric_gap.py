@@ -1,48 +1,330 @@
-"""`Inspector.calculate_numeric_gap`: upstream's table over `analysis.numerics.gap`."""
+"""The numeric gap: the distance between a device's values and a reference run's, as
+`Inspector.numeric_gap` and as upstream's table.
+
+The reference is computed node by node, and each value is compared at once, so that only a few
+tensors are in memory at a time.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
-from etscope.analysis.matching.matching import Pair, parts_of
-from etscope.analysis.metrics import METRICS
-from etscope.analysis.numerics.gap import Gap, GapRow, Reference, numeric_gap
+from etscope.analysis.matching.matching import Coverage, Matching, Pair, parts_of
+from etscope.analysis.metrics import METRICS, Metric, find_metric, measure_all
 from etscope.analysis.numerics.runs import (
-    NO_RECORD_HINT,
+    MethodRun,
+    PairedValues,
+    TracedMethod,
+    check_record,
     check_values,
-    chosen_run,
-    edge_symbols,
     method_that_ran,
 )
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.program.correlate import graph_name
-from etscope.diagnosis.reference import (
-    graph_to_compare,
-    named_graph,
-    rebuilt_program,
-    recorded_graph,
-    recorded_program,
-    reference_program,
-)
-from etscope.diagnosis.run_inputs import EarlierRun, inputs_of_run, runs_before, writers_of_state
+from etscope.analysis.program.correlate import graph_name, handle_list
+from etscope.analysis.program.source_location import module_path, user_line
+from etscope.diagnosis.numerics import RunToCompare
+from etscope.diagnosis.reference import ReferenceGraphs, named_graph, reference_program
+from etscope.diagnosis.run_inputs import EarlierRun, RunInputs
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
-from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
-from etscope.formats.program.bpte import BundledFile
+from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.formats.torch_files.pickle_reader import TensorSubclassError
-from etscope.model.graph import Graph
-from etscope.model.table import object_column
+from etscope.model.graph import Graph, SourceLine
+from etscope.model.table import Column, Kind, Table, object_column
 from etscope.support.optional import require
 from etscope.support.tensor_spill import TensorSpill
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
+# Receives each comparison: row, reference, value.
+Keep = Callable[["GapRow", Any, Any], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GapRow:
+    """A value of the device and its distance from the reference.
+
+    event: of the instruction, as logged ("native_call_add.out", "DELEGATE_CALL"). node, op: of the
+    reference graph. nodes: all that the instruction computes; for a delegate several. handles: the
+    instruction's debug handles. metrics: by name; None for values that are not numeric. loop_pass:
+    counts the passes of a loop from 0. line: the innermost line of Python.
+    """
+
+    pair: Pair
+    event: str
+    label: str
+    node: str
+    op: str
+    nodes: tuple[str, ...]
+    handles: tuple[int, ...]
+    metrics: Mapping[str, float | None]
+    shape: tuple[int, ...]
+    dtype: str
+    loop_pass: int = 0
+    line: SourceLine | None = None
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The compared values in the reference's order of computation.
+
+    `graph` is the reference's, `run` the number of the run in the dump. `coverage` says what
+    could not be compared.
+    """
+
+    method: str
+    reference: str
+    graph: Graph
+    run: int
+    metrics: tuple[Metric, ...]
+    rows: tuple[GapRow, ...]
+    coverage: Coverage
+    matching: Matching
+
+    def table(self) -> Table:
+        """One row for each value."""
+        rows = self.rows
+        return Table.of(
+            {
+                Column("instruction", Kind.INT): [row.pair.instruction for row in rows],
+                Column("output", Kind.INT, priority=3): [row.pair.output for row in rows],
+                Column("event", priority=2): [row.event for row in rows],
+                Column("node"): [
+                    row.node if row.pair.element is None else f"{row.node}[{row.pair.element}]"
+                    for row in rows
+                ],
+                Column("op", priority=1): [row.op for row in rows],
+                **{
+                    Column(metric.name, Kind.FLOAT, unit=metric.unit): [
+                        row.metrics[metric.name] for row in rows
+                    ]
+                    for metric in self.metrics
+                },
+                Column("dtype", priority=3): [row.dtype for row in rows],
+                Column("shape", Kind.LIST, priority=2): [list(row.shape) for row in rows],
+                Column("handles", Kind.LIST, priority=4): [list(row.handles) for row in rows],
+                Column("module", Kind.PATH, priority=3): [row.module or None for row in rows],
+                Column("source", Kind.PATH, priority=1): [
+                    None if row.line is None else str(row.line) for row in rows
+                ],
+            },
+            title=f"Numeric gap of {self.method} to {self.reference}",
+        )
+
+
+class Reference:
+    """A graph of a method that PyTorch computes on the inputs of a run.
+
+    name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
+    default the exported program, if the edge program's nodes all lead back to it, or `best_effort`
+    does without that; else the edge program. before: returns the runs before, called only if a
+    method keeps state or shares another method's.
+
+    Raises `NumericGapError` without a record, for a graph that it does not have (an unknown name),
+    and, when the reference is run, for inputs that are not the program's.
+    """
+
+    def __init__(
+        self,
+        method: TracedMethod,
+        name: str | None,
+        inputs: Any,
+        before: Callable[[], Sequence[EarlierRun]] = tuple,
+        *,
+        best_effort: bool = False,
+    ) -> None:
+        check_record(method.trace, "a reference needs")
+        self._method, self._inputs, self._before = method, inputs, before
+        self._record, self._graphs = method.trace.needed_record, ReferenceGraphs.of(method.trace)
+        default = self._default(best_effort) if name is None else None
+        self.graph = default or self._graphs.of_method(method, name or EDGE)
+        # What another method wrote is state of a method that only reads it, too.
+        self._shares = bool(RunInputs(method).writers)
+        # Its weights are read in a thread from now on.
+        self._recorded = None if self._shares else self._graphs.recorded(self.graph)
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Yield (node's name, value) in order of execution: arrays, numbers, and tuples or lists of
+        them; see `bridge.reference.reference.reference_arrays`."""
+        from etscope.bridge.threads import threads_for
+
+        with threads_for(self.graph):
+            yield from self._computed()
+
+    def _computed(self) -> Iterator[tuple[str, Any]]:
+        from etscope.bridge.reference.reference import arrays_of, keeps_state, reference_arrays
+
+        recorded = self._recorded
+        if recorded is not None and recorded.interpreter is not None:
+            for node, value in recorded.checked(recorded.interpreter.run(self._inputs)):
+                yield node, arrays_of(value)
+            return
+        program, names = self._graphs.rebuilt(self.graph)
+        state = None
+        if self._shares or keeps_state(program):
+            state = self._state_before(program)
+        for node, value in reference_arrays(program, self._inputs, state):
+            yield names.get(node, node), value
+
+    def _state_before(self, program: Any) -> dict[str, Any]:
+        """Return the state that the runs before leave: buffers by name."""
+        from etscope.bridge.reference.reference import state_after
+
+        programs, state = {self._method.name: program}, dict[str, Any]()
+        kind = self.graph.name.partition("/")[0]
+        for one in self._before():
+            if one.method not in programs:
+                name = named_graph(self._record, kind, one.method)
+                programs[one.method] = reference_program(self._record, name)
+            state = state_after(programs[one.method], [one.inputs], state)
+        return state
+
+    def _default(self, best_effort: bool) -> Graph | None:
+        """The exported program's graph, if the edge program's nodes lead back to it."""
+        method, record = self._method.name, self._record
+        try:
+            name = graph_name(record, EXPORTED, method)
+        except MissingDataError:
+            return None
+        edge = self._method.symbols.graph
+        if edge is None or method_of_graph(record, name) not in (method, None):
+            return None
+        graph = self._graphs.graph(name)
+        recorded = self._graphs.recorded(graph)
+        try:
+            if recorded is not None:
+                _ = recorded.interpreter
+        except TensorSubclassError as error:
+            warnings.warn(
+                f"compared with the edge program and not the exported one: {error.message}",
+                EtscopeWarning,
+                stacklevel=4,
+            )
+            return None
+        if best_effort:
+            return graph
+        # The edge nodes with a debug handle that no exported node has.
+        linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
+        lost = [
+            path
+            for path, node in edge.operators.items()
+            if node.debug_handle and node.debug_handle not in linked
+        ]
+        if lost:
+            warnings.warn(
+                f"{len(lost)} operators of the edge program do not say what they come from in the "
+                f"exported program ({', '.join(lost[:3])}): compared with the edge program instead "
+                "(disable_debug_handle_valdiation=True takes the exported program all the same)",
+                EtscopeWarning,
+                stacklevel=4,
+            )
+            return None
+        return graph
+
+
+def numeric_gap(
+    method: TracedMethod,
+    reference: Reference,
+    metrics: Iterable[str | Metric] = ("mse",),
+    run: int | MethodRun | None = None,
+    *,
+    keep: Keep | None = None,
+) -> Gap:
+    """Compare what one run of a method logged with a reference run on the same inputs.
+
+    metrics: of `analysis.metrics`. run: see `TracedMethod.run`. keep: receives each compared pair
+    of arrays, which it must copy to keep them.
+
+    Raises `NumericGapError` without values, or if none matches a value of the reference.
+    """
+    found = tuple(map(find_metric, metrics))
+    chosen = method.run(run)
+    check_values(method.trace)
+    logged = method.trace.once(
+        ("logged run", method.name, chosen.number), lambda: method.logged(chosen)
+    )
+    matching = method.match(logged, reference.graph)
+    paired = PairedValues(logged, matching)
+    symbols = method.symbols
+    rows: list[GapRow] = []
+    for pair, loop_pass, expected, actual in paired.compared(reference.values()):
+        record, node = paired.records[pair.instruction], reference.graph.calls[pair.node]
+        covered, handles = matching.covered.get(pair.instruction, ()), symbols.handles
+        if pair.delegate_id is not None:
+            known = symbols.delegates[pair.instruction].handles
+            covered, handles = (), {pair.instruction: known[str(pair.delegate_id)]}
+        row = GapRow(
+            pair=pair,
+            event=record.event if pair.delegate_id is None else str(pair.delegate_id),
+            label=record.label,
+            node=pair.node,
+            op=node.op,
+            nodes=tuple(dict.fromkeys((*covered, pair.node))),
+            handles=tuple(handle_list(handles.get(pair.instruction))),
+            metrics=measure_all(found, expected, actual),
+            shape=tuple(np.shape(expected)),
+            dtype=str(getattr(expected, "dtype", type(expected).__name__)),
+            loop_pass=loop_pass,
+            line=user_line(node.stack_trace),
+            module=module_path(node) or "",
+        )
+        if keep is not None:
+            keep(row, expected, actual)
+        rows.append(row)
+    coverage, name = paired.coverage(), reference.graph.name
+    if not rows:
+        reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
+        raise NumericGapError(
+            f"none of the {len(coverage.outputs)} logged values could be compared with {name}: "
+            f"{max(set(reasons), key=reasons.count)}",
+            hint="the ETDump, the ETRecord and the program must be of one export",
+        )
+    return Gap(
+        method.name, name, reference.graph, chosen.number, found, tuple(rows), coverage, matching
+    )
+
+
+def gap_of(
+    trace: Trace,
+    metrics: Sequence[str],
+    asked: RunToCompare,
+    *,
+    best_effort: bool = False,
+    keep: Keep | None = None,
+) -> Gap:
+    """The numeric gap of a run to a graph of the record; see `Inspector.numeric_gap`."""
+    check_record(trace, "a numeric gap needs")
+    method = TracedMethod(trace, method_that_ran(trace, asked.method))
+    chosen = method.run(asked.run)
+    check_values(trace)
+    inputs = RunInputs(method, asked.inputs, asked.bundle)
+
+    def before() -> Sequence[EarlierRun]:
+        found = inputs.before(chosen)
+        if found.runs and found.doubts:
+            raise NumericGapError(
+                "this method keeps state from run to run, and the state before this run is not "
+                f"known: {found.doubts[0]}",
+                hint="compare the first run: run=0",
+            )
+        return found.runs
+
+    reference = Reference(
+        method, asked.reference_graph, inputs.of(chosen), before, best_effort=best_effort
+    )
+    return numeric_gap(method, reference, metrics, chosen, keep=keep)
+
+
+# -- upstream's table
 
 _Compared = tuple[GapRow, Any, Any]  # a row, the reference's value and the logged one
 
@@ -75,188 +357,22 @@ def metric_of(distance: Any) -> str | None:
     )
 
 
-def gap_of(
-    trace: Trace,
-    metrics: Sequence[str],
-    reference_graph: str | None = None,
-    *,
-    method: str | None = None,
-    run: int | None = None,
-    inputs: Any = None,
-    bundle: BundledFile | None = None,
-    best_effort: bool = False,
-    keep: Any = None,
-) -> Gap:
-    """The numeric gap of a run to a graph of the record; see `Inspector.numeric_gap`."""
-    if trace.record is None:
-        raise NumericGapError("a numeric gap needs an ETRecord", hint=NO_RECORD_HINT)
-    wanted = method_that_ran(trace, method)
-    chosen = chosen_run(trace, wanted, run)
-    check_values(trace)
-    given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
-
-    def previous() -> Sequence[EarlierRun]:
-        before = runs_before(trace, wanted, chosen, inputs, bundle)
-        if before.runs and before.doubts:
-            raise NumericGapError(
-                "this method keeps state from run to run, and the state before this run is not "
-                f"known: {before.doubts[0]}",
-                hint="compare the first run: run=0",
-            )
-        return before.runs
-
-    reference = reference_of(
-        trace,
-        wanted,
-        reference_graph,
-        given,
-        best_effort=best_effort,
-        previous=previous,
-        at_once=True,
-    )
-    return numeric_gap(trace, wanted, reference, metrics, run, keep=keep)
-
-
-def reference_of(
-    trace: Trace,
-    method: str,
-    name: str | None,
-    inputs: Any,
-    *,
-    best_effort: bool = False,
-    previous: Callable[[], Sequence[EarlierRun]] = tuple,
-    at_once: bool = False,
-) -> Reference:
-    """The graph `name` of a method on `inputs`.
-
-    name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
-    default the exported program, if the edge program's nodes all lead back to it, or
-    `best_effort` does without that; else the edge program. previous: returns the runs before,
-    called only if a method keeps state or shares another method's. at_once: start slow work now,
-    in a thread, because the values are needed soon.
-
-    Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
-    name), and, when the reference is run, for inputs that are not the program's.
-    """
-    record = trace.record
-    if record is None:
-        raise NumericGapError("a reference needs an ETRecord", hint=NO_RECORD_HINT)
-    found = _default_graph(trace, method, best_effort) if name is None else None
-    graph = graph_to_compare(trace, method, name or EDGE) if found is None else found
-    # What another method wrote is state of a method that only reads it, too.
-    shares = bool(writers_of_state(trace, method))
-    quick = recorded_program(trace, graph) if at_once and not shares else None
-
-    def values() -> Iterator[tuple[str, Any]]:
-        from etscope.bridge.threads import threads_for
-
-        with threads_for(graph):
-            yield from computed()
-
-    def computed() -> Iterator[tuple[str, Any]]:
-        from etscope.bridge.reference.reference import arrays_of, keeps_state, reference_arrays
-
-        if quick is not None and quick.interpreter is not None:
-            for node, value in quick.checked(quick.interpreter.run(inputs)):
-                yield node, arrays_of(value)
-            return
-        program, names = rebuilt_program(trace, graph)
-        state = None
-        if shares or keeps_state(program):
-            state = _state_left_by(record, graph.name, {method: program}, previous())
-        for node, value in reference_arrays(program, inputs, state):
-            yield names.get(node, node), value
-
-    return Reference(graph.name, graph, values)
-
-
-def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None:
-    """The exported program's graph, if the edge program's nodes lead back to it."""
-    record = trace.record
-    if record is None:
-        return None
-    try:
-        name = graph_name(record, EXPORTED, method)
-    except MissingDataError:
-        return None
-    edge = edge_symbols(trace, method).graph
-    if edge is None or method_of_graph(record, name) not in (method, None):
-        return None
-    graph = recorded_graph(trace, name)
-    recorded = recorded_program(trace, graph)
-    try:
-        if recorded is not None:
-            _ = recorded.interpreter
-    except TensorSubclassError as error:
-        warnings.warn(
-            f"compared with the edge program and not the exported one: {error.message}",
-            EtscopeWarning,
-            stacklevel=4,
-        )
-        return None
-    lost = trace.once(("lost", name), lambda: _lost(edge, graph))
-    if lost and not best_effort:
-        warnings.warn(
-            f"{len(lost)} operators of the edge program do not say what they come from in the "
-            f"exported program ({', '.join(lost[:3])}): compared with the edge program instead "
-            "(disable_debug_handle_valdiation=True takes the exported program all the same)",
-            EtscopeWarning,
-            stacklevel=4,
-        )
-        return None
-    return graph
-
-
-def _lost(edge: Graph, graph: Graph) -> list[str]:
-    """The edge nodes with a debug handle that no exported node has."""
-    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
-    return [
-        path
-        for path, node in edge.operators.items()
-        if node.debug_handle and node.debug_handle not in linked
-    ]
-
-
-def _state_left_by(
-    record: RecordView, name: str, programs: dict[str, Any], runs: Iterable[EarlierRun]
-) -> dict[str, Any]:
-    """Return the state that runs leave: buffers by name. name: of the graph of one of the methods;
-    programs: of methods, others are loaded."""
-    from etscope.bridge.reference.reference import state_after
-
-    state: dict[str, Any] = {}
-    for one in runs:
-        if one.method not in programs:
-            graph = named_graph(record, name.partition("/")[0], one.method)
-            programs[one.method] = reference_program(record, graph)
-        state = state_after(programs[one.method], [one.inputs], state)
-    return state
-
-
 def calculate(
-    trace: Trace,
-    distance: Any,
-    bundle: BundledFile | None,
-    **options: Any,
+    trace: Trace, distance: Any, asked: RunToCompare, *, best_effort: bool
 ) -> pd.DataFrame:
     """See `Inspector.calculate_numeric_gap`."""
     metric = metric_of(distance)
     require("pandas", wanted_by="calculate_numeric_gap")
     spill = TensorSpill()
     kept: list[_Compared] = []
-    gap = gap_of(
-        trace,
-        [] if metric is None else [metric],
-        bundle=bundle,
-        keep=lambda row, expected, logged: kept.append(
-            (row, spill.add(expected), spill.add(logged))
-        ),
-        **options,
-    )
+
+    def keep(row: GapRow, expected: Any, logged: Any) -> None:
+        kept.append((row, spill.add(expected), spill.add(logged)))
+
+    metrics = [] if metric is None else [metric]
+    gap = gap_of(trace, metrics, asked, best_effort=best_effort, keep=keep)
     cells = _Cells(gap, kept, spill)
-    if metric is not None:
-        return cells.frame(metric)
-    return cells.compared(distance)
+    return cells.compared(distance) if metric is None else cells.frame(metric)
 
 
 class _Cells:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,34 +14,27 @@ from etscope.analysis.numerics.diagnose import (
     DEFAULT_METRIC,
     Judgement,
     KeptValues,
+    MatchedRun,
     RunMatcher,
     diagnose_run,
 )
+from etscope.analysis.numerics.limits import check_tolerance
 from etscope.analysis.numerics.multi_run_tests import AddedRuns
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,
-    NO_RECORD_HINT,
     MethodRun,
     OtherInputsError,
+    TracedMethod,
+    check_record,
     check_values,
-    chosen_run,
-    edge_symbols,
-    has_values,
     method_that_ran,
 )
-from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.backends.common.inner import Inside
-from etscope.diagnosis.reference import float_reference, graph_to_compare, runnable_graph
-from etscope.diagnosis.run_inputs import (
-    computed_input,
-    inputs_are_a_guess,
-    inputs_of_run,
-    runs_before,
-    writers_of_state,
-)
-from etscope.errors import EtscopeError, EtscopeWarning, NumericGapError, UsageError
+from etscope.diagnosis.reference import ReferenceGraphs
+from etscope.diagnosis.run_inputs import EarlierRuns, RunInputs
+from etscope.errors import EtscopeError, EtscopeWarning
 from etscope.formats.etrecord.reader import EDGE
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.selector import Selector
@@ -58,6 +50,8 @@ class RunToCompare:
     """The run to compare with its reference, and how: see `Inspector.diagnose_numerics`.
 
     run: an index, or a run of the dump. bundle: the bundled program that may have run.
+
+    Raises `UsageError` for a tolerance of NaN.
     """
 
     metric: str = DEFAULT_METRIC
@@ -68,6 +62,9 @@ class RunToCompare:
     inputs: Any = None
     previous: Sequence[Any] | None = None
     bundle: BundledFile | None = None
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tolerance)
 
 
 _ANY_RUN = RunToCompare()
@@ -94,22 +91,19 @@ class PreparedNumerics:
         reference_graph: str | None = None,
         kept: KeptValues | None = None,
     ) -> None:
-        if tolerance is not None and math.isnan(tolerance):
-            raise UsageError("a tolerance must be a number, not NaN")
-        if trace.record is None:
-            raise NumericGapError("a diagnosis needs an ETRecord", hint=NO_RECORD_HINT)
+        self._judgement = Judgement(find_metric(metric), tolerance, kept)
+        check_record(trace, "a diagnosis needs")
         self.method = method
-        self.metric = metric if isinstance(metric, Metric) else find_metric(metric)
-        self._judgement = Judgement(self.metric, tolerance, kept)
-        graph = self.graph = graph_to_compare(trace, method, reference_graph or EDGE)
+        of_trace, graphs = TracedMethod(trace, method), ReferenceGraphs.of(trace)
+        graph = self.graph = graphs.of_method(of_trace, reference_graph or EDGE)
         self._matcher = RunMatcher(graph)
-        self.runnable = runnable_graph(trace, graph)
-        self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)
+        self.runnable = graphs.runnable(graph)
+        self._codes = partial(codes_of_graph, graph, of_trace.symbols.before_passes)
         self._arithmetics: dict[frozenset[tuple[str, Inside]], Arithmetic] = {}
         self._side: FloatReference | None = None
         self._no_side: tuple[str, ...] = ()
         try:
-            self._side = float_reference(trace, method, graph, self.runnable)
+            self._side = graphs.float_reference(method, graph, self.runnable)
         except EtscopeError as error:  # of a slimmed record, without weights, or a refused graph
             self._no_side = (f"the cost of quantisation is unknown: {error.message}",)
         self.keeps_state = self.runnable.keeps_state
@@ -142,9 +136,9 @@ class PreparedNumerics:
         from etscope.bridge.reference.local_reference import Memory, flat_inputs
         from etscope.bridge.threads import threads_for
 
-        memory = self.memory() if memory is None else memory
+        memory = Memory() if memory is None else memory
         side = None if self._side is None else self._side.run(inputs, memory)
-        ran = self._matcher.match(trace, run, self.method)
+        ran = self._matched(trace, run)
         reference = ReferenceRun(
             graph=self.runnable,
             named=self.graph,
@@ -159,10 +153,13 @@ class PreparedNumerics:
         with threads_for(self.graph):
             found = diagnose_run(ran, flat_inputs(inputs), reference, self._matcher, judgement)
             if side is not None:
-                device = unfolded(trace.values(run.block, run.position, run.block.outputs))
-                cost = side.compare(self.metric, memory.outputs, device, operators=operators)
+                device = run.outputs(trace)
+                cost = side.compare(judgement.metric, memory.outputs, device, operators=operators)
                 found = replace(found, quantization=cost)
         return replace(found, doubts=(*found.doubts, *self._no_side))
+
+    def _matched(self, trace: Trace, run: MethodRun) -> MatchedRun:
+        return self._matcher.match(TracedMethod(trace, self.method), run)
 
     def _arithmetic(self, backends: Mapping[str, Inside]) -> Arithmetic:
         """The device's way to compute the graph, found once for all runs."""
@@ -178,8 +175,7 @@ class PreparedNumerics:
         earlier runs logged nothing."""
         from etscope.bridge.reference.state_updates import take_logged_state
 
-        device = self._matcher.match(trace, run, self.method).device
-        take_logged_state(self.runnable, device, memory)
+        take_logged_state(self.runnable, self._matched(trace, run).device, memory)
 
     @property
     def quantizes(self) -> bool:
@@ -194,8 +190,8 @@ class PreparedNumerics:
         if self._side is not None:
             self._side.run(inputs, memory)
         device: DeviceValues = lambda node, loop_pass: ()  # noqa: E731
-        if run is not None and has_values(run):
-            device = self._matcher.match(trace, run, self.method).device
+        if run is not None and run.has_values:
+            device = self._matched(trace, run).device
         for _ in recompute(self.runnable, inputs, device, (), memory):
             pass
 
@@ -212,54 +208,7 @@ def numerics_of(
     takes several more runs; else only that of the outputs. progress: called with the number of
     earlier runs replayed to restore the state, and their total."""
     kept = KeptValues(None if values is None else Selector(values))
-    if asked.tolerance is not None and math.isnan(asked.tolerance):
-        raise UsageError("a tolerance must be a number, not NaN")
-    if trace.record is None:
-        raise NumericGapError("a diagnosis needs an ETRecord", hint=NO_RECORD_HINT)
-    wanted = method_that_ran(trace, asked.method)
-    chosen = chosen_run(trace, wanted, asked.run)
-    inputs, bundle = asked.inputs, asked.bundle
-    check_values(trace)
-    prepared = PreparedNumerics(
-        trace,
-        wanted,
-        metric=asked.metric,
-        tolerance=asked.tolerance,
-        reference_graph=asked.reference_graph,
-        kept=kept,
-    )
-    given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
-    if not prepared.keeps_state and not writers_of_state(trace, wanted):
-        found = prepared.diagnose(trace, chosen, given, operators=costs)
-        return _not_accused(found, trace, chosen, inputs)
-    memory = prepared.memory()
-    before = runs_before(trace, wanted, chosen, inputs, bundle, asked.previous)
-    for doubt in before.doubts:
-        warnings.warn(doubt, EtscopeWarning, stacklevel=3)
-    others = {wanted: prepared}
-    for done, one in enumerate(before.runs):
-        if progress is not None:
-            progress(done, len(before.runs))
-        if one.method not in others:
-            others[one.method] = PreparedNumerics(trace, one.method)
-        others[one.method].go_on(trace, one.run, one.inputs, memory)
-    if any(one.run is None or not has_values(one.run) for one in before.runs):
-        prepared.take_logged_state(trace, chosen, memory)
-    state = {name: value.clone() for name, value in memory.reference.items()}
-    try:
-        found = prepared.diagnose(trace, chosen, given, memory, operators=costs)
-    except OtherInputsError as error:
-        source = computed_input(trace, wanted, chosen)
-        if source is None or inputs is not None:
-            raise
-        raise OtherInputsError(
-            f"this run reads an output of call {source.call} ({source.method!r}), which was not "
-            "recorded, and PyTorch's value for it differs",
-            hint=f"record that call, too: etscope generate -X values_at={source.call}..N",
-        ) from error
-    found = _not_accused(found, trace, chosen, inputs)
-    doubts = (*found.doubts, *before.doubts, *_doubts_of_state(prepared, state, memory))
-    return replace(found, doubts=doubts)
+    return _Diagnosis(trace, asked, kept).numerics(costs, progress)
 
 
 # SQNR in dB of a buffer before a run. Below it, an earlier run went wrong: rounding alone stays
@@ -267,34 +216,93 @@ def numerics_of(
 _STATE_DB, _QUANTIZED_STATE_DB = 60.0, 20.0
 
 
-def _doubts_of_state(
-    prepared: PreparedNumerics, before: Mapping[str, Any], memory: Memory
-) -> tuple[str, ...]:
-    """Warn that an earlier run may be the cause. before: the reference's state."""
-    from etscope.bridge.reference.state_updates import state_errors
+class _Diagnosis:
+    """The diagnosis of one run of a trace, in the state that the runs before it left."""
 
-    limit = _QUANTIZED_STATE_DB if prepared.quantizes else _STATE_DB
-    off = {name: error for name, error in state_errors(before, memory).items() if error < limit}
-    if not off:
-        return ()
-    listed = [f"{name} {error:.3g} dB" for name, error in list(off.items())[:3]]
-    more = f" and {len(off) - 3} more" if len(off) > 3 else ""
-    return (
-        f"the state before this run differs from the reference's ({', '.join(listed)}{more}): an "
-        "earlier run went wrong, too. Diagnose the runs from the first on (--calls N, --run N)",
-    )
+    def __init__(self, trace: Trace, asked: RunToCompare, kept: KeptValues) -> None:
+        check_record(trace, "a diagnosis needs")
+        self._trace, self._previous = trace, asked.previous
+        method = TracedMethod(trace, method_that_ran(trace, asked.method))
+        self._run = method.run(asked.run)
+        check_values(trace)
+        self._inputs = RunInputs(method, asked.inputs, asked.bundle)
+        self._prepared = PreparedNumerics(
+            trace,
+            method.name,
+            metric=asked.metric,
+            tolerance=asked.tolerance,
+            reference_graph=asked.reference_graph,
+            kept=kept,
+        )
 
+    def numerics(self, costs: bool, progress: Callable[[int, int | None], None] | None) -> Numerics:
+        """Diagnose the run; see `numerics_of`."""
+        prepared, given = self._prepared, self._inputs.of(self._run)
+        if not prepared.keeps_state and not self._inputs.writers:
+            found = prepared.diagnose(self._trace, self._run, given, operators=costs)
+            return self._not_accused(found)
+        before = self._inputs.before(self._run, self._previous)
+        for doubt in before.doubts:
+            warnings.warn(doubt, EtscopeWarning, stacklevel=4)
+        memory = self._replayed(before, progress)
+        state = {name: value.clone() for name, value in memory.reference.items()}
+        try:
+            found = prepared.diagnose(self._trace, self._run, given, memory, operators=costs)
+        except OtherInputsError as error:
+            source = self._inputs.computed(self._run)
+            if source is None or self._inputs.given is not None:
+                raise
+            raise OtherInputsError(
+                f"this run reads an output of call {source.call} ({source.method!r}), which was "
+                "not recorded, and PyTorch's value for it differs",
+                hint=f"record that call, too: etscope generate -X values_at={source.call}..N",
+            ) from error
+        found = self._not_accused(found)
+        doubts = (*found.doubts, *before.doubts, *self._doubts_of_state(state, memory))
+        return replace(found, doubts=doubts)
 
-def _not_accused(found: Numerics, trace: Trace, run: MethodRun, given: Any) -> Numerics:
-    """Return the diagnosis. Raises `OtherInputsError` if an operator that reads the inputs is wrong
-    and the inputs are a guess."""
-    accused = [row for row in found.wrong if row.inputs and row.loop_pass == 0]
-    if not accused or given is not None or trace.forced:
-        return found
-    if not inputs_are_a_guess(trace, found.method, run):
-        return found
-    raise OtherInputsError(
-        f"the inputs of this run of {found.method!r} are unknown: with the record's inputs, "
-        f"{accused[0].label or accused[0].op}, which reads them, differs",
-        hint=f"{INPUTS_HINT}; etscope run --save keeps the inputs of each call",
-    )
+    def _replayed(
+        self, before: EarlierRuns, progress: Callable[[int, int | None], None] | None
+    ) -> Memory:
+        """Compute the state that earlier runs leave, of this and of other methods."""
+        memory = self._prepared.memory()
+        prepared = {self._prepared.method: self._prepared}
+        for done, one in enumerate(before.runs):
+            if progress is not None:
+                progress(done, len(before.runs))
+            if one.method not in prepared:
+                prepared[one.method] = PreparedNumerics(self._trace, one.method)
+            prepared[one.method].go_on(self._trace, one.run, one.inputs, memory)
+        if any(one.run is None or not one.run.has_values for one in before.runs):
+            self._prepared.take_logged_state(self._trace, self._run, memory)
+        return memory
+
+    def _doubts_of_state(self, before: Mapping[str, Any], memory: Memory) -> tuple[str, ...]:
+        """Warn that an earlier run may be the cause. before: the reference's state."""
+        from etscope.bridge.reference.state_updates import state_errors
+
+        limit = _QUANTIZED_STATE_DB if self._prepared.quantizes else _STATE_DB
+        off = {name: error for name, error in state_errors(before, memory).items() if error < limit}
+        if not off:
+            return ()
+        listed = [f"{name} {error:.3g} dB" for name, error in list(off.items())[:3]]
+        more = f" and {len(off) - 3} more" if len(off) > 3 else ""
+        return (
+            f"the state before this run differs from the reference's ({', '.join(listed)}{more}): "
+            "an earlier run went wrong, too. Diagnose the runs from the first on (--calls N, "
+            "--run N)",
+        )
+
+    def _not_accused(self, found: Numerics) -> Numerics:
+        """Return the diagnosis. Raises `OtherInputsError` if an operator that reads the inputs is
+        wrong and the inputs are a guess."""
+        accused = [row for row in found.wrong if row.inputs and row.loop_pass == 0]
+        if not accused or self._inputs.given is not None or self._trace.forced:
+            return found
+        if not self._inputs.is_guess(self._run):
+            return found
+        raise OtherInputsError(
+            f"the inputs of this run of {found.method!r} are unknown: with the record's inputs, "
+            f"{accused[0].label or accused[0].op}, which reads them, differs",
+            hint=f"{INPUTS_HINT}; etscope run --save keeps the inputs of each call",
+        )

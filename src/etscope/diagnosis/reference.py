@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.matching.graph_alignment import align_graphs
-from etscope.analysis.numerics.runs import (
-    edge_symbols,
-)
+from etscope.analysis.numerics.runs import TracedMethod
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import EDGE_GRAPH, graph_name
 from etscope.errors import MissingDataError, NumericGapError
@@ -20,6 +18,7 @@ from etscope.etrecord.loading import load_program, load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
+from etscope.model.made_once import MadeOnce
 from etscope.support.optional import require
 
 if TYPE_CHECKING:
@@ -30,20 +29,9 @@ if TYPE_CHECKING:
 _WANTED_BY = "a reference run"
 
 
-def graph_to_compare(trace: Trace, method: str, name: str) -> Graph:
-    """Find the graph `name` of a method: a name of the record, or a kind, such as
-    "edge_dialect_exported_program".
-
-    Raises `NumericGapError` without a record, and for an unknown name.
-    """
-    if name in (EDGE, EDGE_GRAPH):
-        graph = edge_symbols(trace, method).graph
-        if graph is not None:
-            return graph
-    return recorded_graph(trace, named_graph(trace.needed_record, name, method))
-
-
 def named_graph(record: RecordView, name: str, method: str) -> str:
+    """Find the graph `name` of a method: a name of the record, or a kind, such as
+    "edge_dialect_exported_program". Raises `NumericGapError` for an unknown name."""
     try:
         return graph_name(record, name, method)
     except MissingDataError as error:
@@ -52,11 +40,6 @@ def named_graph(record: RecordView, name: str, method: str) -> str:
             f"the record has no reference graph {name!r} for the method {method!r}",
             hint="reference graphs are: " + ", ".join(dict.fromkeys(known)),
         ) from error
-
-
-def recorded_graph(trace: Trace, name: str) -> Graph:
-    """The graph of that name, read once for a trace."""
-    return trace.once(("graph", name), lambda: graph_from_record(trace.needed_record, name))
 
 
 class _RecordedGraph:
@@ -95,31 +78,6 @@ def _is_in_file(record: RecordView, name: str) -> TypeGuard[RecordFile]:
     return isinstance(record, RecordFile) and name in record.graph_names
 
 
-def runnable_graph(trace: Trace, graph: Graph) -> ReferenceGraph:
-    """A graph of the trace's record that runs, with our names for its nodes. The recorded graph
-    runs directly where possible: importing ExecuTorch's exporter and rebuilding the program takes
-    seconds."""
-    require("torch", wanted_by=_WANTED_BY)
-    recorded = recorded_program(trace, graph)
-    if recorded is not None and recorded.interpreter is not None:
-        recorded.wait()
-        return recorded.interpreter
-    return rebuilt_program(trace, graph)
-
-
-def recorded_program(trace: Trace, graph: Graph) -> _RecordedGraph | None:
-    """The recorded graph, opened once; None if the record is not a file."""
-    record = trace.needed_record
-    if not _is_in_file(record, graph.name):
-        return None
-    return trace.once(("recorded", graph.name), lambda: _RecordedGraph(record, graph))
-
-
-def rebuilt_program(trace: Trace, graph: Graph) -> NamedProgram:
-    """The graph's `named_program`, rebuilt once."""
-    return trace.once(("program", graph.name), lambda: named_program(trace.needed_record, graph))
-
-
 def named_program(record: RecordView, graph: Graph) -> NamedProgram:
     """The `ExportedProgram` of a graph with our names for its nodes. Our names come from the
     record's file; a program that was never saved may use others."""
@@ -153,26 +111,72 @@ def whole_program(record: RecordView, name: str) -> Any:
     return (etrecord.graph_map or {})[name]
 
 
-def float_reference(
-    trace: Trace, method: str, graph: Graph, runnable: ReferenceGraph
-) -> FloatReference | None:
-    """Find the float graph of a method; None if the record has none, or `graph` is it."""
-    from etscope.bridge.reference.float_runs import FloatReference
+class ReferenceGraphs(MadeOnce):
+    """The graphs of a trace's record that are compared with, and the programs that run them, each
+    made once."""
 
-    name = float_graph(trace.needed_record, method)
-    if name is None or name == graph.name:
-        return None
-    floats, exported = recorded_graph(trace, name), None
-    with suppress(MissingDataError):
-        between = graph_name(trace.needed_record, EXPORTED, method)
-        exported = None if between == graph.name else recorded_graph(trace, between)
-    return FloatReference(
-        graph=graph,
-        floats=floats,
-        runnable=runnable,
-        runnable_float=runnable_graph(trace, floats),
-        pairs=trace.once(
-            ("counterparts", graph.name, name),
-            lambda: align_graphs(floats, graph, exported),
-        ),
-    )
+    def __init__(self, trace: Trace) -> None:
+        self._record = trace.needed_record
+
+    @classmethod
+    def of(cls, trace: Trace) -> ReferenceGraphs:
+        """The only ones of a trace: they take seconds to make."""
+        return trace.once("reference graphs", lambda: cls(trace))
+
+    def graph(self, name: str) -> Graph:
+        """The graph of that name in the record."""
+        return self.once(("graph", name), lambda: graph_from_record(self._record, name))
+
+    def of_method(self, method: TracedMethod, name: str) -> Graph:
+        """The graph `name` of a method: see `named_graph`."""
+        if name in (EDGE, EDGE_GRAPH):
+            graph = method.symbols.graph
+            if graph is not None:
+                return graph
+        return self.graph(named_graph(self._record, name, method.name))
+
+    def recorded(self, graph: Graph) -> _RecordedGraph | None:
+        """A graph that runs from its file; None if the record is not a file."""
+        record = self._record
+        if not _is_in_file(record, graph.name):
+            return None
+        return self.once(("recorded", graph.name), lambda: _RecordedGraph(record, graph))
+
+    def rebuilt(self, graph: Graph) -> NamedProgram:
+        """The graph's `named_program`."""
+        return self.once(("program", graph.name), lambda: named_program(self._record, graph))
+
+    def runnable(self, graph: Graph) -> ReferenceGraph:
+        """A graph of the record that runs, with our names for its nodes. The recorded graph runs
+        directly where possible: importing ExecuTorch's exporter and rebuilding the program takes
+        seconds."""
+        require("torch", wanted_by=_WANTED_BY)
+        recorded = self.recorded(graph)
+        if recorded is not None and recorded.interpreter is not None:
+            recorded.wait()
+            return recorded.interpreter
+        return self.rebuilt(graph)
+
+    def float_reference(
+        self, method: str, graph: Graph, runnable: ReferenceGraph
+    ) -> FloatReference | None:
+        """Find the float graph of a method; None if the record has none, or `graph` is it."""
+        from etscope.bridge.reference.float_runs import FloatReference
+
+        name = float_graph(self._record, method)
+        if name is None or name == graph.name:
+            return None
+        floats, exported = self.graph(name), None
+        with suppress(MissingDataError):
+            between = graph_name(self._record, EXPORTED, method)
+            exported = None if between == graph.name else self.graph(between)
+        return FloatReference(
+            graph=graph,
+            floats=floats,
+            runnable=runnable,
+            runnable_float=self.runnable(floats),
+            pairs=self.once(
+                ("counterparts", graph.name, name),
+                lambda: align_graphs(floats, graph, exported),
+            ),
+        )

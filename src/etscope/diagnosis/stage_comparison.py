@@ -3,9 +3,9 @@ given, and compare them with the device's values."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +15,20 @@ from etscope.analysis.matching.graph_alignment import (
     align_graphs,
     module_results,
 )
-from etscope.analysis.metrics import Metric, find_metric
+from etscope.analysis.metrics import find_metric
 from etscope.analysis.numerics.rows import WRONG, Numerics
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,
-    NO_RECORD_HINT,
-    MethodRun,
+    TracedMethod,
+    check_record,
     check_values,
-    chosen_run,
     method_that_ran,
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import AFTER_PASSES, graph_name
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
-from etscope.diagnosis.reference import (
-    graph_to_compare,
-    recorded_graph,
-    runnable_graph,
-    whole_program,
-)
-from etscope.diagnosis.run_inputs import inputs_of_run, runs_before, writers_of_state
+from etscope.diagnosis.reference import ReferenceGraphs, whole_program
+from etscope.diagnosis.run_inputs import RunInputs
 from etscope.diagnosis.stages import (
     DECOMPOSITION,
     DEVICE,
@@ -47,7 +41,9 @@ from etscope.diagnosis.stages import (
     PASSES,
     QUANTIZATION,
     QUANTIZED,
+    LaterValues,
     NumericStages,
+    Places,
     Rows,
     Stage,
     StageError,
@@ -58,7 +54,6 @@ from etscope.diagnosis.stages import (
 from etscope.errors import FormatError, MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE as EDGE_MEMBER
 from etscope.formats.etrecord.reader import EXPORTED as EXPORTED_MEMBER
-from etscope.formats.program.bpte import BundledFile
 from etscope.model.graph import Graph, NodeValue
 from etscope.support.tensor_spill import TensorSpill
 
@@ -68,6 +63,10 @@ if TYPE_CHECKING:
 # Scale the floats of the export's inputs by these: different inputs show a constant that the
 # export made of an input.
 _FACTORS = (0.5, -1.0)
+
+
+ModuleValue = Collection[tuple[int | None, Any]]  # results of a module, as (element, value)
+ModuleValues = Mapping[str, ModuleValue]  # by node of the graph that the model was exported to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +101,46 @@ class EagerModel:
 
         return cls(module, nested)
 
+    def values(self, inputs: Sequence[Any], graph: Graph) -> tuple[ModuleValues, int, int]:
+        """Run the model. Return results of modules, the number of module calls with known values,
+        and the number of all calls."""
+        from etscope.bridge.failures import innermost, own_frame
+        from etscope.bridge.reference.aligned_values import run_modules
+
+        results, spill = module_results(graph), TensorSpill()
+        kept: dict[NodeValue, Any] = {}
+        calls = known = 0
+
+        def keep(path: str, call: int, values: list[Any]) -> None:
+            nonlocal calls, known
+            calls += 1
+            places: list[tuple[NodeValue | None, Any]] = []
+            if not path:
+                named = [graph.value_named(name, graph) for name in graph.outputs]
+                places = list(zip(reversed(named), reversed(values), strict=False))
+            elif len(values) == 1:
+                places = [(results.get((path, call)), values[0])]
+            found = [(at, one) for at, one in places if at is not None and hasattr(one, "dtype")]
+            known += bool(found)
+            for place, value in found:
+                if place not in kept:
+                    kept[place] = spill.add(value)
+
+        try:
+            run_modules(self.module, *self.nested(inputs), keep)
+        except Exception as error:
+            raise NumericGapError(
+                f"the model fails in PyTorch, on these inputs: {innermost(error)}{own_frame(error)}"
+            ) from error
+        found: dict[str, list[tuple[int | None, Any]]] = {}
+        for place, value in kept.items():
+            found.setdefault(place.path, []).append((place.element, spill.get(value)))
+        return found, known, calls
+
+
+def _of_first_pass(values: ModuleValues, name: str, loop_pass: int) -> ModuleValue:
+    return () if loop_pass else values.get(name, ())
+
 
 @dataclass(frozen=True, slots=True)
 class _Program:
@@ -124,141 +163,117 @@ def numeric_stages(
     Raises the errors of `diagnosis.numerics.numerics_of`, and `NumericGapError` for a stage of
     which no value is known to be one of the stage before.
     """
-    if trace.record is None:
-        raise NumericGapError("stages need an ETRecord", hint=NO_RECORD_HINT)
-    if asked.tolerance is not None and math.isnan(asked.tolerance):
-        raise UsageError("a tolerance must be a number, not NaN")
-    wanted = method_that_ran(trace, asked.method)
-    chosen = chosen_run(trace, wanted, asked.run)
-    check_values(trace)
-    given = inputs_of_run(trace, wanted, chosen, asked.inputs, asked.bundle)
-    if given is None:
-        raise NumericGapError("the stages need inputs to run on", hint=INPUTS_HINT)
-    metric = find_metric(asked.metric)
-    programs, absent = _programs(trace, wanted)
-    before, doubts = _inputs_before(trace, wanted, chosen, asked.inputs, asked.bundle, programs)
-    comparing = _Comparing(trace, programs, metric, asked.tolerance, given, before)
-    if eager is None:
-        absent.insert(0, "the eager model is not compared: pass it with -X model (model=)")
-    else:
-        comparing.export_step(eager)
-    for at in range(1, len(programs)):
-        comparing.program_step(at)
-    device = numerics_of(
-        trace,
-        replace(
-            asked,
-            reference_graph=programs[-1].graph.name.partition("/")[0],
-            method=wanted,
-            run=chosen,
-        ),
-        costs=False,
-    )
-    comparing.device_step(device)
-    return NumericStages(
-        method=wanted,
-        metric=metric,
-        first=programs[0].name if eager is None else EAGER,
-        stages=tuple(comparing.stages),
-        rows=comparing.rows.rows(),
-        device=device,
-        absent=tuple(absent),
-        doubts=(*comparing.doubts, *doubts, *device.doubts),
-    )
-
-
-def _programs(trace: Trace, method: str) -> tuple[list[_Program], list[str]]:
-    """The graphs of the record in order of the stages, and why others are not among them."""
-    record = trace.needed_record
-
-    def graph(name: str) -> Graph | None:
-        try:
-            found = name if name in record.graph_names else graph_name(record, name, method)
-        except MissingDataError:
-            return None
-        return recorded_graph(trace, found)
-
-    absent = []
-    programs: list[_Program] = []
-    named = float_graph(record, method)
-    plain, exported = None if named is None else graph(named), graph(EXPORTED_MEMBER)
-    if plain is not None:
-        programs.append(_Program(EXPORTED, EXPORT, plain))
-    if exported is None:
-        absent.append("the record has no exported program: the edge program is the first stage")
-    elif plain is None:
-        programs.append(_Program(EXPORTED, EXPORT, exported))
-        if any("dequantize" in node.op for node in exported.operators.values()):
-            absent.append(
-                "the model is quantised, and the record does not have it in float: what "
-                "quantisation costs is not compared"
-            )
-    else:
-        programs.append(_Program(QUANTIZED, QUANTIZATION, exported))
-    step, between = LOWERING, None
-    try:
-        if exported is not None:
-            runnable_graph(trace, exported)
-    except FormatError as error:  # of torchao's tensors, which are not read from files
-        del programs[-1]
-        absent.append(
-            f"the exported program is not compared, as it cannot be read: {error.message}"
-            + ("" if plain is None else "; quantisation and lowering are one step")
-        )
-        step = LOWERING if plain is None else QUANTIZATION
-        between = exported
-    edge = graph_to_compare(trace, method, EDGE_MEMBER)
-    programs.append(_Program(EDGE, step, edge, between))
-    after = graph(AFTER_PASSES)
-    if after is not None and any(node.debug_handle for node in after.nodes):
-        programs.append(_Program(PASSES, LOWERING, after))
-    return programs, absent
-
-
-def _inputs_before(
-    trace: Trace,
-    method: str,
-    run: MethodRun,
-    given: Any,
-    bundle: BundledFile | None,
-    programs: Sequence[_Program],
-) -> tuple[list[Any], tuple[str, ...]]:
-    """The inputs of the runs that a model with state goes on from, and doubts about them."""
-    record = trace.record
-    if record is None or not runnable_graph(trace, programs[-1].graph).keeps_state:
-        return [], ()
-    found = runs_before(trace, method, run, given, bundle)
-    own = [one.inputs for one in found.runs if one.method == method]
-    others = writers_of_state(trace, method)
-    if others:
-        return own, (
-            f"what {', '.join(others)} wrote to the buffers that it shares is not in the stages "
-            "before the device",
-        )
-    return own, ()
+    return _Comparing(trace, asked).stages(eager)
 
 
 class _Comparing:
     """Compares the stages of a run one by one."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        programs: Sequence[_Program],
-        metric: Metric,
-        tolerance: float | None,
-        inputs: Any,
-        before: Sequence[Any],
-    ) -> None:
-        self._trace, self._programs = trace, programs
-        self._metric, self._tolerance = metric, tolerance
-        self._inputs, self._before = inputs, before
+    def __init__(self, trace: Trace, asked: RunToCompare) -> None:
+        check_record(trace, "stages need")
+        self._trace = trace
+        self._method = TracedMethod(trace, method_that_ran(trace, asked.method))
+        run = self._method.run(asked.run)
+        check_values(trace)
+        inputs = RunInputs(self._method, asked.inputs, asked.bundle)
+        self._inputs = inputs.of(run)
+        if self._inputs is None:
+            raise NumericGapError("the stages need inputs to run on", hint=INPUTS_HINT)
+        self._asked = replace(asked, method=self._method.name, run=run)
+        self._metric, self._graphs = find_metric(asked.metric), ReferenceGraphs.of(trace)
+        self._absent: list[str] = []
+        self._programs = self._found_programs()
+        self._before: list[Any] = []  # inputs of the runs that a model with state goes on from
+        self._doubts: list[str] = []
+        if self._graphs.runnable(self._programs[-1].graph).keeps_state:
+            before, own = inputs.before(run), self._method.name
+            self._before = [one.inputs for one in before.runs if one.method == own]
+            if others := [one.name for one in inputs.writers]:
+                self._doubts.append(
+                    f"what {', '.join(others)} wrote to the buffers that it shares is not in the "
+                    "stages before the device"
+                )
         self._matched: list[GraphAlignment] = [
-            align_graphs(one.graph, other.graph, other.between) for one, other in pairwise(programs)
+            align_graphs(one.graph, other.graph, other.between)
+            for one, other in pairwise(self._programs)
         ]
-        self.rows = Rows([one.graph for one in programs], [one.owners for one in self._matched])
-        self.stages: list[Stage] = []
-        self.doubts: list[str] = []
+        graphs = [one.graph for one in self._programs]
+        self._rows = Rows(graphs, [one.owners for one in self._matched])
+        self._stages: list[Stage] = []
+
+    def _found_programs(self) -> list[_Program]:
+        """The graphs of the record in order of the stages; notes why others are not among them."""
+        record, method = self._trace.needed_record, self._method.name
+
+        def graph(name: str) -> Graph | None:
+            try:
+                found = name if name in record.graph_names else graph_name(record, name, method)
+            except MissingDataError:
+                return None
+            return self._graphs.graph(found)
+
+        programs: list[_Program] = []
+        named = float_graph(record, method)
+        plain, exported = None if named is None else graph(named), graph(EXPORTED_MEMBER)
+        if plain is not None:
+            programs.append(_Program(EXPORTED, EXPORT, plain))
+        if exported is None:
+            self._absent.append(
+                "the record has no exported program: the edge program is the first stage"
+            )
+        elif plain is None:
+            programs.append(_Program(EXPORTED, EXPORT, exported))
+            if any("dequantize" in node.op for node in exported.operators.values()):
+                self._absent.append(
+                    "the model is quantised, and the record does not have it in float: what "
+                    "quantisation costs is not compared"
+                )
+        else:
+            programs.append(_Program(QUANTIZED, QUANTIZATION, exported))
+        step, between = LOWERING, None
+        try:
+            if exported is not None:
+                self._graphs.runnable(exported)
+        except FormatError as error:  # of torchao's tensors, which are not read from files
+            del programs[-1]
+            self._absent.append(
+                f"the exported program is not compared, as it cannot be read: {error.message}"
+                + ("" if plain is None else "; quantisation and lowering are one step")
+            )
+            step = LOWERING if plain is None else QUANTIZATION
+            between = exported
+        edge = self._graphs.of_method(self._method, EDGE_MEMBER)
+        programs.append(_Program(EDGE, step, edge, between))
+        after = graph(AFTER_PASSES)
+        if after is not None and any(node.debug_handle for node in after.nodes):
+            programs.append(_Program(PASSES, LOWERING, after))
+        return programs
+
+    def stages(self, eager: EagerModel | None) -> NumericStages:
+        """Compare all stages."""
+        if eager is None:
+            self._absent.insert(
+                0, "the eager model is not compared: pass it with -X model (model=)"
+            )
+        else:
+            self.export_step(eager)
+        for at in range(1, len(self._programs)):
+            self.program_step(at)
+        reference = self._programs[-1].graph.name.partition("/")[0]
+        device = numerics_of(
+            self._trace, replace(self._asked, reference_graph=reference), costs=False
+        )
+        self.device_step(device)
+        return NumericStages(
+            method=self._method.name,
+            metric=self._metric,
+            first=self._programs[0].name if eager is None else EAGER,
+            stages=tuple(self._stages),
+            rows=self._rows.rows(),
+            device=device,
+            absent=tuple(self._absent),
+            doubts=(*self._doubts, *device.doubts),
+        )
 
     def export_step(self, eager: EagerModel) -> None:
         """Compare the first program with the eager model: what the modules return, on the inputs
@@ -275,14 +290,14 @@ class _Comparing:
         compared, modules = 0, 0
         for inputs in (own, *(other for other in made_up if other is not None)):
             try:
-                values, known, calls = _module_values(eager, inputs, graph)
+                values, known, calls = eager.values(inputs, graph)
             except NumericGapError:
                 if inputs is own:
                     raise
                 continue  # the model does not take the inputs that were made up
-            places = {path: [(element, "", None)] for path, element in values}
-            step = self._step(EXPORT, graph, None, places)
-            errors = self._errors(step, graph, inputs, _eager_lookup(values))
+            places = {path: [(one[0], "", None) for one in found] for path, found in values.items()}
+            step = Step(EXPORT, graph, None, places, self._metric, self._asked.tolerance)
+            errors = self._errors(step, inputs, partial(_of_first_pass, values))
             if inputs is own:
                 outputs, compared, modules = errors, known, calls
             found += errors
@@ -294,25 +309,28 @@ class _Comparing:
         if all(error.verdict != WRONG for error in outputs) and any(
             error.verdict == WRONG for error in found
         ):
-            self.doubts.append(
+            self._doubts.insert(
+                0,
                 "torch.export made a constant of a value that depends on the inputs: right for "
-                "this run's inputs, wrong for scaled ones"
+                "this run's inputs, wrong for scaled ones",
             )
-        self.rows.add(EXPORTED, 0, found)
-        self.stages.append(
+        self._rows.add(EXPORTED, 0, found)
+        self._stages.append(
             Stage(EXPORTED, EXPORT, compared, modules, "modules", self._output(graph, outputs))
         )
 
     def program_step(self, at: int) -> None:
         """Compare a program with the one before."""
         earlier, later = self._programs[at - 1], self._programs[at]
-        errors = self._compared(earlier.graph, later.graph, self._matched[at - 1], later.step)
+        places = places_of(self._matched[at - 1].values)
+        runnable = self._graphs.runnable(later.graph)
+        errors = self._aligned(later.step, earlier.graph, later.graph, places, runnable)
         if not errors:
             raise NumericGapError(
                 f"no value of {later.graph.name} is known to be one of {earlier.graph.name}",
                 hint="both graphs of the record must be of one export",
             )
-        self.rows.add(later.name, at - 1, errors)
+        self._rows.add(later.name, at - 1, errors)
         operators = [
             path
             for path, node in earlier.graph.own_operators.items()
@@ -320,19 +338,19 @@ class _Comparing:
         ]
         count = len({error.node for error in errors})
         output = self._output(earlier.graph, errors)
-        self.stages.append(Stage(later.name, later.step, count, len(operators), output=output))
+        self._stages.append(Stage(later.name, later.step, count, len(operators), output=output))
         wrong = [error.node for error in errors if error.verdict == WRONG]
         if later.name == EDGE and at and wrong:
             for path in self._wrong_decompositions(earlier.graph, wrong):
-                self.rows.blame(EDGE, at - 1, path, DECOMPOSITION)
+                self._rows.blame(EDGE, at - 1, path, DECOMPOSITION)
 
     def device_step(self, found: Numerics) -> None:
         """Add the diagnosis of the device's run."""
         last = len(self._programs) - 1
         errors = device_errors(found)
-        self.rows.add(DEVICE, last, errors)
+        self._rows.add(DEVICE, last, errors)
         coverage = found.coverage
-        self.stages.append(
+        self._stages.append(
             Stage(
                 DEVICE,
                 KERNEL,
@@ -345,56 +363,35 @@ class _Comparing:
 
     def _wrong_decompositions(self, graph: Graph, wrong: Sequence[str]) -> set[str]:
         """Find the wrong operators that are wrong as soon as PyTorch decomposes the program."""
-        record = self._trace.record
-        if record is None:
-            return set()
-        from etscope.bridge.reference.aligned_values import AlignedValues
         from etscope.bridge.reference.decomposed import decomposed_program
 
-        runnable, later = decomposed_program(whole_program(record, graph.name))
+        runnable, later = decomposed_program(whole_program(self._trace.needed_record, graph.name))
         places = places_of(align_graphs(graph, later).values)
         places = {path: found for path, found in places.items() if path in wrong}
-        if not places:
-            return set()
-        beside = AlignedValues(runnable, self._inputs, self._state(runnable), places)
-        step = self._step(DECOMPOSITION, graph, later, places)
-        errors = self._errors(step, graph, self._inputs, beside)
+        errors = self._aligned(DECOMPOSITION, graph, later, places, runnable)
         return {error.node for error in errors if error.verdict == WRONG}
 
     # -- values of both
 
-    def _compared(
-        self, earlier: Graph, later: Graph, matched: GraphAlignment, step_name: str
+    def _aligned(
+        self, step: str, earlier: Graph, later: Graph, places: Places, runnable: ReferenceGraph
     ) -> list[StageError]:
+        """Compare two graphs where `places` aligns them. runnable: the later one."""
         from etscope.bridge.reference.aligned_values import AlignedValues
 
-        places = places_of(matched.values)
         if not places:
             return []
-        runnable = self._runnable(later)
         beside = AlignedValues(runnable, self._inputs, self._state(runnable), places)
-        return self._errors(
-            self._step(step_name, earlier, later, places), earlier, self._inputs, beside
-        )
+        compared = Step(step, earlier, later, places, self._metric, self._asked.tolerance)
+        return self._errors(compared, self._inputs, beside)
 
-    def _step(self, name: str, earlier: Graph, later: Graph | None, places: Any) -> Step:
-        return Step(name, earlier, later, places, self._metric, self._tolerance)
-
-    def _errors(
-        self, step: Step, graph: Graph, inputs: Any, later: Callable[[str, int], Any]
-    ) -> list[StageError]:
+    def _errors(self, step: Step, inputs: Any, later: LaterValues) -> list[StageError]:
         from etscope.bridge.reference.local_reference import Memory, recompute
 
-        runnable = self._runnable(graph)
+        runnable = self._graphs.runnable(step.earlier)
         memory = Memory(self._state(runnable), self._state(runnable), self._state(runnable))
         items = recompute(runnable, inputs, later, set(step.places), memory)
         return step.errors(items, later)
-
-    def _runnable(self, graph: Graph) -> ReferenceGraph:
-        record = self._trace.record
-        if record is None:  # checked before
-            raise NumericGapError("stages need an ETRecord", hint=NO_RECORD_HINT)
-        return runnable_graph(self._trace, graph)
 
     def _state(self, runnable: ReferenceGraph) -> dict[str, Any]:
         """The buffers that the runs before leave in a graph."""
@@ -412,52 +409,6 @@ class _Comparing:
             error.total for error in errors if error.total is not None and error.node in outputs
         ]
         return max(totals, key=self._metric.badness, default=None)
-
-
-# -- the eager model
-
-
-def _module_values(
-    eager: EagerModel, inputs: Sequence[Any], graph: Graph
-) -> tuple[dict[tuple[str, int | None], Any], int, int]:
-    """Return module results by graph node and element, the number of module calls with known
-    values, and the number of all calls."""
-    from etscope.bridge.failures import innermost, own_frame
-    from etscope.bridge.reference.aligned_values import run_modules
-
-    results, spill = module_results(graph), TensorSpill()
-    kept: dict[tuple[str, int | None], Any] = {}
-    calls = known = 0
-
-    def keep(path: str, call: int, values: list[Any]) -> None:
-        nonlocal calls, known
-        calls += 1
-        places: list[tuple[NodeValue | None, Any]] = []
-        if not path:
-            named = [graph.value_named(name, graph) for name in graph.outputs]
-            places = list(zip(reversed(named), reversed(values), strict=False))
-        elif len(values) == 1:
-            places = [(results.get((path, call)), values[0])]
-        found = [(at, one) for at, one in places if at is not None and hasattr(one, "dtype")]
-        known += bool(found)
-        for place, value in found:
-            if (place.path, place.element) not in kept:
-                kept[place.path, place.element] = spill.add(value)
-
-    try:
-        run_modules(eager.module, *eager.nested(inputs), keep)
-    except Exception as error:
-        raise NumericGapError(
-            f"the model fails in PyTorch, on these inputs: {innermost(error)}{own_frame(error)}"
-        ) from error
-    return {place: spill.get(value) for place, value in kept.items()}, known, calls
-
-
-def _eager_lookup(values: Mapping[tuple[str, int | None], Any]) -> Callable[[str, int], Any]:
-    by_node: dict[str, list[tuple[int | None, Any]]] = {}
-    for (path, element), value in values.items():
-        by_node.setdefault(path, []).append((element, value))
-    return lambda name, loop_pass: [] if loop_pass else by_node.get(name, [])
 
 
 __all__ = ["EagerModel", "numeric_stages"]

@@ -47,6 +47,8 @@ _LINES = 6  # of an operator that a sentence names
 
 # The values of the later stage of a node, as (element, array).
 LaterValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
+# The later values of each earlier node: its own element, and the later node with its element.
+Places = Mapping[str, Sequence[tuple[int | None, str, int | None]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -340,7 +342,7 @@ class Step:
     name: str
     earlier: Graph
     later: Graph | None
-    places: Mapping[str, Sequence[tuple[int | None, str, int | None]]]
+    places: Places
     metric: Metric
     tolerance: float | None = None
 
@@ -450,9 +452,7 @@ def _without_ties(expected: Any, value: Any) -> tuple[Any, Any]:
     return one, replaced.reshape(other.shape)
 
 
-def places_of(
-    values: Mapping[NodeValue, NodeValue],
-) -> dict[str, list[tuple[int | None, str, int | None]]]:
+def places_of(values: Mapping[NodeValue, NodeValue]) -> Places:
     """The later value of each earlier node, as `Step` takes them."""
     found: dict[str, list[tuple[int | None, str, int | None]]] = {}
     for one, other in values.items():

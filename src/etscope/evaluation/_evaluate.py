@@ -19,12 +19,11 @@ from etscope.analysis.numerics.runs import (
     NO_RECORD_HINT,
     RECORD_HINT,
     MethodRun,
+    TracedMethod,
     check_values,
     method_that_ran,
     runs_of,
-    sequences,
 )
-from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numerics import PreparedNumerics
 from etscope.errors import (
@@ -136,7 +135,7 @@ class EvaluateOptions:
     @property
     def found_metric(self) -> Metric:
         """The metric of the name. Raises `UsageError` for an unknown one."""
-        return find_metric(self.metric) if isinstance(self.metric, str) else self.metric
+        return find_metric(self.metric)
 
     def prepared(self, trace: Trace, method: str) -> PreparedNumerics:
         """Return what compares runs of a method."""
@@ -220,7 +219,7 @@ def evaluate_dump(
             "the inputs of the samples are not known: the record does not hold its program",
             hint="give the program that ran: program=, --program",
         )
-    known = sequences(trace, name)
+    known = TracedMethod(trace, name).sequences
     runs = [(number, one) for number, part in enumerate(known.runs) for one in part]
     total = len(runs)
     if run is not None and not 0 <= run < total:
@@ -476,10 +475,10 @@ class Collector:
         memory: Any,
     ) -> None:
         """Diagnose the run of a sample, and count it in. memory: the reference's state before."""
-        if not any(key.debug for key in run.block.keys):
+        if not run.has_values:
             raise NumericGapError("its run has no values of operators", hint=RECORD_HINT)
         found = prepared.diagnose(trace, run, list(inputs), memory, runs=self._runs)
-        device = unfolded(trace.values(run.block, run.position, run.block.outputs))
+        device = run.outputs(trace)
         self.add(sample, found, memory.outputs, device, memory.float_outputs)
 
     def add(

@@ -56,8 +56,8 @@ from etscope.units import TimeScale
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etscope.analysis.numerics.gap import Gap
     from etscope.analysis.numerics.rows import Numerics
+    from etscope.diagnosis.numeric_gap import Gap
     from etscope.diagnosis.stages import NumericStages
     from etscope.model.graph import Graph
 
@@ -529,19 +529,18 @@ class Inspector:
         nothing can be compared; `UsageError` for an unknown distance.
         """
         from etscope.diagnosis.numeric_gap import calculate
+        from etscope.diagnosis.numerics import RunToCompare
 
         if getattr(distance, "inspector", self) is None:  # upstream's comparators look at theirs
             distance.inspector = self
-        return calculate(
-            self.trace,
-            distance,
-            self._bundle,
+        asked = RunToCompare(
             reference_graph=reference_graph,
-            best_effort=disable_debug_handle_valdiation,
             method=method,
             run=run,
             inputs=inputs,
+            bundle=self._bundle,
         )
+        return calculate(self.trace, distance, asked, best_effort=disable_debug_handle_valdiation)
 
     def numeric_gap(
         self,
@@ -556,17 +555,17 @@ class Inspector:
         """The comparison of `calculate_numeric_gap` by several metrics, with its coverage: what was
         compared, and why all else was not. No values are kept."""
         from etscope.diagnosis.numeric_gap import gap_of, metric_of
+        from etscope.diagnosis.numerics import RunToCompare
 
-        return gap_of(
-            self.trace,
-            [metric_of(name) or "" for name in metrics],
-            reference_graph,
+        asked = RunToCompare(
+            reference_graph=reference_graph,
             method=method,
             run=run,
             inputs=inputs,
             bundle=self._bundle,
-            best_effort=disable_debug_handle_validation,
         )
+        measured = [metric_of(name) or "" for name in metrics]
+        return gap_of(self.trace, measured, asked, best_effort=disable_debug_handle_validation)
 
     def diagnose_numerics(
         self,

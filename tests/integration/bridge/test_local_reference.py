@@ -12,12 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from etscope.analysis.numerics.diagnose import RunMatcher  # noqa: E402
-from etscope.analysis.numerics.runs import chosen_run  # noqa: E402
+from etscope.analysis.numerics.runs import TracedMethod  # noqa: E402
 from etscope.bridge.reference.local_reference import recompute  # noqa: E402
 from etscope.bridge.reference.reference import GraphNode  # noqa: E402
 from etscope.bridge.reference.xnnpack_int8 import dynamic_of, static_of  # noqa: E402
-from etscope.diagnosis.numeric_gap import reference_of  # noqa: E402
-from etscope.diagnosis.reference import named_program, runnable_graph  # noqa: E402
+from etscope.diagnosis.reference import ReferenceGraphs, named_program  # noqa: E402
 from tests.support.numeric_runs import EDGE, inputs_of, inspector  # noqa: E402
 
 
@@ -35,11 +34,10 @@ class SideBySide:
 
 def recomputed(name: str, *, rebuilt: bool, plain: bool) -> Iterator[Any]:
     trace = inspector(name).trace
-    run = chosen_run(trace, "forward", None)
-    graph = reference_of(trace, "forward", EDGE, None).graph
-    ran = RunMatcher(graph).match(trace, run, "forward")
-    make = named_program if rebuilt else lambda record, graph: runnable_graph(trace, graph)
-    runnable: Any = make(trace.record, graph)
+    method, graphs = TracedMethod(trace, "forward"), ReferenceGraphs.of(trace)
+    graph = graphs.of_method(method, EDGE)
+    ran = RunMatcher(graph).match(method, method.run(None))
+    runnable: Any = named_program(trace.record, graph) if rebuilt else graphs.runnable(graph)
     assert runnable.is_plain
     if not plain:
         runnable = SideBySide(runnable)

@@ -21,7 +21,7 @@ from torch import nn  # noqa: E402
 from etscope import Inspector  # noqa: E402
 from etscope.bridge.reference.recorded import plain_graph  # noqa: E402
 from etscope.bridge.reference.reference import arrays_of, reference_arrays  # noqa: E402
-from etscope.diagnosis.reference import named_program  # noqa: E402
+from etscope.diagnosis.reference import ReferenceGraphs  # noqa: E402
 from etscope.errors import FormatError, NumericGapError  # noqa: E402
 from etscope.etrecord.loading import load_recorded, load_to_run  # noqa: E402
 from etscope.export import export  # noqa: E402
@@ -157,11 +157,11 @@ def test_a_diagnosis_is_that_with_the_rebuilt_program(
     ).diagnose_numerics(inputs=inputs_of(name))
     prepared: list[Any] = []
 
-    def rebuilt(trace: Any, graph: Any) -> Any:
-        prepared.append(named_program(trace.record, graph))
+    def rebuilt(graphs: ReferenceGraphs, graph: Any) -> Any:
+        prepared.append(graphs.rebuilt(graph))
         return prepared[-1]
 
-    monkeypatch.setattr("etscope.diagnosis.numerics.runnable_graph", rebuilt)
+    monkeypatch.setattr(ReferenceGraphs, "runnable", rebuilt)
     slow = Inspector(
         etdump_path=made.etdump, etrecord=made.etrecord, debug_buffer_path=made.debug_buffer
     ).diagnose_numerics(inputs=inputs_of(name))

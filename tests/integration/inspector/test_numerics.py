@@ -14,7 +14,7 @@ import torch
 
 from etscope import Inspector
 from etscope.analysis.numerics.rows import FINE, INHERITED, WRONG, Numerics
-from etscope.analysis.numerics.runs import edge_symbols
+from etscope.analysis.numerics.runs import TracedMethod
 from etscope.errors import MismatchError, NumericGapError, UsageError
 from etscope.run import Run, run
 from tests.support.artifacts import artifacts
@@ -262,7 +262,7 @@ def test_what_is_missing_is_said() -> None:
 def test_values_of_an_int8_model_have_the_scale_of_the_graph() -> None:
     inspected = opened("net_layers_int8")
     found = inspected.diagnose_numerics()
-    graph = edge_symbols(inspected.trace, "forward").graph
+    graph = TracedMethod(inspected.trace, "forward").symbols.graph
     assert graph is not None
     (row,) = found.rows
     assert row.values is not None

@@ -113,24 +113,23 @@ def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
 
 def test_test_cases_without_their_bundle_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of two cases after one load, as other runtimes may log them."""
-    from etscope.analysis.numerics.runs import Sequences, runs_of
-    from etscope.diagnosis import run_inputs
+    from etscope.analysis.numerics.runs import Sequences, TracedMethod
+    from etscope.diagnosis.run_inputs import RunInputs
 
-    trace = ran(fresh=True).inspector(calls=()).trace
-    runs = runs_of(trace, "forward")
-    one_load = Sequences((tuple(runs),))
-    monkeypatch.setattr(run_inputs, "sequences", lambda trace, method: one_load)
+    method = TracedMethod(ran(fresh=True).inspector(calls=()).trace, "forward")
+    runs = method.runs
+    monkeypatch.setattr(TracedMethod, "sequences", Sequences((tuple(runs),)))
     with pytest.raises(NumericGapError, match="test case 0"):
-        run_inputs.runs_before(trace, "forward", runs[2], (SAMPLES[1],), None)
-    found = run_inputs.runs_before(trace, "forward", runs[1], (SAMPLES[0],), None)
+        RunInputs(method, (SAMPLES[1],)).before(runs[2])
+    found = RunInputs(method, (SAMPLES[0],)).before(runs[1])
     assert len(found.runs) == 1 and not found.doubts
 
 
 def test_inputs_of_a_saved_run_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from etscope.analysis.numerics import runs
     from etscope.analysis.profile.trace import Trace
-    from etscope.diagnosis import run_inputs
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
     from etscope.formats.etdump.debug_values import DebugBuffer
     from etscope.formats.etdump.reader import read_etdump
@@ -144,17 +143,17 @@ def test_inputs_of_a_saved_run_are_read_once(
         debug_buffer=DebugBuffer.open(tmp_path / "debug.bin"),
     )
     read, listed = [], []
-    read_file, runs_of = tensor_files.read_tensor_file, run_inputs.runs_of
+    read_file, runs_of = tensor_files.read_tensor_file, runs.runs_of
     monkeypatch.setattr(
         tensor_files, "read_tensor_file", lambda path: read.append(path) or read_file(path)
     )
     monkeypatch.setattr(
-        run_inputs, "runs_of", lambda *of_method: listed.append(of_method) or runs_of(*of_method)
+        runs, "runs_of", lambda *of_method: listed.append(of_method) or runs_of(*of_method)
     )
     found = numerics_of(trace, RunToCompare(run=2))
     assert found.is_fine and perfect(found) and not found.doubts
     assert read == [tmp_path / "inputs.npz"]
-    assert len(listed) == 2  # for the run, and for all runs before it
+    assert len(listed) == 2  # for the method that ran, and for its runs
 
 
 @pytest.fixture(scope="module")

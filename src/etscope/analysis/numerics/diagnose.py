@@ -30,6 +30,7 @@ from etscope.analysis.numerics.explain import (
 from etscope.analysis.numerics.explanations import Suspect
 from etscope.analysis.numerics.limits import (
     Rules,
+    check_tolerance,
     difference,
     exceeds,
     judge,
@@ -53,13 +54,10 @@ from etscope.analysis.numerics.runs import (
     MethodRun,
     OtherInputsError,
     PairedValues,
-    edge_symbols,
-    match_run,
+    TracedMethod,
 )
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
-from etscope.analysis.profile.logged_run import LoggedRun, logged_run, unfolded
-from etscope.analysis.profile.trace import Trace
-from etscope.analysis.program.correlate import MethodSymbols
+from etscope.analysis.profile.logged_run import LoggedRun, unfolded
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.analysis.selector_fields import fields_of_value
@@ -95,13 +93,16 @@ class Judgement:
 
     metric: of the errors. tolerance: the worst local error that is fine, in that metric; None for
     the usual one of the dtype. kept: None for no values. runs: adds up the values of this run and
-    others.
+    others. Raises `UsageError` for a tolerance of NaN.
     """
 
     metric: Metric
     tolerance: float | None = None
     kept: KeptValues | None = None
     runs: AddedRuns | None = None
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tolerance)
 
 
 class Recomputed(Protocol):
@@ -208,7 +209,7 @@ class MatchedRun:
     subgraphs: of the graph, between the values.
     """
 
-    trace: Trace
+    method: TracedMethod
     run: MethodRun
     logged: LoggedRun
     matching: Matching
@@ -218,7 +219,7 @@ class MatchedRun:
     def backends(self) -> Mapping[str, Inside]:
         """The backend of each node inside a delegate, and whether it computed the node in float16,
         judged by the node's logged value, else by the call's."""
-        delegates = edge_symbols(self.trace, self.logged.method).delegates
+        delegates = self.method.symbols.delegates
         found: dict[str, Inside] = {}
         for number, paths in self.matching.covered.items():
             if number not in delegates:
@@ -252,18 +253,19 @@ class MatchedRun:
 
 
 class RunMatcher:
-    """Match runs of one program with a graph of its method.
+    """Match runs of a method with a graph of it.
 
-    Runs that logged tensors of the same types and shapes share one matching.
+    Runs that logged tensors of the same types and shapes share one matching, also of other dumps of
+    the program.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._found: dict[Any, tuple[Matching, Subgraphs]] = {}
 
-    def match(self, trace: Trace, run: MethodRun, method: str) -> MatchedRun:
+    def match(self, method: TracedMethod, run: MethodRun) -> MatchedRun:
         """Match the run's values with the graph's, and split the graph at them."""
-        logged = logged_run(trace, run.block, run.position, method)
+        logged = method.logged(run)
         key = (
             tuple((record.instruction_id, record.operator) for record in logged.instructions),
             logged.outputs,
@@ -271,16 +273,15 @@ class RunMatcher:
             tuple((place, tuple(specs)) for place, specs in logged.delegated_specs.items()),
         )
         if key not in self._found:
-            matching = match_run(trace, logged, self.graph)
+            matching = method.match(logged, self.graph)
             self._found[key] = matching, Subgraphs(self.graph, matching.by_node)
-        return MatchedRun(trace, run, logged, *self._found[key])
+        return MatchedRun(method, run, logged, *self._found[key])
 
     def before(self, ran: MatchedRun) -> MatchedRun | None:
         """The call before a run's in the same block; None for the first."""
         if not ran.run.position:
             return None
-        earlier = ran.run._replace(position=ran.run.position - 1)
-        return self.match(ran.trace, earlier, ran.logged.method)
+        return self.match(ran.method, ran.run._replace(position=ran.run.position - 1))
 
 
 def diagnose_run(
@@ -296,15 +297,19 @@ def diagnose_run(
     Raises `NumericGapError` if no value matches one of the graph, `MissingDataError` if a selector
     of values picks none, and `OtherInputsError` if a delegate logged other inputs than these.
     """
-    trace, logged, matching, graph = ran.trace, ran.logged, ran.matching, ran.subgraphs.graph
-    doubts = doubts_of_logged_inputs(trace, logged, inputs)
+    logged, matching, graph = ran.logged, ran.matching, ran.subgraphs.graph
+    doubts = doubts_of_logged_inputs(logged, inputs)
     paired, by_design = PairedValues(logged, matching), reference.by_design
     flow = _Flow(judgement.metric, by_design)
     kept = judgement.kept
     keeper = None if kept is None else _Keeper(kept, graph, reference.values_stay)
     count = sum(map(len, matching.by_node.values()))
     integers = [name for name in by_design if ran.backends[name].backend in IN_CODES]
-    steps = _steps(edge_symbols(trace, logged.method), graph, integers)
+    codes = codes_of_graph(graph, ran.method.symbols.before_passes).by_node if integers else {}
+    steps = {
+        name: {element: known.scale for element, known in codes.get(name, {}).items()}
+        for name in integers
+    }
     judge_rows = _Judge(paired, ran.subgraphs, ran.backends, judgement, count, reference, steps)
     suspects = None if keeper is None else Suspects()
     pairs = (
@@ -340,18 +345,6 @@ def diagnose_run(
         designs=tuple(dict.fromkeys(by_design.values())),
         undocumented=tuple(sorted(backends - {_DOCUMENTED})),
     )
-
-
-def _steps(
-    symbols: MethodSymbols, graph: Graph, integers: Sequence[str]
-) -> dict[str, dict[int | None, float]]:
-    """The steps between the numbers that a backend has for the values of nodes that it computes
-    with integers, by node and element; without the values that it has as floats."""
-    by_node = codes_of_graph(graph, symbols.before_passes).by_node if integers else {}
-    return {
-        name: {element: codes.scale for element, codes in by_node.get(name, {}).items()}
-        for name in integers
-    }
 
 
 class _Flow:
@@ -429,9 +422,12 @@ def _element(value: Any, pair: Pair) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Compares logged values with their recomputed ones. backends: of nodes inside delegates.
-    values: their number in the run. steps: of the nodes that a backend computes with integers,
-    whatever the graph has, by element: see `_steps`."""
+    """Compares logged values with their recomputed ones.
+
+    backends: of nodes inside delegates. values: their number in the run. steps: between the numbers
+    that a backend has for the values of nodes that it computes with integers, whatever the graph
+    has, by node and element; without the values that it has as floats.
+    """
 
     paired: PairedValues
     subgraphs: Subgraphs
@@ -678,15 +674,13 @@ def _non_finite(value: Any) -> tuple[int, int]:
 # -- did the reference have the inputs that ran on the device?
 
 
-def doubts_of_logged_inputs(
-    trace: Trace, logged: LoggedRun, inputs: Sequence[Any]
-) -> list[str] | None:
+def doubts_of_logged_inputs(logged: LoggedRun, inputs: Sequence[Any]) -> list[str] | None:
     """Return the doubt that other inputs ran, if the trace is forced and there is one: a delegate
     logs its inputs, inputs of the program among them. None if no inputs were logged.
 
     Raises `OtherInputsError` for other inputs: correct operators would be called wrong.
     """
-    compared = dict(_logged_inputs(trace, logged))
+    compared = dict(_logged_inputs(logged))
     different = []
     for index, value in compared.items():
         if index < len(inputs):
@@ -700,7 +694,7 @@ def doubts_of_logged_inputs(
         return [] if compared else None
     told = "these are not the inputs that ran: a delegate logged others for input "
     told += ", ".join(different)
-    if not trace.forced:
+    if not logged.trace.forced:
         raise OtherInputsError(told, hint=INPUTS_HINT)
     return [told]
 
@@ -728,8 +722,9 @@ def doubts_of_inputs(rows: Sequence[NumericsRow]) -> Iterator[str]:
         )
 
 
-def _logged_inputs(trace: Trace, logged: LoggedRun) -> Iterator[tuple[int, Any]]:
+def _logged_inputs(logged: LoggedRun) -> Iterator[tuple[int, Any]]:
     """Yield (position, value) of the program's inputs that delegates logged."""
+    trace = logged.trace
     program = trace.recorded_program
     if program is None:
         return

@@ -33,6 +33,7 @@ import numpy.typing as npt
 from etscope.analysis.metrics import Metric, measure
 from etscope.analysis.metrics.arrays import PART, Need, Summary, is_integer, plain_sum
 from etscope.analysis.numerics.error_location import PEAK, Rounding, WrongPart, wrong_part
+from etscope.errors import UsageError
 
 ROUNDING_FACTOR = 16.0
 QUANTIZED_FACTOR = 2.0
@@ -71,6 +72,12 @@ def exceeds(metric: Metric, error: float | None, limit: float | None) -> bool:
         return False
     allowed = metric.perfect if math.isnan(limit) else limit
     return math.isnan(error) or metric.badness(error) > metric.badness(allowed)
+
+
+def check_tolerance(tolerance: float | None) -> None:
+    """Raise `UsageError` for a tolerance that nothing exceeds."""
+    if tolerance is not None and math.isnan(tolerance):
+        raise UsageError("a tolerance must be a number, not NaN")
 
 
 @dataclass(frozen=True, slots=True)

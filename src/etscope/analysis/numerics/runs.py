@@ -1,11 +1,13 @@
-"""The runs of a method in a dump: their values, the state before them, and the matching of a run
-with a graph."""
+"""The runs of a trace's methods: their values, the state before them, and their matching with a
+graph."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,12 +15,12 @@ import numpy as np
 
 from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired, match
 from etscope.analysis.profile.calls import RunCalls
-from etscope.analysis.profile.logged_run import LoggedRun, logged_run
+from etscope.analysis.profile.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import EDGE_GRAPH, MethodSymbols, method_symbols
 from etscope.errors import MismatchError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
-from etscope.formats.run_json import DEBUG_BIN
+from etscope.formats.run_json import DEBUG_BIN, SavedCall, call_of_run
 from etscope.model.event_table import Block
 from etscope.model.graph import Graph
 
@@ -45,10 +47,14 @@ class MethodRun(NamedTuple):
     position: int
     number: int
 
+    @property
+    def has_values(self) -> bool:
+        """True if the run logged values of operators."""
+        return any(key.debug for key in self.block.keys)
 
-def has_values(run: MethodRun) -> bool:
-    """Return whether a run logged values of operators."""
-    return any(key.debug for key in run.block.keys)
+    def outputs(self, trace: Trace) -> list[Any]:
+        """The logged outputs of the method, the tensors of lists one by one."""
+        return unfolded(trace.values(self.block, self.position, self.block.outputs))
 
 
 def runs_of(trace: Trace, method: str) -> list[MethodRun]:
@@ -72,7 +78,9 @@ def method_by_values(trace: Trace, block: Block) -> str | None:
         return method
     return max(
         (method, *others),
-        key=lambda name: len(match_run(trace, logged_run(trace, block, 0, name)).pairs),
+        key=lambda name: len(
+            TracedMethod(trace, name).match(logged_run(trace, block, 0, name)).pairs
+        ),
     )
 
 
@@ -100,31 +108,6 @@ def methods_that_ran(trace: Trace) -> list[str]:
     return [name for name in trace.methods if runs_of(trace, name)]
 
 
-def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> MethodRun:
-    """Choose a run of a method that logged values.
-
-    run: a run, or its number among the method's runs, from 0; by default the first with values.
-
-    Raises `NumericGapError` for a method that did not run or logged nothing, `UsageError` for a
-    number out of range.
-    """
-    runs = [run] if isinstance(run, MethodRun) else runs_of(trace, method)
-    if not runs:
-        ran = {trace.method_of(block) for block in trace.blocks if block.executions}
-        names = ", ".join(sorted(str(name) for name in ran if name is not None)) or "none"
-        raise NumericGapError(
-            f"the ETDump has no run of the method {method!r}", hint=f"methods that ran: {names}"
-        )
-    if isinstance(run, int) and not 0 <= run < len(runs):
-        times = f"{len(runs)} time" + ("" if len(runs) == 1 else "s")
-        raise UsageError(f"the method {method!r} ran {times}: run {run} does not exist")
-    wanted = [runs[run]] if isinstance(run, int) else runs
-    for candidate in wanted:
-        if has_values(candidate):
-            return candidate
-    raise NumericGapError("the ETDump has no values of operators", hint=RECORD_HINT)
-
-
 def run_of_call(trace: Trace, chosen: RunCalls) -> tuple[str, MethodRun]:
     """Return the first of some calls of a trace that logged values: its method, and its run.
 
@@ -137,12 +120,12 @@ def run_of_call(trace: Trace, chosen: RunCalls) -> tuple[str, MethodRun]:
         for run in runs_of(trace, method)
     }
     for number in chosen.run.tolist():
-        if number in every and has_values(every[number][1]):
+        if number in every and every[number][1].has_values:
             return every[number]
     have = [
         call
         for call, number in enumerate(trace.calls_of_runs.run.tolist())
-        if number in every and has_values(every[number][1])
+        if number in every and every[number][1].has_values
     ]
     numbers = ", ".join(map(str, have[:6])) + (", …" if len(have) > 6 else "")
     raise NumericGapError(
@@ -152,6 +135,12 @@ def run_of_call(trace: Trace, chosen: RunCalls) -> tuple[str, MethodRun]:
         if have
         else RECORD_HINT,
     )
+
+
+def check_record(trace: Trace, wanted_by: str) -> None:
+    """Raise `NumericGapError` without a record. wanted_by: with a verb, "a diagnosis needs"."""
+    if trace.record is None:
+        raise NumericGapError(f"{wanted_by} an ETRecord", hint=NO_RECORD_HINT)
 
 
 def check_values(trace: Trace) -> None:
@@ -167,34 +156,6 @@ def check_values(trace: Trace) -> None:
             + (f": it may be {beside}" if known else f"; {RECORD_HINT}"),
         )
     trace.check_debug_buffer()
-
-
-def match_run(trace: Trace, logged: LoggedRun, graph: Graph | None = None) -> Matching:
-    """The matching of a run with a graph of the trace's record, by default the edge program's."""
-    symbols = edge_symbols(trace, logged.method)
-    if symbols.graph is None:
-        raise NumericGapError(
-            "the record has no graphs, so the values cannot be matched with nodes",
-            hint=NO_RECORD_HINT,
-        )
-    own = symbols.graph if graph is None or graph.name == symbols.graph.name else graph
-    # Runs of the same events that logged the same types are matched alike.
-    types = tuple(
-        (key, *specs)
-        for table in (logged.specs, logged.delegated_specs)
-        for key, specs in table.items()
-    )
-    return trace.once(
-        ("matching", logged.method, own.name, logged.block.keys, types),
-        lambda: match(
-            own,
-            symbols,
-            logged.instructions,
-            logged.specs,
-            delegated=logged.delegated_specs,
-            outputs=logged.outputs,
-        ),
-    )
 
 
 class PairedValues:
@@ -275,20 +236,6 @@ class PairedValues:
         )
 
 
-def edge_symbols(trace: Trace, method: str) -> MethodSymbols:
-    """The symbols of a method with its edge graph, whatever graph the trace shows.
-
-    Raises `NumericGapError` without a record.
-    """
-    if trace.record is None:
-        raise NumericGapError(
-            "without an ETRecord the values cannot be matched with nodes", hint=NO_RECORD_HINT
-        )
-    if trace.reference_graph in (EDGE_GRAPH, EDGE):
-        return trace.symbols(method)
-    return method_symbols(trace.record, method)
-
-
 @dataclass(frozen=True, slots=True)
 class Sequences:
     """The runs of a method, grouped by the load that they follow.
@@ -307,37 +254,137 @@ class Sequences:
         return ()
 
 
-def sequences(trace: Trace, method: str) -> Sequences:
-    """Group a method's runs by the load that they follow.
+class TracedMethod:
+    """A method of a trace: its runs and their calls, its edge program, and the matching of its runs
+    with a graph of the record."""
 
-    The runtime logs that a method was loaded, but not which one. If several methods ran, each is
-    assumed to be loaded once, unless loads outnumber methods.
-    """
-    runs = runs_of(trace, method)
-    loads = sorted(
-        int(number)
-        for block in trace.blocks
-        if any(key.name == _LOADS for key in block.keys)
-        for number in block.runs
-    )
-    if runs and not any(load < runs[0].number for load in loads):
-        return Sequences(
-            (tuple(runs),),
-            "the dump does not show when the model was loaded: the first run is assumed to start "
-            "from the initial state",
+    def __init__(self, trace: Trace, name: str) -> None:
+        self.trace, self.name = trace, name
+
+    @cached_property
+    def runs(self) -> list[MethodRun]:
+        """See `runs_of`."""
+        return runs_of(self.trace, self.name)
+
+    def run(self, wanted: int | MethodRun | None) -> MethodRun:
+        """Choose a run that logged values.
+
+        wanted: a run, or its number among the method's runs, from 0; by default the first with
+        values.
+
+        Raises `NumericGapError` for a method that did not run or logged nothing, `UsageError` for a
+        number out of range.
+        """
+        runs = [wanted] if isinstance(wanted, MethodRun) else self.runs
+        if not runs:
+            blocks = [block for block in self.trace.blocks if block.executions]
+            ran = sorted({name for name in map(self.trace.method_of, blocks) if name is not None})
+            raise NumericGapError(
+                f"the ETDump has no run of the method {self.name!r}",
+                hint="methods that ran: " + (", ".join(ran) or "none"),
+            )
+        if isinstance(wanted, int):
+            if not 0 <= wanted < len(runs):
+                times = f"{len(runs)} time" + ("" if len(runs) == 1 else "s")
+                raise UsageError(
+                    f"the method {self.name!r} ran {times}: run {wanted} does not exist"
+                )
+            runs = [runs[wanted]]
+        for candidate in runs:
+            if candidate.has_values:
+                return candidate
+        raise NumericGapError("the ETDump has no values of operators", hint=RECORD_HINT)
+
+    @cached_property
+    def call_of(self) -> Callable[[MethodRun], SavedCall | None]:
+        """A function from a run to its call, or None if the call is unknown."""
+        known = self.trace.known_calls
+        if not known:
+            return lambda _: None
+        numbers = [one.number for one in self.runs]
+        mine = [call for call in known if call.method == self.name]
+        if len(mine) == len(numbers) and all(call.runs == 1 for call in mine):  # of a generation
+            return lambda run: mine[bisect_left(numbers, run.number)]
+        return lambda run: call_of_run(mine, self.name, bisect_left(numbers, run.number))
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """The runs, grouped by the load that they follow.
+
+        The runtime logs that a method was loaded, but not which one. If several methods ran, each
+        is assumed to be loaded once, unless loads outnumber methods.
+        """
+        runs, blocks = self.runs, self.trace.blocks
+        loads = sorted(
+            int(number)
+            for block in blocks
+            if any(key.name == _LOADS for key in block.keys)
+            for number in block.runs
         )
-    methods = {trace.method_of(block) for block in trace.blocks if block.executions}
-    if len(methods) > 1:
-        doubt = (
-            f"methods were loaded {len(loads)} times, and the dump does not say which: the state "
-            f"of {method!r} is assumed to continue from its first run"
+        if runs and not any(load < runs[0].number for load in loads):
+            return Sequences(
+                (tuple(runs),),
+                "the dump does not show when the model was loaded: the first run is assumed to "
+                "start from the initial state",
+            )
+        methods = {self.trace.method_of(block) for block in blocks if block.executions}
+        if len(methods) > 1:
+            doubt = (
+                f"methods were loaded {len(loads)} times, and the dump does not say which: the "
+                f"state of {self.name!r} is assumed to continue from its first run"
+            )
+            return Sequences((tuple(runs),), doubt if len(loads) > len(methods) else None)
+        found: list[list[MethodRun]] = []
+        last = -1
+        for run in runs:
+            if not found or any(last < load < run.number for load in loads):
+                found.append([])
+            found[-1].append(run)
+            last = run.number
+        return Sequences(tuple(map(tuple, found)))
+
+    @cached_property
+    def symbols(self) -> MethodSymbols:
+        """The symbols of the method with its edge graph, whatever graph the trace shows.
+
+        Raises `NumericGapError` without a record.
+        """
+        record = self.trace.record
+        if record is None:
+            raise NumericGapError(
+                "without an ETRecord the values cannot be matched with nodes", hint=NO_RECORD_HINT
+            )
+        if self.trace.reference_graph in (EDGE_GRAPH, EDGE):
+            return self.trace.symbols(self.name)
+        return method_symbols(record, self.name)
+
+    def logged(self, run: MethodRun) -> LoggedRun:
+        """What a run logged."""
+        return logged_run(self.trace, run.block, run.position, self.name)
+
+    def match(self, logged: LoggedRun, graph: Graph | None = None) -> Matching:
+        """Match a run with a graph of the record, by default the edge program's."""
+        symbols = self.symbols
+        if symbols.graph is None:
+            raise NumericGapError(
+                "the record has no graphs, so the values cannot be matched with nodes",
+                hint=NO_RECORD_HINT,
+            )
+        own = symbols.graph if graph is None or graph.name == symbols.graph.name else graph
+        # Runs of the same events that logged the same types are matched alike.
+        types = tuple(
+            (key, *specs)
+            for table in (logged.specs, logged.delegated_specs)
+            for key, specs in table.items()
         )
-        return Sequences((tuple(runs),), doubt if len(loads) > len(methods) else None)
-    found: list[list[MethodRun]] = []
-    last = -1
-    for run in runs:
-        if not found or any(last < load < run.number for load in loads):
-            found.append([])
-        found[-1].append(run)
-        last = run.number
-    return Sequences(tuple(map(tuple, found)))
+        return self.trace.once(
+            ("matching", self.name, own.name, logged.block.keys, types),
+            lambda: match(
+                own,
+                symbols,
+                logged.instructions,
+                logged.specs,
+                delegated=logged.delegated_specs,
+                outputs=logged.outputs,
+            ),
+        )

@@ -14,11 +14,10 @@ from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.numerics.runs import (
     RECORD_HINT,
     MethodRun,
-    match_run,
+    TracedMethod,
     method_by_values,
-    sequences,
 )
-from etscope.analysis.profile.logged_run import LoggedRun, logged_run, unfolded
+from etscope.analysis.profile.logged_run import LoggedRun, unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.capture.files import RunFiles
 from etscope.errors import MissingDataError, UsageError
@@ -242,21 +241,21 @@ class RecordedRuns(LocalTarget):
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
         """Return the inputs of the run: from `given`, from the bundled case that ran, saved with
         the run, or the record's."""
-        from etscope.diagnosis.run_inputs import inputs_of_run
+        from etscope.diagnosis.run_inputs import RunInputs
 
         if len(given) > 1:
             return given[len(self._earlier_of(given))]
         own = given[0] if given else None
-        return inputs_of_run(self._trace, self.method, self._chosen, own, bundle)
+        return RunInputs(self._traced, own, bundle).of(self._chosen)
 
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
         """Inputs of the runs before that followed the same load of the method."""
-        from etscope.diagnosis.run_inputs import runs_before
+        from etscope.diagnosis.run_inputs import RunInputs
 
         if len(given) > 1:
             return given[: len(self._earlier_of(given))]
         own = given[0] if given else None
-        before = runs_before(self._trace, self.method, self._chosen, own, bundle)
+        before = RunInputs(self._traced, own, bundle).before(self._chosen)
         self._news += [doubt for doubt in before.doubts if before.runs]
         others = sorted({one.method for one in before.runs} - {self.method})
         if others:
@@ -268,7 +267,7 @@ class RecordedRuns(LocalTarget):
 
     def _earlier_of(self, given: Sequence[Any]) -> Sequence[MethodRun]:
         """The runs before this one; `UsageError` if it has no set of the user's inputs."""
-        earlier = sequences(self._trace, self.method).before(self._chosen)
+        earlier = self._traced.sequences.before(self._chosen)
         if len(earlier) >= len(given):
             raise UsageError(
                 f"run {self.run} is call {len(earlier)}, and inputs of {len(given)} are given",
@@ -279,7 +278,7 @@ class RecordedRuns(LocalTarget):
     @property
     def next_run(self) -> int | None:
         """The next run of the method after the same load."""
-        for runs in sequences(self._trace, self.method).runs:
+        for runs in self._traced.sequences.runs:
             later = [one.number for one in runs if one.number > self.run]
             if later and any(one.number == self.run for one in runs):
                 return later[0]
@@ -315,7 +314,7 @@ class RecordedRuns(LocalTarget):
 
     def require_values(self) -> None:
         """Raise `MissingDataError` if the run has no values."""
-        if not any(key.debug for key in self._chosen.block.keys):
+        if not self._chosen.has_values:
             hint = self._load_beside() or RECORD_HINT
             raise MissingDataError("this run logged no values", hint=hint)
         if self._trace.debug_buffer is None:
@@ -335,17 +334,19 @@ class RecordedRuns(LocalTarget):
 
     @property
     def _has_values(self) -> bool:
-        return self._trace.debug_buffer is not None and any(
-            key.debug for key in self._chosen.block.keys
-        )
+        return self._trace.debug_buffer is not None and self._chosen.has_values
 
     @cached_property
     def _logged(self) -> LoggedRun:
-        return logged_run(self._trace, self._chosen.block, self._chosen.position, self.method)
+        return self._traced.logged(self._chosen)
 
     @cached_property
     def _matching(self) -> Matching:
-        return match_run(self._trace, self._logged)
+        return self._traced.match(self._logged)
+
+    @property
+    def _traced(self) -> TracedMethod:
+        return TracedMethod(self._trace, self.method)
 
     def _method_of(self, block: Block) -> str:
         if id(block) not in self._methods:

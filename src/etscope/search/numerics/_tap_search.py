@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.matching.graph_alignment import align_graphs, is_quantization
 from etscope.analysis.numerics.rows import Narrowed, Numerics, NumericsRow, guilty_call
-from etscope.analysis.numerics.runs import edge_symbols, runs_of
+from etscope.analysis.numerics.runs import TracedMethod
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name
 from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
-from etscope.diagnosis.run_inputs import inputs_of_run
+from etscope.diagnosis.run_inputs import RunInputs
 from etscope.errors import (
     ExportFailure,
     MissingDataError,
@@ -74,9 +74,10 @@ def narrow(
     if record is None:
         raise MissingDataError("narrowing needs an ETRecord", hint="give it: --etrecord")
     require("executorch.exir", wanted_by="narrowing")
-    ran = next(one for one in runs_of(trace, found.method) if one.number == found.run)
-    given = inputs_of_run(trace, found.method, ran, inputs, None)
-    delegate = edge_symbols(trace, found.method).delegates.get(call.pair.instruction)
+    method = TracedMethod(trace, found.method)
+    ran = next(one for one in method.runs if one.number == found.run)
+    given = RunInputs(method, inputs).of(ran)
+    delegate = method.symbols.delegates.get(call.pair.instruction)
     identifier = None if delegate is None else delegate.backend_id
     if identifier not in _BACKENDS:
         raise UsageError(
