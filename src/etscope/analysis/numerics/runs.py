@@ -359,7 +359,7 @@ class TracedMethod:
         return method_symbols(record, self.name)
 
     def logged(self, run: MethodRun) -> LoggedRun:
-        """What a run logged."""
+        """Collect the logged values of a run."""
         return logged_run(self.trace, run.block, run.position, self.name)
 
     def match(self, logged: LoggedRun, graph: Graph | None = None) -> Matching:
