@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.graphs.node_costs import NodeTimes, node_times
+from etscope.analysis.matching.export import Export
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
-from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import record_methods
+from etscope.capture.files import BUFFER_SUFFIXES, DEBUG_BUFFER, NOTHING, RunFiles, run_of_files
+from etscope.errors import EtscopeError, FormatError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import Breakpoint, Breakpoints
 from etscope.etdb.expressions.expression import Expression
-from etscope.etdb.files import Files
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT, NO_TARGET_HINT, RecordedRuns
 from etscope.etdb.targets.reference import (
     Background,
@@ -24,11 +30,15 @@ from etscope.etdb.targets.reference import (
     sets_of,
     torch_loading,
 )
-from etscope.etdb.targets.target import Stop, Target
+from etscope.etdb.targets.target import Stop, Target, edge_graph, linked_once, open_record
 from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
+from etscope.formats.program.pte import Program
+from etscope.formats.run_json import dump_with_values
 from etscope.model.graph import Node
 
 PLAIN_COLUMNS = 90  # of lines of numbers, without a terminal
+_ROLES = {ETRECORD: "record", ETDUMP: "dump", PTE: "program", BPTE: "program"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +66,22 @@ class Block:
 class Debugger:
     """Everything that commands read and change.
 
-    inputs: of a run, in any form that `etscope.run` takes, or `Calls` with several sets; None
-    for the inputs of the recorded run or the record. recorded: the
-    runs of the dump, also if another target is selected. position: of the current stop; None
-    before the run has begun. ended: the run went past its last stop. level: number of modules above
-    the operator that `up` went. frame: index of the selected Python frame. file_shown: the file of
-    the line that was shown last. graph: name of the selected graph; None for the edge graph of the
-    method. hit: the breakpoint that ended the last command. block: the lines that are being typed.
-    defined: commands of the user, by name. logging: path of the log. gaps: of a run on the runtime,
-    by metric and position, since it began or a value was set. checkpoints: of the target, by
-    number. columns: gives the width of lines of numbers.
+    files: that are open, in `capture`; a part of an Inspector's trace may have no file. forced:
+    continue though files do not belong together. inputs: of a run, in any form that `etscope.run`
+    takes, or `Calls` with several sets; None for the inputs of the recorded run or the record.
+    recorded: the runs of the dump, also if another target is selected. position: of the current
+    stop; None before the run has begun. ended: the run went past its last stop. level: number of
+    modules above the operator that `up` went. frame: index of the selected Python frame.
+    file_shown: the file of the line that was shown last. graph: name of the selected graph; None
+    for the edge graph of the method. hit: the breakpoint that ended the last command. block: the
+    lines that are being typed. defined: commands of the user, by name. logging: path of the log.
+    checkpoints: of the target, by number. columns: gives the width of lines of numbers.
     """
 
-    files: Files
+    files: RunFiles = NOTHING
     inputs: Any = None
+    forced: bool = False
+    capture: Trace | Export = field(default_factory=Export)
     source_unit: str = "ns"
     target: Target | None = None
     recorded: RecordedRuns | None = None
@@ -103,17 +115,60 @@ class Debugger:
 
     # -- files and targets
 
-    def load(self, files: Files) -> None:
-        """Replace the files. The target becomes the recorded run of the dump, if there is one."""
-        trace = files.trace  # raises for files that do not belong together
-        self._reference = None
-        before, self.files = self.files, files
+    def load(self, files: RunFiles) -> None:
+        """Open files in place of those that are open. Raises as `RunFiles.open`."""
+        # Without a dump, record and program are checked when the program runs.
+        self.use(files, files.capture(force=self.forced or files.dump is None))
+
+    def use(self, files: RunFiles, capture: Trace | Export) -> None:
+        """Take open files. The target becomes the recorded run of the dump, if there is one."""
+        before = self.files, self.capture
+        self.files, self.capture = files, capture
         try:
-            self.recorded = None if trace is None else self.recorded_runs()
+            self.recorded = None if self.trace is None else self.recorded_runs()
         except EtscopeError:
-            self.files = before
+            self.files, self.capture = before
             raise
+        self._reference = None
         self.begin(self.recorded)
+
+    @property
+    def trace(self) -> Trace | None:
+        """The open dump with its record and program; None without a dump."""
+        return self.capture if isinstance(self.capture, Trace) else None
+
+    @property
+    def record(self) -> RecordView | None:
+        """The open record."""
+        return self.capture.record
+
+    @property
+    def program(self) -> Program | None:
+        """The open program, or the one in the record."""
+        return self.capture.recorded_program
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of the record or the program."""
+        names = [] if self.record is None else list(record_methods(self.record))
+        names += [] if self.program is None else [method.name for method in self.program.methods]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def profiles(self) -> Mapping[str | None, MethodProfile]:
+        """The times of each method that ran; see `profiles_of`."""
+        return profiles_of(self.trace)
+
+    def edge(self, method: str) -> LinkedGraph:
+        """The edge graph of a method; the debugger uses names of its nodes."""
+        return edge_graph(self.capture, method)
+
+    def times_of(self, linked: LinkedGraph) -> NodeTimes | None:
+        """The times of a graph's nodes; None if its method has none."""
+        profile = self.profiles.get(linked.method)
+        if profile is None:
+            return None
+        return self.capture.once(("etdb times", linked.name), lambda: node_times(linked, profile))
 
     def begin(self, target: Target | None) -> None:
         """Select a target, before its first stop. The previous one is closed."""
@@ -136,19 +191,17 @@ class Debugger:
 
     def recorded_runs(self) -> RecordedRuns:
         """Open the runs of the dump. Raises `MissingDataError` without one."""
-        trace = self.files.trace
-        if trace is None:
+        if self.trace is None:
             raise MissingDataError(NO_DUMP, hint=NO_DUMP_HINT)
-        has_graph = self.files.record is not None and self.files.record.edge_methods
-        return RecordedRuns(trace, self.files.edge if has_graph else None)
+        return RecordedRuns(self.trace)
 
     def go_live(self, inputs: Any = None) -> ReferenceTarget:
         """Select the reference as target, and begin it."""
         method = self.method
         wanted = self.inputs if inputs is None else inputs
-        calls = self.given(method, wanted) or inputs_of(self.files, method)
+        calls = self.given(method, wanted) or inputs_of(self.capture, self.files.bundle, method)
         program = self.reference_program(method, calls)
-        target = ReferenceTarget(self.files.edge(method), method, program, calls)
+        target = ReferenceTarget(self.edge(method), method, program, calls)
         self.inputs = wanted
         self.begin(target)
         return target
@@ -158,7 +211,8 @@ class Debugger:
         """The method of the target, or the main method."""
         if self.target is not None and self.target.method:
             return self.target.method
-        return self.files.main_method
+        methods = self.methods
+        return "forward" if "forward" in methods or not methods else methods[0]
 
     @property
     def on_runtime(self) -> Target | None:
@@ -179,7 +233,9 @@ class Debugger:
 
     def linked(self) -> LinkedGraph:
         """The selected graph."""
-        return self.files.edge(self.method) if self.graph is None else self.files.linked(self.graph)
+        if self.graph is None:
+            return self.edge(self.method)
+        return linked_once(self.capture, self.graph)
 
     # -- where the run stands
 
@@ -224,22 +280,22 @@ class Debugger:
             if isinstance(given, TensorFile):
                 from etscope.run.inputs import file_inputs
 
-                given = file_inputs(given, self.files.export, method)
+                given = file_inputs(given, Export(self.program, self.record), method)
             found.append(given)
         return tuple(found)
 
     def reference_program(self, method: str, calls: object) -> ReferenceProgram:
         """The reference of a method, loaded once. Raises `MissingDataError` without a record, or
         without inputs in `calls`."""
-        linked = self.files.edge(method)
-        if not calls or self.files.record is None:
+        linked = self.edge(method)
+        if not calls:
             raise MissingDataError(
                 "the reference has no inputs to run on",
                 hint="the record has none of this method: give them with --inputs FILE, "
                 "or target live FILE",
             )
         try:
-            return self._loading(linked, self.files.record).result()
+            return self._loading(linked, open_record(self.capture)).result()
         except EtscopeError:
             self._program = None
             raise
@@ -254,12 +310,12 @@ class Debugger:
         its beginning, the program when a run has begun."""
         from importlib.util import find_spec
 
-        record = self.files.record
+        record = self.record
         if record is not None and find_spec("torch") is not None:
             self._loads_ahead = True
             torch_loading()
             if self.position is not None:
-                self._loading(self.files.edge(self.method), record)
+                self._loading(self.edge(self.method), record)
 
     @property
     def is_loading(self) -> bool:
@@ -289,7 +345,7 @@ class Debugger:
             if target is not None:
                 inputs = target.given_inputs(calls, bundle)
             if inputs is None:
-                found = inputs_of(self.files, self.method)
+                found = inputs_of(self.capture, bundle, self.method)
                 inputs = found[0] if found else None
             program = self.reference_program(self.method, [] if inputs is None else [inputs])
             state: Mapping[str, Any] = {}
@@ -304,11 +360,13 @@ class Debugger:
         """True if there is a reference: it needs a record, inputs and PyTorch."""
         from importlib.util import find_spec
 
-        if self.files.record is None or find_spec("torch") is None:
+        if self.record is None or find_spec("torch") is None:
             return False
         if self.on_runtime is not None:
             return True
-        return self.inputs is not None or bool(inputs_of(self.files, self.method))
+        return self.inputs is not None or bool(
+            inputs_of(self.capture, self.files.bundle, self.method)
+        )
 
     def node_named(self, name: str) -> Node:
         """Find a node as `path_named` does."""
@@ -343,9 +401,70 @@ class Debugger:
     def nodes(self) -> Mapping[str, Node]:
         """Nodes of the method's edge graph by their own and their values' names; in branches and
         lowered modules by path."""
-        linked = self.files.edge(self.method)
+        linked = self.edge(self.method)
         if self._named is None or self._named[0] is not linked:
             graph = linked.graph
             own = {node.name: node for node in graph.nodes}
             self._named = linked, {**graph.by_name, **own, **graph.calls}
         return self._named[1]
+
+
+def profiles_of(trace: Trace | None) -> Mapping[str | None, MethodProfile]:
+    """The times of each method that ran, of several phases in the one that took most time; empty
+    without a dump or without times."""
+    try:
+        found = [] if trace is None else trace.profiles()
+    except MissingDataError:
+        found = []
+    return {p.method: p for p in sorted(found, key=lambda profile: int(profile.total.sum()))}
+
+
+# -- files
+
+
+def with_files(files: RunFiles, *paths: str, debug_buffer: str | None = None) -> RunFiles:
+    """Add files, identified by content; each replaces a file of the same kind, and a dump also the
+    debug buffer. debug_buffer: one with any name.
+
+    A folder stands for the files of its run, of two dumps the one with values. Given with a debug
+    buffer, run.etdp of such a folder stands for its values.etdp.
+    """
+    kinds = {one: _kind_of(one) for path in paths for one in _files_of(path)}
+    with_values = debug_buffer is not None or DEBUG_BUFFER in kinds.values()
+    found: dict[str, Any] = {}
+    for path, kind in kinds.items():
+        if kind == ETDUMP:
+            path = dump_with_values(path) if with_values else path
+            found["debug_buffer"] = None
+        found[_ROLES.get(kind, "debug_buffer")] = Path(path)
+    if debug_buffer is not None:
+        found["debug_buffer"] = Path(debug_buffer)
+    return replace(files, **found)
+
+
+def _files_of(path: str) -> list[str]:
+    """Return the path, or the files of the run in a folder."""
+    if not Path(path).is_dir():
+        return [path]
+    run = run_of_files([path])
+    return [str(one) for one in (run.record, run.program, *run.logged) if one is not None]
+
+
+def _kind_of(path: str) -> str:
+    """Identify a file. A debug buffer has no signature: its name must say so."""
+    try:
+        kind = identify(path)
+    except FormatError as error:
+        if path.lower().endswith(BUFFER_SUFFIXES):
+            return DEBUG_BUFFER
+        raise UsageError(
+            f"{path} is not an ETRecord, ETDump or program",
+            hint="a debug buffer is given after its dump, by a name that ends in .bin "
+            "(core RUN.etdp BUFFER.bin), or by any name with the option -b",
+        ) from error
+    if kind == PTD:
+        raise UsageError(
+            f"{path} holds external tensors (.ptd), not a run or a program",
+            hint="target runtime --data FILE.ptd runs a program with them",
+        )
+    return kind

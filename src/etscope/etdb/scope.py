@@ -130,7 +130,7 @@ class DebuggerScope:
 
     def _weight(self, name: Any) -> Any:
         """weight("fc.weight"): a parameter or buffer by its name in the model."""
-        linked = self._debugger.files.edge(self._debugger.method)
+        linked = self._debugger.edge(self._debugger.method)
         placeholders = {fqn: node for node, fqn in linked.graph.parameters.items()}
         if str(name) not in placeholders:
             raise UsageError(
@@ -153,7 +153,7 @@ class DebuggerScope:
         reference: other weights of the program are a separate error. State that the run keeps
         is the run's, on the runtime."""
         reference, target = self._debugger.reference, self._debugger.on_runtime
-        parameters = self._debugger.files.edge(self._debugger.method).graph.parameters
+        parameters = self._debugger.edge(self._debugger.method).graph.parameters
         if name in parameters and (target is None or not reference.is_state(name)):
             return reference.value(name)
         try:
@@ -321,7 +321,7 @@ def values_read(debugger: Debugger, name: str, value: Any) -> Any:
     node = debugger.nodes().get(name)
     if not isinstance(value, (list, tuple)) or node is None or len(value) != len(node.outputs):
         return value
-    graph = debugger.files.edge(debugger.method).graph.graph_of(node)
+    graph = debugger.edge(debugger.method).graph.graph_of(node)
     read = {*graph.outputs}.union(*(graph.by_name[user].inputs for user in graph.users[node.name]))
     return [one if of.name in read else None for one, of in zip(value, node.outputs, strict=True)]
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.profile.trace import Trace
+from etscope.capture.files import NOTHING, RunFiles
 from etscope.errors import EtscopeError, UsageError, reading
 from etscope.etdb.commands.registry import COMMANDS, Command, find_command
 from etscope.etdb.commands.running import GROUP as RUNNING
 from etscope.etdb.commands.targets import after_death
-from etscope.etdb.debugger import Block, Debugger
+from etscope.etdb.debugger import Block, Debugger, with_files
 from etscope.etdb.expressions.expression import evaluate, parse
-from etscope.etdb.files import Files
 from etscope.etdb.output import Output, error_text, json_of, text_of
 from etscope.etdb.protocol.messages import RunnerDied
 from etscope.etdb.scope import DebuggerScope
@@ -95,21 +95,14 @@ class Session:
         force: bool = False,
         source_unit: str = "ns",
     ) -> None:
-        files = Files(forced=force).opened(
+        files = with_files(
+            NOTHING,
             *(os.fspath(path) for path in paths),
             debug_buffer=None if debug_buffer is None else os.fspath(debug_buffer),
         )
-        self.debugger = Debugger(files, inputs=inputs, source_unit=source_unit)
+        self.debugger = Debugger(files, inputs=inputs, forced=force, source_unit=source_unit)
         self._last: str | None = None
         self._scripts = 0
-
-    @classmethod
-    def of(cls, files: Files, *, inputs: Any = None, source_unit: str = "ns") -> Session:
-        """A session on open files."""
-        session = cls.__new__(cls)
-        session.debugger = Debugger(files, inputs=inputs, source_unit=source_unit)
-        session._last, session._scripts = None, 0
-        return session
 
     def close(self) -> None:
         """Close the target: end the runner of a run on the runtime."""
@@ -305,7 +298,16 @@ class Session:
 
 def session_of_trace(trace: Trace, *, inputs: Any, source_unit: str) -> Session:
     """A session on the open files of an `Inspector`."""
-    return Session.of(Files.of_trace(trace), inputs=inputs, source_unit=source_unit)
+    session = Session(inputs=inputs, force=trace.forced, source_unit=source_unit)
+    session.debugger.use(
+        RunFiles.given(
+            dump=trace.dump.path,
+            record=getattr(trace.record, "path", None),
+            debug_buffer=getattr(trace.debug_buffer, "path", None),
+        ),
+        trace,
+    )
+    return session
 
 
 def split(line: str) -> tuple[Command, str]:

@@ -69,7 +69,7 @@ def test_an_error_is_raised_where_it_is_waited_for() -> None:
 def loading(one: Session) -> threading.Event:
     """Let the session's reference be loaded when the event is set."""
     release, debugger = threading.Event(), one.debugger
-    linked, record = debugger.files.edge("forward"), debugger.files.record
+    linked, record = debugger.edge("forward"), debugger.record
     assert record is not None
 
     def load() -> ReferenceProgram:

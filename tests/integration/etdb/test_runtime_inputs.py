@@ -22,7 +22,7 @@ def test_without_inputs_they_are_generated_as_run_does(options: str, seed: int) 
     assert f"inputs are generated: seed {seed}\n" in said(one, f"target runtime {options}")
     assert f"inputs are generated: seed {seed}\n" in said(one, "info target")
     target = target_of(one)
-    made = generate_inputs(one.debugger.files.any_program, "forward", seed)  # type: ignore[arg-type]
+    made = generate_inputs(one.debugger.program, "forward", seed)  # type: ignore[arg-type]
     assert len(made) == len(target.inputs) == 1
     np.testing.assert_array_equal(target.inputs[0], made[0])
     assert "is over" in said(one, "run")

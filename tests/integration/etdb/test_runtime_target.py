@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.errors import DeviceLost, MissingDataError, UsageError
+from etscope.errors import DeviceLost, MismatchError, MissingDataError, UsageError
 from etscope.etdb.protocol.launch import Local
 from etscope.etdb.protocol.messages import RunnerDied
 from etscope.etdb.targets.runtime import RuntimeTarget
+from etscope.etdb.targets.runtime_method import prepare_method
 from etscope.etdb.targets.target import Stop
 from etscope.formats.etdump.reader import read_etdump
 from tests.support.etdb.runtimes import files_of, inputs_of, on_runtime, recorded
@@ -168,10 +169,12 @@ def test_a_crash_that_does_not_come_again_is_told() -> None:
 
 
 def test_a_record_of_another_program_can_be_insisted_on() -> None:
-    wrong = replace(
-        files_of("cnn_portable", record=False), record=files_of("cond").record, forced=True
-    )
-    target = RuntimeTarget(wrong, Local(), inputs=inputs_of("cnn_portable"))
+    wrong = replace(files_of("cnn_portable", record=False), record=files_of("cond").record)
+    given = inputs_of("cnn_portable")
+    with pytest.raises(MismatchError):
+        prepare_method(wrong.capture(force=True), None, None, given)
+    prepared = prepare_method(wrong.capture(force=True), None, None, given, forced=True)
+    target = RuntimeTarget(prepared, Local())
     try:
         assert target.go(-1, no_stop) is None
     finally:

@@ -105,8 +105,9 @@ def test_the_debugger_takes_the_folder_of_a_saved_run(
         assert "no operator goes wrong" in session.execute("gap").text  # on the inputs that ran
         assert session.start().ok
         assert "gap: SQNR" in session.print("$").text
-        opened = [path for what, path in session.debugger.files.paths if what != "ETRecord"]
-    assert opened == [f"{folder}/values.etdp", f"{folder}/debug.bin"]
+        files = session.debugger.files
+    assert files.dump == Path(folder, "values.etdp")
+    assert files.debug_buffer == Path(folder, "debug.bin")
     named = f"they are next to the dump: core '{folder}/values.etdp' '{folder}/debug.bin'"
     with Session(str(record), f"{folder}/run.etdp") as session:
         assert session.start().ok

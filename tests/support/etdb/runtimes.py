@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.profile.trace import Trace
+from etscope.capture import RunFiles
 from etscope.errors import EtscopeWarning
-from etscope.etdb.files import Files
 from etscope.etdb.protocol.launch import Local
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.runtime import RuntimeTarget
+from etscope.etdb.targets.runtime_method import prepare_method
 from etscope.run import run
 from tests.support.artifacts import Artifact, artifacts
 
@@ -40,20 +42,21 @@ def inputs_of(name: str) -> list[Any]:
     return list(torch.utils._pytree.tree_leaves(case))
 
 
-def files_of(name: str, *, record: bool = True) -> Files:
+def files_of(name: str, *, record: bool = True) -> RunFiles:
     """Its program and, if it is wanted, its record."""
     artifact = artifacts(name)
-    paths = [artifact.pte, *([artifact.etrecord] if record and artifact.etrecord else [])]
-    return Files().opened(*map(str, paths))
+    return RunFiles(program=artifact.pte, record=artifact.etrecord if record else None)
 
 
 @contextmanager
 def on_runtime(name: str, *, record: bool = True, **options: Any) -> Iterator[RuntimeTarget]:
     """A target on the artefact's program."""
     options = {"inputs": inputs_of(name), "method": method_of(artifacts(name)), **options}
-    target = RuntimeTarget(
-        files_of(name, record=record), options.pop("launcher", Local()), **options
-    )
+    files, launcher = files_of(name, record=record), options.pop("launcher", Local())
+    asked = {key: options.pop(key) for key in ("threads", "traced") if key in options}
+    given = options.pop("method"), options.pop("inputs")
+    prepared = prepare_method(files.capture(), files.bundle, *given, **options)
+    target = RuntimeTarget(prepared, launcher, **asked)
     try:
         yield target
     finally:
@@ -65,7 +68,7 @@ class Recording:
     """A dump of the run, and the files that it is explained by."""
 
     runs: RecordedRuns
-    files: Files
+    trace: Trace
 
 
 @functools.cache
@@ -87,11 +90,12 @@ def recorded(name: str) -> Recording:
         )
     folder = Path(tempfile.mkdtemp(prefix="recorded-"))
     done.save(folder)
-    paths = [artifact.pte, artifact.etrecord, folder / "run.etdp", folder / "debug.bin"]
-    files = Files().opened(*(str(path) for path in paths if path is not None and path.exists()))
-    trace = files.trace
-    assert trace is not None and files.record is not None
-    return Recording(RecordedRuns(trace, files.edge), files)
+    files = files_of(name)
+    buffer = folder / "debug.bin"
+    trace = RunFiles(
+        folder / "run.etdp", files.record, files.program, buffer if buffer.exists() else None
+    ).open()
+    return Recording(RecordedRuns(trace), trace)
 
 
 def same(value: Any, recorded_value: Any) -> bool:

@@ -67,13 +67,13 @@ def test_sums_by_group_are_those_of_inspect(group: str, by: str) -> None:
     one = session("cnn_xnnpack")
     rows = one.execute(f"top 999 {group}").data[0]["rows"]
     shown = [(row[by], row["count"], row["share"]) for row in rows]
-    expected = grouped_table(one.debugger.files.profiles["forward"], one.debugger.scale, by)
+    expected = grouped_table(one.debugger.profiles["forward"], one.debugger.scale, by)
     columns = (expected.values[name] for name in (by, "events", "share"))
     groups = list(zip(*columns, strict=True))[: min(expected.breaks)]
     assert len(groups) > 5, groups  # the delegate's operators, not the delegate
     assert shown == [(name, count, pytest.approx(share)) for name, count, share in groups]
     rows = one.execute("top 999 types by max").data[0]["rows"]
-    profile = one.debugger.files.profiles["forward"]
+    profile = one.debugger.profiles["forward"]
     accounted = 1 - float(profile.unaccounted.mean()) / float(profile.total.mean())
     assert sum(row["share"] for row in rows) == pytest.approx(accounted)
     assert {"Conv2d", "Linear"} <= {row["type"] for row in rows}, rows
@@ -134,7 +134,7 @@ def test_lines_have_times_and_errors_beside_them(tmp_path: Path) -> None:
 
 def test_lines_have_the_times_of_what_ran_inside_a_delegate() -> None:
     one = session("cnn_xnnpack")
-    profile = one.debugger.files.profiles["forward"]
+    profile = one.debugger.profiles["forward"]
     first = [(leaf, line) for _, leaf in profile.leaves for line in leaf.attribution.lines[:1]]
     file = first[0][1].file
     times = _line_times(one.debugger, file)

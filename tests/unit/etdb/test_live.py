@@ -114,14 +114,14 @@ def test_an_interrupted_run_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch
     said(one, "start", "until op:add", "set $ = $ * 2")
     patched = said(one, "print $.sum()")
     target = one.debugger.some_target()
-    generator = target._run._run  # type: ignore[attr-defined]
+    generator = target._live._run  # type: ignore[attr-defined]
 
     class Interrupted:
         def send(self, value: object) -> None:
             generator.close()
             raise KeyboardInterrupt
 
-    target._run._run = Interrupted()  # type: ignore[attr-defined]
+    target._live._run = Interrupted()  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
         one.execute("step")
     assert said(one, "print $.sum()") == patched

@@ -65,9 +65,8 @@ class Pushing(RecordedRuns):
 def pushed(name: str) -> Session:
     one = session(name)
     debugger = one.debugger
-    trace = debugger.files.trace
-    assert trace is not None
-    debugger.begin(Pushing(trace, debugger.files.edge))
+    assert debugger.trace is not None
+    debugger.begin(Pushing(debugger.trace))
     return one
 
 

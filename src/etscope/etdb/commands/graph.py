@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -27,8 +28,8 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.commands.times import SHOWN_STATISTICS, STATISTICS
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
 from etscope.etdb.output import Output, counted, operators, source_text
+from etscope.etdb.targets.target import linked_once, open_record
 from etscope.formats.etrecord.reader import EXPORTED
 from etscope.model.graph import Node
 from etscope.model.report import filled_columns
@@ -47,7 +48,7 @@ def disassemble(debugger: Debugger, rest: str) -> Output:
     `values` are indices of the values that an instruction reads and writes. On the runtime,
     `print value(12)` shows one. `*` marks the current instruction.
     """
-    program = debugger.files.any_program
+    program = debugger.program
     method = debugger.method
     if program is None:
         raise MissingDataError("no program is loaded", hint="load one: file MODEL.pte")
@@ -90,8 +91,8 @@ def crosswalk(debugger: Debugger, rest: str) -> Output:
 
     HANDLE is a debug handle (`crosswalk 12` or `%12`); by default the current operator.
     """
-    files, method = debugger.files, debugger.method
-    edge = files.edge(method)
+    method = debugger.method
+    edge = debugger.edge(method)
     word = rest.removeprefix("%")
     if not rest:
         nodes = debugger.here().nodes
@@ -112,12 +113,9 @@ def crosswalk(debugger: Debugger, rest: str) -> Output:
             source = "" if line is None else source_text(line)
             rows.append((dialect, node.name, node.op, source))
 
-    if files.record is not None:
-        try:
-            exported = files.linked(graph_name(files.record, EXPORTED, method))
-            add("exported", exported.behind(nodes))
-        except MissingDataError:
-            pass
+    with suppress(MissingDataError):
+        exported = graph_name(open_record(debugger.capture), EXPORTED, method)
+        add("exported", linked_once(debugger.capture, exported).behind(nodes))
     add("edge", nodes)
     numbers = dict.fromkeys(n for node in nodes for n in edge.instructions.get(id(node), ()))
     labels = () if edge.run_nodes is None else edge.run_nodes.labels
@@ -142,12 +140,10 @@ def crosswalk(debugger: Debugger, rest: str) -> Output:
 @command("graph [NAME]", group="graph", aliases=("g",), words=("graph",))
 def graph(debugger: Debugger, rest: str) -> Output:
     """Choose the graph for select and overview, or name the current one."""
-    record = debugger.files.record
-    if record is None:
-        raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
+    record = open_record(debugger.capture)
     if rest:
         name = find_graph(record, rest)
-        debugger.files.linked(name)
+        linked_once(debugger.capture, name)  # raises
         debugger.graph = name
         debugger.selected, debugger.selected_at = [], -1
     linked = debugger.linked()
@@ -305,7 +301,7 @@ class _GraphView:
 def _graph_view(debugger: Debugger) -> _GraphView:
     linked = debugger.linked()
     calls = [node for node in linked.graph.walk() if is_operator(node)]
-    return _GraphView(debugger, linked, calls, debugger.files.times_of(linked))
+    return _GraphView(debugger, linked, calls, debugger.times_of(linked))
 
 
 def _describe(view: _GraphView, name: str) -> Output:

@@ -20,7 +20,6 @@ from etscope.etdb.commands.registry import COMMANDS, Command, command, find_comm
 from etscope.etdb.commands.source import known_lines
 from etscope.etdb.debugger import Block, Debugger
 from etscope.etdb.expressions.expression import ATTRIBUTES, FUNCTIONS, METHODS
-from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT
 from etscope.etdb.output import (
     Output,
     counted,
@@ -31,6 +30,7 @@ from etscope.etdb.output import (
 )
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor
+from etscope.etdb.targets.target import open_record
 from etscope.model import selector
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
@@ -105,14 +105,12 @@ def _delegates(debugger: Debugger, rest: str) -> Output:
 
 
 def _graphs(debugger: Debugger, rest: str) -> Output:
-    if debugger.files.record is None:
-        raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
-    table = graph_list(debugger.files.record)
+    table = graph_list(open_record(debugger.capture))
     return Output().table(table, filled_columns(table))
 
 
 def _memory(debugger: Debugger, rest: str) -> Output:
-    program = debugger.files.any_program
+    program = debugger.program
     if program is None:
         raise MissingDataError("no program is loaded", hint="load one: file MODEL.pte")
     plan = memory_plan(program, debugger.method)
@@ -130,7 +128,7 @@ def _memory(debugger: Debugger, rest: str) -> Output:
 
 
 def _methods(debugger: Debugger, rest: str) -> Output:
-    names = debugger.files.methods
+    names = debugger.methods
     if not names:
         raise MissingDataError("no method is known", hint="load an ETRecord or a .pte")
     return Output().say(*(f"{'*' if name == debugger.method else ' '} {name}" for name in names))
@@ -138,7 +136,7 @@ def _methods(debugger: Debugger, rest: str) -> Output:
 
 def _modules(debugger: Debugger, rest: str) -> Output:
     linked = debugger.linked()
-    times = debugger.files.times_of(linked)
+    times = debugger.times_of(linked)
     keep = Selector(rest).matches if rest else None
     table = module_tree(linked, keep=keep, times=times, scale=debugger.scale)
     if rest and not len(table):
@@ -149,7 +147,7 @@ def _modules(debugger: Debugger, rest: str) -> Output:
 def _ops(debugger: Debugger, rest: str) -> Output:
     keep = Selector(rest).matches if rest else None
     scale = debugger.scale
-    if debugger.files.record is None:  # the stops of the run
+    if debugger.record is None:  # the stops of the run
         target = debugger.some_target()
         stops = [s for s in target.stops if keep is None or keep(fields_of_stop(s))]
         columns = (
@@ -166,7 +164,7 @@ def _ops(debugger: Debugger, rest: str) -> Output:
         shown = [column.name for column in columns]
     else:
         linked = debugger.linked()
-        times = debugger.files.times_of(linked)
+        times = debugger.times_of(linked)
         table = node_table(linked, keep=keep, times=times, scale=scale)
         shown = list(default_columns(table))
     if rest and not len(table):

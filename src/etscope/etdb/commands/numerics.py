@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +14,11 @@ from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import runs_of
 from etscope.analysis.numerics.value_report import value_sections
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
-from etscope.etdb.commands.targets import write_core
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import evaluate, parse
-from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
 from etscope.etdb.output import Output, source_text
 from etscope.etdb.scope import (
     DebuggerScope,
@@ -32,6 +29,9 @@ from etscope.etdb.scope import (
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.reference import load_torch
 from etscope.etdb.targets.runtime import RuntimeTarget
+from etscope.etdb.targets.target import open_record
+from etscope.formats.etdump.debug_values import DebugBuffer
+from etscope.formats.etdump.reader import read_etdump
 from etscope.model.table import Column, Kind, Table
 from etscope.support.quiet import quiet
 
@@ -86,8 +86,7 @@ def _judged(debugger: Debugger, metric: Metric) -> Numerics | None:
 def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Numerics:
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
-    if debugger.files.record is None:
-        raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
+    open_record(debugger.capture)  # raises
     target.require_values()  # before PyTorch is loaded
     load_torch()
     calls = debugger.given(debugger.method)
@@ -107,31 +106,34 @@ def of_runtime(debugger: Debugger, target: RuntimeTarget, metric: Metric) -> Num
     """Judge the core of the run up to here, in the state that the runtime had at its beginning."""
     from etscope.diagnosis.numerics import PreparedNumerics
 
-    files = debugger.files
-    if files.record is None:
-        raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
+    record = open_record(debugger.capture)
     if target.position is None:
         raise MissingDataError("nothing has run yet", hint="run, or start")
-    with tempfile.TemporaryDirectory(prefix="etdb-") as folder:
-        paths = write_core(target.core(), Path(folder) / "run.etdp")
-        core = Files(record=files.record, program=files.any_program, forced=files.forced)
-        trace = core.opened(*map(str, paths)).trace
-        if trace is None:
-            raise MissingDataError("the runner left no core of the run")
-        state = target.first_state()
-        load_torch()
-        with quiet():
-            prepared = PreparedNumerics(trace, target.method, metric=metric, kept=KeptValues())
-            memory = prepared.memory()
-            doubts: tuple[str, ...] = ()
-            if prepared.keeps_state:
-                for inputs in target.earlier_inputs((), None):
-                    prepared.go_on(trace, None, inputs, memory)
-                doubts = _doubts_of_state(state, memory.reference, target.run)
-                memory.take_device_state(state)
-            run = runs_of(trace, target.method)[0]
-            found = prepared.diagnose(trace, run, target.given_inputs((), None), memory)
-            return replace(found, doubts=(*found.doubts, *doubts))
+    core = target.core()
+    trace = Trace(
+        read_etdump(core.etdump),
+        record,
+        DebugBuffer.open(core.debug_buffer),
+        debugger.program,
+        forced=debugger.forced,
+    )
+    trace.check_debug_buffer()
+    if not debugger.forced:
+        trace.verify()
+    state = target.first_state()
+    load_torch()
+    with quiet():
+        prepared = PreparedNumerics(trace, target.method, metric=metric, kept=KeptValues())
+        memory = prepared.memory()
+        doubts: tuple[str, ...] = ()
+        if prepared.keeps_state:
+            for inputs in target.earlier_inputs((), None):
+                prepared.go_on(trace, None, inputs, memory)
+            doubts = _doubts_of_state(state, memory.reference, target.run)
+            memory.take_device_state(state)
+        run = runs_of(trace, target.method)[0]
+        found = prepared.diagnose(trace, run, target.given_inputs((), None), memory)
+        return replace(found, doubts=(*found.doubts, *doubts))
 
 
 def _doubts_of_state(
@@ -242,7 +244,7 @@ def _value_beside(debugger: Debugger, word: str, path: str, *, local: bool) -> O
             raise MissingDataError(f"{word} has {len(value)} values, and the reference has others")
         nodes = [path if one is None else one.node for one in outputs] or [path] * len(value)
         pairs = list(zip(nodes, expected, value, strict=True))
-    graph = debugger.files.edge(debugger.method).graph
+    graph = debugger.edge(debugger.method).graph
     against = "PyTorch's result from the run's inputs" if local else "the reference"
     output = Output()
     for number, (node, one, other) in enumerate(pairs):

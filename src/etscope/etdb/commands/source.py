@@ -226,7 +226,7 @@ def _operator_lines(debugger: Debugger) -> list[SourceLine]:
     if debugger.target is not None:
         return list(dict.fromkeys(line for stop in debugger.target.stops for line in stop.lines))
     try:
-        return list(lines_of(debugger.files.edge(debugger.method).graph.walk()))
+        return list(lines_of(debugger.edge(debugger.method).graph.walk()))
     except MissingDataError:
         return []
 
@@ -234,7 +234,7 @@ def _operator_lines(debugger: Debugger) -> list[SourceLine]:
 def known_lines(debugger: Debugger) -> dict[str, dict[int, str]]:
     """The user's lines in stack traces of the method: file -> line -> text."""
     try:
-        nodes = debugger.files.edge(debugger.method).graph.walk()
+        nodes = debugger.edge(debugger.method).graph.walk()
         lines = [line for node in nodes for line in source_lines(node.stack_trace)]
     except MissingDataError:
         lines = []
@@ -315,7 +315,7 @@ def _read_lines(file: str, known: dict[int, str]) -> dict[int, str]:
 def _line_times(debugger: Debugger, file: str) -> dict[int, float]:
     """Average time of each line's operators, over all runs of the dump; a time that several lines
     share counts for the first of them."""
-    profile = debugger.files.profiles.get(debugger.method)
+    profile = debugger.profiles.get(debugger.method)
     times: dict[int, float] = {}
     if profile is None or not debugger.shows_times:
         return times

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb.commands.registry import command, whole
-from etscope.etdb.debugger import Debugger
+from etscope.etdb.debugger import Debugger, with_files
 from etscope.etdb.output import Output, counted, operators, source_text
 from etscope.etdb.protocol.messages import Core, RunnerDied
 from etscope.units import format_bytes
@@ -56,10 +56,16 @@ def _load(debugger: Debugger, rest: str) -> Output:
     """Load files, if any are given, and list all."""
     if rest:
         paths = [os.path.expanduser(word) for word in _split(rest)]  # noqa: PTH111 (never fails)
-        debugger.load(debugger.files.opened(*paths))
-    if not debugger.files.paths:
-        return Output().say("no files: file MODEL.etrecord, core RUN.etdp")
-    return Output().say(*(f"{what}: {path}" for what, path in debugger.files.paths))
+        debugger.load(with_files(debugger.files, *paths))
+    files = debugger.files
+    named = (
+        ("ETRecord", files.record),
+        ("program", files.program),
+        ("ETDump", files.dump),
+        ("debug buffer", files.debug_buffer),
+    )
+    lines = [f"{what}: {path}" for what, path in named if path is not None]
+    return Output().say(*lines or ["no files: file MODEL.etrecord, core RUN.etdp"])
 
 
 def _split(rest: str) -> list[str]:
@@ -217,6 +223,7 @@ class _Request:
 
 def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
     from etscope.etdb.targets.runtime import RuntimeTarget
+    from etscope.etdb.targets.runtime_method import prepare_method
 
     launcher = request.launcher()
     paths, seed = request.options.get("inputs", []), request.one("seed")
@@ -224,15 +231,15 @@ def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
         raise UsageError("inputs are of a file, or made of a seed")
     inputs = read_inputs(*paths) if paths else debugger.inputs
     threads = whole(request.one("threads") or "0", what="a number of threads")
-    found = RuntimeTarget(
-        debugger.files,
-        launcher,
-        method=request.one("method") or debugger.method,
-        inputs=inputs,
+    prepared = prepare_method(
+        debugger.capture,
+        debugger.files.bundle,
+        request.one("method") or debugger.method,
+        inputs,
         seed=None if seed is None else whole(seed, what="a seed, a whole number,"),
-        threads=threads,
-        traced="traced" in request.options,
+        forced=debugger.forced,
     )
+    found = RuntimeTarget(prepared, launcher, threads=threads, traced="traced" in request.options)
     debugger.begin(found)
     runner = found.runner_info
     output = Output().say(

@@ -13,11 +13,12 @@ from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_columns
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.rollup import Group, rollup
+from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import profile_table
+from etscope.capture.files import NOTHING
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
-from etscope.etdb.debugger import Debugger
-from etscope.etdb.files import Files
+from etscope.etdb.debugger import Debugger, profiles_of, with_files
 from etscope.etdb.output import Output
 from etscope.formats.etdump.reader import read_etdump
 from etscope.model.table import Column, Kind, Table
@@ -75,15 +76,15 @@ def top(debugger: Debugger, rest: str) -> Output:
 def _profile_of(debugger: Debugger) -> MethodProfile:
     """Times of the method: of the run on the runtime, or of the dump. Raises `MissingDataError`
     without any."""
-    files = debugger.files
+    trace = debugger.trace
     target = debugger.on_runtime
     if target is not None:
         if debugger.position is None:
             raise MissingDataError("nothing has run yet", hint="run, or start")
         dump = read_etdump(target.core().etdump)
         # Do not verify: after a few operators a dump may not be recognized as the program's.
-        files = replace(files, dump=dump, debug_buffer=None, forced=True)
-    profiles = files.profiles
+        trace = Trace(dump, debugger.record, program=debugger.capture.program, forced=True)
+    profiles = profiles_of(trace)
     found = profiles.get(debugger.method) or next(iter(profiles.values()), None)
     if found is None:
         raise MissingDataError(
@@ -137,13 +138,16 @@ def diff(debugger: Debugger, rest: str) -> Output:
     if not paths:
         raise UsageError("diff with which dump?")
     mine = _profile_of(debugger)
-    files = debugger.files
-    try:
-        trace = Files(record=files.record, program=files.program).opened(*paths).trace
-    except MismatchError:  # a dump of another program
-        trace = Files(forced=True).opened(*paths).trace
-    if trace is None:
+    files = with_files(NOTHING, *paths)
+    if files.dump is None:
         raise UsageError(f"{rest} is not an ETDump")
+    alone = files.open(force=True)
+    record, program = alone.record or debugger.record, alone.program or debugger.capture.program
+    trace = replace(alone, record=record, program=program, forced=False)
+    try:
+        trace.verify()
+    except MismatchError:  # a dump of another program
+        trace = alone
     profiles = trace.profiles()
     if not profiles:
         raise MissingDataError("the other dump has no times")

@@ -42,7 +42,7 @@ def print_(debugger: Debugger, rest: str) -> Output:
         if option != "f":
             raise UsageError(f"print has no option /{option}", hint="print/f shows all numbers")
     # The path of a node in a branch or loop, which etdb itself prints, would be a division.
-    is_path = "/" in rest and debugger.files.record is not None and rest in debugger.nodes()
+    is_path = "/" in rest and debugger.record is not None and rest in debugger.nodes()
     expression = parse(f'value("{rest}")' if is_path else rest or "$")
     scope = DebuggerScope(debugger)
     value = evaluate(expression, scope)

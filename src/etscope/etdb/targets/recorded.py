@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.numerics.runs import (
     RECORD_HINT,
@@ -21,7 +20,7 @@ from etscope.analysis.profile.logged_run import LoggedRun, unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.capture.files import RunFiles
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch, stop_of_event
+from etscope.etdb.targets.target import RunInfo, Stop, Target, Watch, edge_graph, stop_of_event
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 
@@ -37,18 +36,14 @@ _KINDS = {
 }
 
 
-class RecordedRuns(LocalTarget):
+class RecordedRuns(Target):
     """All runs of a dump, one of them selected. Opens and runs nothing."""
 
     kind = "recorded"
     is_past = True
-    is_reference = False
 
-    def __init__(self, trace: Trace, linked: Callable[[str], LinkedGraph] | None = None) -> None:
-        """linked: returns the edge graph of a method, which distinguishes the parts of a decomposed
-        operator; None without a record."""
+    def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._linked = linked
         found = [
             MethodRun(block, position, int(number))
             for block in trace.blocks
@@ -68,7 +63,6 @@ class RecordedRuns(LocalTarget):
 
     @cached_property
     def runs(self) -> Sequence[RunInfo]:
-        """All runs of methods in the dump."""
         infos = []
         for run in self._all:
             block = run.block
@@ -103,16 +97,13 @@ class RecordedRuns(LocalTarget):
 
     @property
     def run(self) -> int:
-        """Index in the dump of the selected run."""
         return self._chosen.number
 
     @property
     def method(self) -> str:
-        """The method that ran; "" if unknown."""
         return self._method_of(self._chosen.block)
 
     def choose(self, run: int) -> None:
-        """Select another run of the dump."""
         for known in self._all:
             if known.number == run:
                 self._chosen = known
@@ -126,14 +117,13 @@ class RecordedRuns(LocalTarget):
 
     @cached_property
     def stops(self) -> Sequence[Stop]:
-        """Stops of the selected run."""
         return list(self._stops())
 
     def restart(self) -> None:
-        """Do nothing: the run is over."""
+        pass
 
     def reach(self, position: int) -> None:
-        """Do nothing: the run is over."""
+        pass
 
     def go(
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
@@ -142,7 +132,6 @@ class RecordedRuns(LocalTarget):
         return start + 1 if start + 1 < len(self.stops) else None
 
     def patch(self, node: str | int, position: int, value: Any) -> None:
-        """Always raises `UsageError`."""
         raise UsageError(
             "a recorded run cannot be changed", hint="run the reference: target live, then set"
         )
@@ -150,7 +139,6 @@ class RecordedRuns(LocalTarget):
     # -- values
 
     def device_values(self, position: int) -> list[Any]:
-        """Outputs that were logged at a stop."""
         stop = self.stops[position]
         if stop.instruction is None or not self._has_values:
             return []
@@ -172,7 +160,6 @@ class RecordedRuns(LocalTarget):
         return values[-outputs:] if outputs else values
 
     def value_of(self, node: str, position: int) -> Any:
-        """Value that the device logged for a node before the stop, in the last loop pass."""
         self.require_values()
         pairs = self._matching.by_node.get(node, ())
         if not pairs:
@@ -225,7 +212,6 @@ class RecordedRuns(LocalTarget):
         return self._matching
 
     def pairs_at(self, position: int) -> Mapping[int, Pair]:
-        """Nodes of a stop's values, by index into `device_values`."""
         stop = self.stops[position]
         if stop.instruction is None or not self._has_values:
             return {}
@@ -277,7 +263,6 @@ class RecordedRuns(LocalTarget):
 
     @property
     def next_run(self) -> int | None:
-        """The next run of the method after the same load."""
         for runs in self._traced.sequences.runs:
             later = [one.number for one in runs if one.number > self.run]
             if later and any(one.number == self.run for one in runs):
@@ -285,16 +270,13 @@ class RecordedRuns(LocalTarget):
         return None
 
     def go_on(self) -> None:
-        """Select the next run."""
         if (number := self.next_run) is not None:
             self.choose(number)
 
     def save(self) -> int:
-        """The number of the run: nothing else changes."""
         return self.run
 
     def restore(self, saved: Any) -> None:
-        """Select the run again."""
         self.choose(saved)
 
     def take_news(self) -> list[str]:
@@ -356,7 +338,9 @@ class RecordedRuns(LocalTarget):
     def _stops(self) -> Iterator[Stop]:
         block, run = self._chosen.block, self._chosen.position
         attribution = self._trace.attribution(block, self.method or None)
-        linked = None if self._linked is None else self._linked(self.method)
+        record = self._trace.record
+        has_graph = record is not None and bool(record.edge_methods)
+        linked = edge_graph(self._trace, self.method) if has_graph else None
         paths = {} if linked is None else linked.graph.path_of
         passes: dict[tuple[int | None, int | str | None], int] = {}
         known: dict[tuple[int | None, int | str | None], Stop] = {}

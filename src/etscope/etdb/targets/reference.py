@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from weakref import WeakSet
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.matching.matching import Pair
+from etscope.analysis.matching.export import Export
+from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import recorded_inputs
 from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.files import Files
-from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch
+from etscope.etdb.targets.target import CallsTarget, RunInfo, Stop, Watch
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.graph import Node, source_lines
@@ -159,32 +159,21 @@ def sets_of(inputs: Any) -> tuple[Any, ...]:
     return () if inputs is None else (inputs,)
 
 
-def inputs_of(files: Files, method: str) -> tuple[Any, ...]:
+def inputs_of(capture: Trace | Export, bundle: BundledFile | None, method: str) -> tuple[Any, ...]:
     """Return the inputs of each call of a method: of the recorded runs; else, of one call, the
     record's or the first case's of the bundled program. Empty without any."""
-    calls = () if files.trace is None else files.trace.known_calls
+    calls = capture.known_calls if isinstance(capture, Trace) else ()
     saved = [call.inputs for call in calls if call.method == method]
     known = [list(one.values) for one in saved if one is not None and one.values is not None]
     if known and len(known) == len(saved):
         return tuple(known)
-    found = None if files.record is None else recorded_inputs(files.record, method)
+    found = None if capture.record is None else recorded_inputs(capture.record, method)
     if found is not None:
         return (found,)
-    for suite in files.bundle.suites if files.bundle is not None else ():
+    for suite in () if bundle is None else bundle.suites:
         if suite.method == method and suite.cases:
             return (list(suite.cases[0].inputs),)
     return ()
-
-
-def checked_call(number: int, calls: int) -> int:
-    """Return the number of a call. Raises `UsageError` if there is none."""
-    if not 0 <= number < calls:
-        there = "there is one run, 0" if calls == 1 else f"runs are 0 to {calls - 1}"
-        raise UsageError(
-            f"run {number} does not exist",
-            hint=f"{there}: one for each set of inputs; run --keep adds one",
-        )
-    return number
 
 
 class ReferenceValues:
@@ -226,61 +215,50 @@ class ReferenceValues:
         return self._run.call(node, value)
 
 
-class ReferenceTarget(LocalTarget):
+class ReferenceTarget(CallsTarget):
     """The reference, one run for each call. Its stops are the operators of the graph; those in
     branches and loops become known when they have run."""
 
     kind = "live"
-    is_past = False
     is_reference = True
 
     def __init__(
         self, linked: LinkedGraph, method: str, program: ReferenceProgram, calls: Sequence[Any]
     ) -> None:
         """calls: inputs of each."""
-        self.method = method
+        super().__init__(method, calls)
         self._linked, self._program = linked, program
-        self._calls = list(calls)
-        self.run = 0
         self.restart()
 
     def restart(self) -> None:
-        """Begin a run, without the values that were set in it or before it."""
         earlier = self._calls[: self.run]
         self._start(self._program.state_after(lambda: earlier))
 
     def save(self) -> tuple[int, LiveRun, int]:
         """Return the call, the known part of its run for a repetition, and its number of stops."""
-        return self.run, self._run.again(), len(self._stops)
+        return self.run, self._live.again(), len(self._stops)
 
     def restore(self, saved: Any) -> None:
         """Repeat the run up to where it was saved."""
-        self.run, run, stops = saved
+        self._run, run, stops = saved
         self._begin(run.again())
         if stops:
             self.reach(stops - 1)
 
     def add_call(self, inputs: Any = None) -> None:
-        """Add a call after all others, with the inputs of the last one if none are given."""
         self._calls.append(self._calls[-1] if inputs is None else inputs)
 
-    @property
-    def next_run(self) -> int | None:
-        """The next call, if there is one."""
-        return self.run + 1 if self.run + 1 < len(self._calls) else None
-
     def go_on(self) -> None:
-        """Begin the next call, with the state that this one left. Runs this one to its end."""
         while self._step():
             pass
-        self.run += 1
-        self._start(self._run.state)
+        self._run += 1
+        self._start(self._live.state)
 
     def _start(self, state: Mapping[str, Any]) -> None:
         self._begin(self._program.begin(self._calls[self.run], state))
 
     def _begin(self, run: LiveRun) -> None:
-        self._run = run
+        self._live = run
         self._stops: list[Stop] = []
         self._passes: dict[str, list[int]] = {}  # node -> positions of its values in the run
         self._positions: list[int] = []  # of each stop's value in the run
@@ -289,12 +267,7 @@ class ReferenceTarget(LocalTarget):
 
     @property
     def runs(self) -> Sequence[RunInfo]:
-        """The calls, one run each."""
         return [RunInfo(number, self.method, len(self.stops)) for number in range(len(self._calls))]
-
-    def choose(self, run: int) -> None:
-        """Select a call, which `restart` begins."""
-        self.run = checked_call(run, len(self._calls))
 
     @property
     def stops(self) -> Sequence[Stop]:
@@ -311,7 +284,6 @@ class ReferenceTarget(LocalTarget):
         return self._all_stops
 
     def reach(self, position: int) -> None:
-        """Run up to a stop."""
         while len(self._stops) <= position and not self._complete:
             self._complete = not self._step()
             # As long as the expected operators run, the list of all stops stays valid.
@@ -334,30 +306,18 @@ class ReferenceTarget(LocalTarget):
         self.reach(start + 1)
         return start + 1
 
-    def pairs_at(self, position: int) -> Mapping[int, Pair]:
-        """Always empty: a stop's values belong to its node."""
-        return {}
-
-    def nodes_at(self, position: int) -> Sequence[str]:
-        """Always empty: a stop has one node."""
-        return ()
-
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
-        """Inputs of the call."""
         return self._calls[self.run]
 
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
-        """Inputs of the calls before."""
         return self._calls[: self.run]
 
     def device_values(self, position: int) -> list[Any]:
-        """Outputs of the stop's node."""
-        value = self._run.value(self._positions[position])
+        value = self._live.value(self._positions[position])
         return list(value) if isinstance(value, (list, tuple)) else [value]
 
     def value_of(self, node: str, position: int) -> Any:
-        """The node's last value at or before the stop."""
-        return self._run.value(self._last_pass(node, position))
+        return self._live.value(self._last_pass(node, position))
 
     def patch(self, node: str | int, position: int, value: Any) -> None:
         """Set the value that the node has at the stop, and run again what depends on it."""
@@ -365,7 +325,7 @@ class ReferenceTarget(LocalTarget):
             self.value_at(node)  # raises
             return
         changed = self._last_pass(node, position) if node else self._current(position)
-        self._run.patch(changed, value)
+        self._live.patch(changed, value)
         # Everything after the changed value is unknown again.
         keep = sum(at <= changed for at in self._positions)
         self._stops, self._positions = self._stops[:keep], self._positions[:keep]
@@ -388,8 +348,8 @@ class ReferenceTarget(LocalTarget):
 
     def _step(self) -> bool:
         """Run up to the next stop; False at the end."""
-        while (name := self._run.advance()) is not None:
-            at = self._run.computed - 1
+        while (name := self._live.advance()) is not None:
+            at = self._live.computed - 1
             passes = self._passes.setdefault(name, [])
             passes.append(at)
             if name in self._operators:

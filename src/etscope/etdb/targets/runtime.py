@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from etscope.analysis.matching.matching import Pair
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
-from etscope.etdb.files import Files
 from etscope.etdb.protocol.launch import Launcher
 from etscope.etdb.protocol.messages import (
     Condition,
@@ -23,16 +22,15 @@ from etscope.etdb.protocol.messages import (
     Stopped,
     StopReason,
 )
-from etscope.etdb.targets.reference import checked_call
 from etscope.etdb.targets.runtime_execution import (
     Execution,
     SavedExecution,
     Setup,
     StopSequence,
 )
-from etscope.etdb.targets.runtime_method import prepare_method
+from etscope.etdb.targets.runtime_method import RuntimeMethod
 from etscope.etdb.targets.runtime_values import RuntimeValues, ValueAtStep
-from etscope.etdb.targets.target import RunInfo, Stop, Watch
+from etscope.etdb.targets.target import CallsTarget, RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind
 
@@ -58,7 +56,7 @@ class ReplayDifference:
         return f"when the run was repeated, {where} gave other numbers"
 
 
-class RuntimeTarget:
+class RuntimeTarget(CallsTarget):
     """A method on the ExecuTorch runtime. Its stops are the kernels and delegates of the program.
     Stops still to come are predicted in the program's order, and corrected when branches and loops
     have run.
@@ -66,38 +64,25 @@ class RuntimeTarget:
     The constructor connects, loads the method and begins a run. When the runner is lost, the next
     request connects again and repeats the run.
 
-    Raises `MissingDataError` without a program, `MismatchError` for a record or server of
-    another program and for inputs that do not fit, `RuntimeFailure` for an operator or backend that
-    the runner lacks, and the errors of connecting.
+    Raises `MismatchError` for a server of another program, `RuntimeFailure` for an operator or
+    backend that the runner lacks, and the errors of connecting.
     """
 
     kind = "runtime"
-    is_past = False
-    is_reference = False
     keeps_values = False
 
     def __init__(
         self,
-        files: Files,
+        prepared: RuntimeMethod,
         launcher: Launcher,
         *,
-        method: str | None = None,
-        inputs: Any = None,
-        seed: int | None = None,
         threads: int = 0,
         traced: bool = False,
     ) -> None:
-        """inputs: as `etscope.run` takes them: a file, a list, or names with values; or `Calls`
-        with several sets; None for the inputs of the recorded runs, the record or the bundled
-        program, or else generated ones. seed: generate the inputs in
-        any case. threads: 0 for the runtime's default. traced: keep an ETDump from the start, so
-        that a crash leaves a core without a replay."""
-        self._prepared = prepare_method(files, method, inputs, seed)
-        self._record = files.record
-        self._calls = list(self._prepared.calls)
-        self.run = 0
-        self.method = self._prepared.method.name
-        self.interrupted = False
+        """threads: 0 for the runtime's default. traced: keep an ETDump from the start, so that a
+        crash leaves a core without a replay."""
+        super().__init__(prepared.method.name, prepared.calls)
+        self._prepared = prepared
         self._news: list[str] = []
         self._masks: dict[Callable[[Stop], bool], npt.NDArray[np.bool_]] = {}
         self._reported = 0  # number of replays that `take_news` has reported
@@ -130,7 +115,7 @@ class RuntimeTarget:
     @property
     def inputs(self) -> Sequence[Any]:
         """Inputs of the run, flat."""
-        return self._calls[self.run]
+        return list(self._calls[self.run])
 
     @property
     def seed(self) -> int | None:
@@ -138,16 +123,13 @@ class RuntimeTarget:
         return self._prepared.seed
 
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
-        """Inputs of the run, flat."""
         return list(self._calls[self.run])
 
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
-        """Inputs of the calls before, flat."""
         return [list(one) for one in self._calls[: self.run]]
 
     @property
     def runs(self) -> Sequence[RunInfo]:
-        """The calls, one run each."""
         total = self._execution.total_ns if self.ended else None
         count = len(self._stops)
         return [
@@ -155,24 +137,13 @@ class RuntimeTarget:
             for number in range(len(self._calls))
         ]
 
-    def choose(self, run: int) -> None:
-        """Select a call, which `restart` begins."""
-        self.run = checked_call(run, len(self._calls))
-
-    @property
-    def next_run(self) -> int | None:
-        """The next call, if there is one."""
-        return self.run + 1 if self.run + 1 < len(self._calls) else None
-
     def go_on(self) -> None:
-        """Begin the next call, from the state that this one left."""
-        self.run += 1
+        self._run += 1
         self._execution.go_on(self._calls[self.run])
 
     def add_call(self, inputs: Any = None) -> None:
-        """Add a call after all others, on the same inputs as the last one if none are given.
-        Raises `MismatchError` for inputs that do not fit."""
-        more = self._calls[-1] if inputs is None else self._prepared.fitted(inputs, self._record)
+        """As `Target.add_call`. Raises `MismatchError` for inputs that do not fit."""
+        more = self._calls[-1] if inputs is None else self._prepared.fitted(inputs)
         self._calls.append(more)
 
     @property
@@ -182,7 +153,6 @@ class RuntimeTarget:
 
     @property
     def position(self) -> int | None:
-        """Position of the current stop; None before the first."""
         return self._stops.position_at(self._execution.step)
 
     @property
@@ -197,8 +167,6 @@ class RuntimeTarget:
 
     @property
     def differences(self) -> Sequence[ReplayDifference]:
-        """Operators that gave different results when they were repeated, since the run began, each
-        once."""
         found = (one for differing in self._execution.replays for one in differing)
         return list(dict.fromkeys(map(self._replay_difference, found)))
 
@@ -231,7 +199,6 @@ class RuntimeTarget:
         return [*lines, *map(str, self.differences)]
 
     def interrupt(self) -> None:
-        """End a run that another thread waits for, as Ctrl-C does."""
         self._execution.interrupt()
 
     def core(self) -> Core:
@@ -239,19 +206,16 @@ class RuntimeTarget:
         return self._execution.core()
 
     def close(self) -> None:
-        """Disconnect."""
         self._execution.close()
 
     # -- moving
 
     def save(self) -> tuple[int, SavedExecution]:
-        """The call and its state, for `restore`."""
         return self.run, self._execution.save()
 
     def restore(self, saved: Any) -> None:
-        """Go back, or on, to a state that was saved."""
         self.interrupted = False
-        self.run, execution = saved
+        self._run, execution = saved
         self._execution.restore(execution)
 
     def restart(self) -> None:
@@ -261,7 +225,7 @@ class RuntimeTarget:
         self.interrupted = False
         self._reported, self._first_difference = 0, None
         self._execution.begin()
-        wanted, self.run = self.run, 0
+        wanted, self._run = self.run, 0
         while self.run < wanted:
             if self.go(-1, lambda stop: False) is not None:
                 raise KeyboardInterrupt
@@ -280,9 +244,9 @@ class RuntimeTarget:
             missing = position + 1 - self._stops.known
             # So many instructions never go too far; the last stop may have others before it.
             if missing == 1:
-                stopped = self._run(self._stops.is_stop)
+                stopped = self._execute(self._stops.is_stop)
             else:
-                stopped = self._run(nowhere, most=missing)
+                stopped = self._execute(nowhere, most=missing)
             if stopped.why == StopReason.INTERRUPTED:
                 self._go_to_next_stop()
                 return
@@ -311,12 +275,12 @@ class RuntimeTarget:
         for test in tests:
             # The runner tests tensors only: stop where an operator gives a number.
             stops |= test.at & self._scalar_outputs(test.condition)
-        stopped = self._run(stops, tests)
+        stopped = self._execute(stops, tests)
         if stopped.why == StopReason.INTERRUPTED:
             self._go_to_next_stop()
         return None if self._execution.ended and stopped.why == StopReason.END else self.position
 
-    def _run(
+    def _execute(
         self, stops: npt.NDArray[np.bool_], tests: Sequence[NumberTest] = (), most: int = 0
     ) -> Stopped:
         return self._checked(lambda: self._execution.go(stops, tests, most))
@@ -332,7 +296,7 @@ class RuntimeTarget:
         self.interrupted = True
         position = self.position
         if position is None or self._stops.step_of(position) != self._execution.step:
-            self._run(self._stops.is_stop)
+            self._execute(self._stops.is_stop)
 
     def _checked(self, request: Callable[[], Stopped | None]) -> Stopped:
         """Run a request. Its errors name the operator; the time of the stop is kept."""
@@ -428,15 +392,12 @@ class RuntimeTarget:
             self._go_to(before)
 
     def is_written_back(self, node: str, position: int) -> bool:
-        """True for state of the graph that has been written back at a stop."""
         return self._values.is_written_back(node, self._step_at(position))
 
     def value_at(self, index: int) -> Any:
-        """Current value by its index in the method."""
         return self._joined([self._values.of_index(index)])
 
     def pairs_at(self, position: int) -> Mapping[int, Pair]:
-        """Nodes of a stop's values, by index into `device_values`."""
         number = self._stops[position].instruction or 0
         try:
             pairs = self._prepared.nodes.matching.by_instruction.get(number, ())
@@ -445,11 +406,9 @@ class RuntimeTarget:
         return {pair.output: pair for pair in pairs}
 
     def nodes_at(self, position: int) -> Sequence[str]:
-        """Return the nodes with values at a stop."""
         return list(dict.fromkeys(pair.node for pair in self.pairs_at(position).values()))
 
     def indices_at(self, position: int) -> Sequence[int]:
-        """Indices in the method of a stop's values."""
         return self._prepared.nodes.outputs_of(self._stops[position].instruction or 0)
 
     def patch(self, node: str | int, position: int, value: Any) -> None:

@@ -10,16 +10,22 @@ from typing import Any
 import numpy.typing as npt
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.matching import COMPUTING, Matching, Pair, one_by_one, with_flow
-from etscope.analysis.profile.trace import attribution_of
-from etscope.analysis.program.compatibility import Observed, differs_from_record, instruction_labels
+from etscope.analysis.profile.trace import Trace, attribution_of
+from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.correlate import MethodSymbols, method_symbols
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
-from etscope.errors import MismatchError, MissingDataError
-from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
+from etscope.errors import MissingDataError
 from etscope.etdb.targets.reference import inputs_of, sets_of
-from etscope.etdb.targets.target import Stop, stop_of_event
-from etscope.formats.etrecord.reader import RecordView
+from etscope.etdb.targets.target import (
+    NO_RECORD,
+    NO_RECORD_HINT,
+    Stop,
+    edge_graph,
+    stop_of_event,
+)
+from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Method, TensorValue
 from etscope.model.event_table import EventKey
@@ -142,8 +148,9 @@ class NodeValues:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuntimeMethod:
-    """A method to run. calls: inputs of each, flat. stops: one for each kernel and delegate. seed:
-    of generated inputs; None for inputs given by the user or a file."""
+    """A method to run. calls: inputs of each, flat. stops: one for each kernel and delegate.
+    input_names: of the record, if known. seed: of generated inputs; None for inputs given by the
+    user or a file."""
 
     program: Program
     method: Method
@@ -151,16 +158,16 @@ class RuntimeMethod:
     calls: Sequence[Sequence[Any]]
     stops: Sequence[Stop]
     nodes: NodeValues
+    input_names: Sequence[str] | None = None
     seed: int | None = None
 
-    def fitted(self, inputs: Any, record: RecordView | None) -> Sequence[Any]:
+    def fitted(self, inputs: Any) -> Sequence[Any]:
         """The user's inputs, flat, as the method takes them. Raises `MismatchError`."""
-        from etscope.model.exported_graph import record_input_names
         from etscope.run.inputs import method_inputs
 
-        name = self.method.name
-        names = None if record is None else record_input_names(record, name)
-        return method_inputs(self.program, name, inputs, seed=0, input_names=names)
+        return method_inputs(
+            self.program, self.method.name, inputs, seed=0, input_names=self.input_names
+        )
 
     @property
     def outputs(self) -> list[tuple[int, ...]]:
@@ -181,13 +188,20 @@ class RuntimeMethod:
 
 
 def prepare_method(
-    files: Files, wanted: str | None, given: Any, seed: int | None = None
+    capture: Trace | Export,
+    bundle: BundledFile | None,
+    wanted: str | None,
+    given: Any,
+    *,
+    seed: int | None = None,
+    forced: bool = False,
 ) -> RuntimeMethod:
     """Prepare the method `wanted` of the program (None: its main one).
 
-    given: its inputs, or `Calls` with several sets; None for the inputs of the recorded runs, of
-    the record or of the bundled program, or else generated ones. seed: generate the inputs in any
-    case.
+    given: its inputs, as `etscope.run` takes them: a file, a list, or names with values; or `Calls`
+    with several sets; None for the inputs of the recorded runs, of the record or of the bundled
+    program, or else generated ones. seed: generate the inputs in any case. forced: accept the
+    record of another program.
 
     Raises `MissingDataError` without a program or method, `MismatchError` for a record of
     another program and for inputs that do not fit.
@@ -196,27 +210,24 @@ def prepare_method(
     from etscope.run.inputs import method_inputs
     from etscope.run.program import Opened
 
-    program = files.any_program
+    program, record = capture.recorded_program, capture.record
     if program is None:
         raise MissingDataError("no program is loaded to run", hint="give it: file MODEL.pte")
-    opened = Opened(program, record=files.record, bundle=files.bundle)
-    name = opened.method_name(wanted)
+    name = Opened(program).method_name(wanted)
     method = program.method(name)
 
     linked, symbols = None, MethodSymbols(name, None)
-    if files.record is not None and name in files.record.edge_methods:
-        linked = files.edge(name)
-        symbols = linked.symbols or method_symbols(files.record, name)
+    if record is not None and name in record.edge_methods:
+        linked = edge_graph(capture, name)
+        symbols = linked.symbols or method_symbols(record, name)
     records = instructions(program, name, delegate_outputs=symbols.num_outputs).records
-    if not files.forced:
-        opened.check_record()
-        if files.record is not None and files.record.fingerprints is None:
-            _check_without_fingerprints(files.record, name, records, symbols)
+    if not forced:
+        Export(program, record).check_record()
 
     sets = ()
     if seed is None:
-        sets = sets_of(given) or inputs_of(files, name)
-    names = None if files.record is None else record_input_names(files.record, name)
+        sets = sets_of(given) or inputs_of(capture, bundle, name)
+    names = None if record is None else record_input_names(record, name)
     calls = [
         method_inputs(program, name, one, seed=seed or 0, input_names=names)
         for one in sets or (None,)
@@ -236,18 +247,6 @@ def prepare_method(
         calls=calls,
         stops=[stop_of_event(key, kind, attribution(key), linked, paths) for kind, key in keys],
         nodes=NodeValues(method, records, linked),
+        input_names=names,
         seed=None if sets or not method.inputs else seed or 0,
     )
-
-
-def _check_without_fingerprints(
-    record: RecordView, method: str, records: Sequence[InstructionRecord], symbols: MethodSymbols
-) -> None:
-    """Compare a program's instructions with the record's maps and graphs. Raises `MismatchError`
-    for the record of another program."""
-    difference = differs_from_record(Observed.foreseen(records), symbols, record, method)
-    if difference is not None:
-        raise MismatchError(
-            f"this program and this ETRecord do not belong together: {difference}",
-            hint="take the files of one export; verify=False (--force) goes on regardless",
-        )

@@ -6,19 +6,44 @@ take the same commands; an operation that a target does not support raises `Usag
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
-from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
+from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.matching import Pair
-from etscope.analysis.program.correlate import Attribution, handle_list
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import Attribution, graph_name, handle_list
 from etscope.analysis.program.source_location import common_module
-from etscope.errors import UsageError
+from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.protocol.messages import Condition, Core
+from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.event_table import KERNEL_PREFIX, EventKey
 from etscope.model.graph import Node, SourceLine, source_lines, stem
+
+NO_RECORD = "no ETRecord is loaded"
+NO_RECORD_HINT = "load one: file MODEL.etrecord"
+
+
+def open_record(capture: Trace | Export) -> RecordView:
+    """The record. Raises `MissingDataError` without one."""
+    if capture.record is None:
+        raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
+    return capture.record
+
+
+def linked_once(capture: Trace | Export, name: str) -> LinkedGraph:
+    """A graph of the record with instructions. Raises `MissingDataError` without a record."""
+    open_record(capture)  # raises
+    return capture.once(("linked", name), lambda: linked_graph(capture, name))
+
+
+def edge_graph(capture: Trace | Export, method: str) -> LinkedGraph:
+    """The edge graph of a method, as `linked_once`."""
+    return linked_once(capture, graph_name(open_record(capture), EDGE, method))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,118 +152,92 @@ class Watch(NamedTuple):
     at: Callable[[Stop], bool]
 
 
-class Target(Protocol):
+class Target(ABC):
     """A run that can be walked. Values are numpy arrays, `RemoteTensor`s, numbers, or lists of
-    them.
+    them. The methods here are those of targets that keep all values in this process.
 
-    kind: "recorded", "live" or "runtime". method: "" if unknown. is_past: the run was over before
-    it is walked, so every value is available at any stop and none can be changed. keeps_values:
-    values of earlier stops stay available. is_reference: PyTorch runs, not the device.
-    interrupted: Ctrl-C ended the last `go` or `reach`; the run stands where that left it.
+    kind: "recorded", "live" or "runtime". is_past: the run was over before it is walked, so every
+    value is available at any stop and none can be changed. keeps_values: values of earlier stops
+    stay available. is_reference: PyTorch runs, not the device. interrupted: Ctrl-C ended the last
+    `go` or `reach`; the run stands where that left it.
     """
 
-    @property
-    def kind(self) -> str: ...
+    kind: ClassVar[str]
+    is_past: ClassVar[bool] = False
+    keeps_values: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = False
+    interrupted = False
 
     @property
-    def is_past(self) -> bool: ...
+    @abstractmethod
+    def method(self) -> str:
+        """The method that runs; "" if unknown."""
+
+    # -- runs
 
     @property
-    def keeps_values(self) -> bool: ...
+    @abstractmethod
+    def runs(self) -> Sequence[RunInfo]:
+        """All runs, in the order of the target."""
 
     @property
-    def is_reference(self) -> bool: ...
+    @abstractmethod
+    def run(self) -> int:
+        """Number of the selected run."""
+
+    @abstractmethod
+    def choose(self, run: int) -> None:
+        """Select a run. Raises `UsageError` for an unknown number."""
 
     @property
-    def interrupted(self) -> bool: ...
+    @abstractmethod
+    def next_run(self) -> int | None:
+        """Number of the run that goes on from the state that this one leaves; None if there is
+        none."""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """Begin that run, after the end of this one."""
+
+    def add_call(self, inputs: Any = None) -> None:
+        """Add a run after all others, on other inputs or the last run's. Raises `UsageError`
+        for recorded runs."""
+        raise UsageError(
+            "recorded runs are over; no run can be added", hint="target runtime, or target live"
+        )
+
+    @abstractmethod
+    def save(self) -> Any:
+        """The state of the run at the current stop, for `restore`."""
+
+    @abstractmethod
+    def restore(self, saved: Any) -> None:
+        """Make the state of the run what it was when it was saved. Raises as `reach`."""
+
+    # -- stops
+
+    @property
+    @abstractmethod
+    def stops(self) -> Sequence[Stop]:
+        """Stops of the selected run in order of execution, including those still to come."""
 
     @property
     def position(self) -> int | None:
         """Current stop of a run that keeps no values; None before the first, and for all other
         targets."""
-        ...
+        return None
 
-    @property
-    def differences(self) -> Sequence[object]:
-        """Operators that gave different results when they were repeated, since the run began."""
-        ...
-
-    def take_news(self) -> list[str]:
-        """Messages for the user, each returned once."""
-        ...
-
-    def about(self) -> list[str]:
-        """Further facts for `info target`: location, inputs, differences."""
-        ...
-
-    def core(self) -> Core:
-        """Dump of the run up to the current stop. Raises `UsageError` unless the target is the
-        runtime."""
-        ...
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def runs(self) -> Sequence[RunInfo]:
-        """All runs, in the order of the target."""
-        ...
-
-    @property
-    def run(self) -> int:
-        """Number of the selected run."""
-        ...
-
-    @property
-    def stops(self) -> Sequence[Stop]:
-        """Stops of the selected run in order of execution, including those still to come."""
-        ...
-
-    def choose(self, run: int) -> None:
-        """Select a run. Raises `UsageError` for an unknown number."""
-        ...
-
-    @property
-    def next_run(self) -> int | None:
-        """Number of the run that goes on from the state that this one leaves; None if there is
-        none."""
-        ...
-
-    def go_on(self) -> None:
-        """Begin that run, after the end of this one."""
-        ...
-
-    def add_call(self, inputs: Any = None) -> None:
-        """Add a run after all others, on other inputs or the last run's. Raises `UsageError`
-        for recorded runs."""
-        ...
-
-    def save(self) -> Any:
-        """The state of the run at the current stop, for `restore`."""
-        ...
-
-    def restore(self, saved: Any) -> None:
-        """Make the state of the run what it was when it was saved. Raises as `reach`."""
-        ...
-
-    def close(self) -> None:
-        """Release the runner; idempotent. Only `restart` may follow."""
-        ...
-
-    def interrupt(self) -> None:
-        """End a run that another thread waits for, as Ctrl-C does."""
-        ...
-
+    @abstractmethod
     def restart(self) -> None:
         """Begin the selected run anew, without the values that were set."""
-        ...
 
+    @abstractmethod
     def reach(self, position: int) -> None:
         """Go to a stop; a recorded run does nothing.
 
         Raises `RuntimeFailure` with the failing operator when the program fails on the way."""
-        ...
 
+    @abstractmethod
     def go(
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
     ) -> int | None:
@@ -247,105 +246,117 @@ class Target(Protocol):
 
         `wanted` and the watches' `at` must return the same for all passes of an instruction. A
         target may stop too often, but never passes a stop that was asked for. Raises as `reach`."""
-        ...
 
+    def interrupt(self) -> None:  # noqa: B027 (the run of this process ends by itself)
+        """End a run that another thread waits for, as Ctrl-C does."""
+
+    def close(self) -> None:  # noqa: B027 (only the runtime holds a runner)
+        """Release the runner; idempotent. Only `restart` may follow."""
+
+    # -- values
+
+    @abstractmethod
     def device_values(self, position: int) -> list[Any]:
         """Outputs of a stop; empty if nothing was recorded."""
-        ...
 
     def pairs_at(self, position: int) -> Mapping[int, Pair]:
         """Nodes of a stop's values, by index into `device_values`; a delegate's call may have
         several. Empty if unknown."""
-        ...
+        return {}
 
     def nodes_at(self, position: int) -> Sequence[str]:
         """Return the names of the nodes with values at a stop, as `value_of` takes them. Empty if
         only the stop's own node is known."""
-        ...
+        return ()
 
+    def indices_at(self, position: int) -> Sequence[int]:
+        """Indices in the method of a stop's `device_values`; empty if the values have none."""
+        return ()
+
+    @abstractmethod
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
         """Return the inputs of the run, for the reference; `given`: the user's, a set for each
         call. None if unknown."""
-        ...
 
+    @abstractmethod
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
         """Inputs of the runs that the state of this one comes from, in order. Raises
         `NumericGapError` if they are not known."""
-        ...
 
+    @abstractmethod
     def value_of(self, node: str, position: int) -> Any:
-        """Value of an edge node at a stop. Raises `MissingDataError` with the reason if there is
-        none."""
-        ...
+        """Value of an edge node at a stop, in its last pass. Raises `MissingDataError` with the
+        reason if there is none."""
 
     def is_written_back(self, node: str, position: int) -> bool:
         """Return True for state of the graph with another value at a stop than at the start."""
-        ...
+        return False
 
     def value_at(self, index: int) -> Any:
         """Current value by its index in the method.
 
         Raises `UsageError` for targets without such indices and for an unknown index,
         `MissingDataError` for a value that is not computed yet or overwritten."""
-        ...
-
-    def indices_at(self, position: int) -> Sequence[int]:
-        """Indices in the method of a stop's `device_values`; empty if the values have none."""
-        ...
-
-    def patch(self, node: str | int, position: int, value: Any) -> None:
-        """Replace the value of a node ("": the stop's own), or of an index, for everything that
-        runs after the stop.
-
-        Raises `UsageError` if the target cannot, and for a value of another shape."""
-        ...
-
-
-class LocalTarget:
-    """Common part of targets that keep all values in this process."""
-
-    keeps_values = True
-    interrupted = False
-    position: int | None = None
-    differences: Sequence[object] = ()
-
-    def take_news(self) -> list[str]:
-        """Always empty."""
-        return []
-
-    def about(self) -> list[str]:
-        """Always empty."""
-        return []
-
-    def is_written_back(self, node: str, position: int) -> bool:
-        """Always False: state is the start's."""
-        return False
-
-    def value_at(self, index: int) -> Any:
-        """Always raises `UsageError`."""
         raise UsageError(
             "only a run on the runtime has values by index",
             hint="target runtime, then run or start",
         )
 
-    def indices_at(self, position: int) -> Sequence[int]:
-        """Always empty."""
+    @abstractmethod
+    def patch(self, node: str | int, position: int, value: Any) -> None:
+        """Replace the value of a node ("": the stop's own), or of an index, for everything that
+        runs after the stop.
+
+        Raises `UsageError` if the target cannot, and for a value of another shape."""
+
+    # -- for the user
+
+    @property
+    def differences(self) -> Sequence[object]:
+        """Operators that gave different results when they were repeated, since the run began."""
         return ()
 
+    def take_news(self) -> list[str]:
+        """Messages for the user, each returned once."""
+        return []
+
+    def about(self) -> list[str]:
+        """Further facts for `info target`: location, inputs, differences."""
+        return []
+
     def core(self) -> Core:
-        """Always raises `UsageError`."""
+        """Dump of the run up to the current stop. Raises `UsageError` unless the target is the
+        runtime."""
         raise UsageError(
             "only a run on the runtime leaves a core", hint="target runtime, then run or start"
         )
 
-    def add_call(self, inputs: Any = None) -> None:
-        """Always raises `UsageError`."""
-        raise UsageError(
-            "recorded runs are over; no run can be added", hint="target runtime, or target live"
-        )
 
-    def interrupt(self) -> None:
-        """Do nothing: the run ends by itself."""
+class CallsTarget(Target):
+    """A target that runs a method on the inputs of several calls: run N is that of call N."""
 
-    def close(self) -> None:
-        """Do nothing: no runner is held."""
+    def __init__(self, method: str, calls: Sequence[Any]) -> None:
+        self._method, self._run = method, 0
+        self._calls: list[Any] = list(calls)
+
+    @property
+    def method(self) -> str:
+        return self._method
+
+    @property
+    def run(self) -> int:
+        return self._run
+
+    def choose(self, run: int) -> None:
+        calls = len(self._calls)
+        if not 0 <= run < calls:
+            there = "there is one run, 0" if calls == 1 else f"runs are 0 to {calls - 1}"
+            raise UsageError(
+                f"run {run} does not exist",
+                hint=f"{there}: one for each set of inputs; run --keep adds one",
+            )
+        self._run = run
+
+    @property
+    def next_run(self) -> int | None:
+        return self.run + 1 if self.run + 1 < len(self._calls) else None

@@ -86,14 +86,14 @@ class Completer:
 
     def _names(self, what: str) -> list[str]:
         debugger = self._debugger
-        key = (what, (id(debugger.files), debugger.graph, debugger.method))
+        key = (what, (id(debugger.capture), debugger.graph, debugger.method))
         if key not in self._sorted:
             self._sorted[key] = sorted(set(self._all(what)))
         return self._sorted[key]
 
     def _all(self, what: str) -> Iterator[str]:
         debugger = self._debugger
-        record = debugger.files.record
+        record = debugger.record
         if what == "graph":
             yield from map(short_name, () if record is None else record.graph_names)
             return

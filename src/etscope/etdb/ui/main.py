@@ -100,12 +100,16 @@ def command(
     from etscope.capture.kept_runs import path_of
     from etscope.etdb.commands.targets import read_inputs
     from etscope.etdb.debugger import PLAIN_COLUMNS
-    from etscope.etdb.files import Files
     from etscope.etdb.session import Session
 
     given = read_inputs(*inputs) if inputs else None
-    opened = Files(forced=force).opened(*map(path_of, files), debug_buffer=debug_buffer)
-    session = Session.of(opened, inputs=given, source_unit=source_unit)
+    session = Session(
+        *map(path_of, files),
+        debug_buffer=debug_buffer,
+        inputs=given,
+        force=force,
+        source_unit=source_unit,
+    )
     first = _first_lines(context.meta[_ORDER], commands, scripts)
     try:
         if sys.stdout.isatty() and not as_json:
