@@ -40,8 +40,8 @@ from etscope.formats.run_json import (
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
-from etscope.run.execute import Executed, Folder
-from etscope.run.job import JobCall
+from etscope.run.execute import Executed, ExecutedJobs, Folder
+from etscope.run.job import NONE, JobCall, Result
 from etscope.run.program import Opened
 from etscope.support.optional import available
 from etscope.units import format_bytes
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from etscope.inspector import Inspector
 
 LATENCY, PROFILE, VALUES, MEMORY = "latency", "profile", "values", "memory"
-_TRACED = {LATENCY: None, PROFILE: "times", VALUES: "values"}
+TRACED = {LATENCY: None, PROFILE: "times", VALUES: "values"}
 _MS = 1e6  # ns
 _TENSOR_FILES = (".npz", ".safetensors")
 _MOST_INPUTS = 256 << 20  # bytes that are saved with a run
@@ -101,9 +101,39 @@ class CallRun:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """The files that runs leave, in a temporary folder until they are saved, removed with it."""
+    """The result of separate runs, and their files, in a temporary folder until they are saved,
+    removed with it.
 
+    opened: the program and what came with it. passes: the runs by name, the untraced one first.
+    recorded_at: when the first of them began, in UTC. conditions: of this machine then; None if it
+    ran on another. measured: who takes the process's memory, if that was asked for.
+    """
+
+    opened: Opened = field(repr=False)
+    passes: Mapping[str, Executed] = field(repr=False)
     folder: Folder = field(repr=False)
+    recorded_at: datetime
+    forced: bool = False
+    conditions: Conditions | None = None
+    measured: MeasuredMemory | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls: type[OutcomeT], executed: ExecutedJobs, opened: Opened, *, forced: bool, **own: Any
+    ) -> OutcomeT:
+        """Return the outcome of executed jobs. own: the fields of the class itself."""
+        passes = dict(executed.passes)
+        memory = passes.pop(MEMORY, None)
+        return cls(
+            opened=opened,
+            passes=passes,
+            folder=executed.folder,
+            recorded_at=executed.recorded_at,
+            forced=forced,
+            conditions=executed.conditions,
+            measured=None if memory is None else memory.result.memory,
+            **own,
+        )
 
     def close(self) -> None:
         """Remove the temporary files now."""
@@ -115,35 +145,157 @@ class Outcome:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def _first(self) -> Result:
+        return next(iter(self.passes.values())).result
+
+    @property
+    def memory(self) -> SavedMemory | None:
+        """The memory of the runner's process in the first of the runs; None when the system reports
+        none, and for a run in this process, which holds much else."""
+        result = self._first
+        if result.peak_rss_bytes is None:
+            return None
+        traced = TRACED[next(iter(self.passes))]
+        return SavedMemory(
+            result.runner, traced, result.rss_before_bytes, result.peak_rss_bytes, self.measured
+        )
+
+    # -- traces
+
+    @property
+    def is_traced(self) -> bool:
+        """True if there is an ETDump."""
+        return any(done.etdump is not None for done in self.passes.values())
+
+    @property
+    def etdump_path(self) -> Path:
+        """The ETDump: the one with values when there is one, else the one with times."""
+        return self._dump(VALUES, PROFILE)
+
+    @property
+    def profile_path(self) -> Path:
+        """The ETDump with the most accurate times: of the run that recorded only times, if any."""
+        return self._dump(PROFILE, VALUES)
+
+    def _dump(self, *names: str) -> Path:
+        """Return the dump of the first of these passes that was made."""
+        found = [self.passes[name].etdump for name in names if name in self.passes]
+        if not found or found[0] is None:
+            raise MissingDataError("nothing was traced in this run")
+        return found[0]
+
+    @property
+    def debug_buffer_path(self) -> Path | None:
+        """The debug buffer of `etdump_path`; None when no tensor was recorded."""
+        return self.passes[VALUES].debug_buffer if VALUES in self.passes else None
+
+    def _calls_in(self, dump: Path) -> tuple[SavedCall, ...]:
+        """The calls in a dump of this run; () if a run.json next to it has them."""
+        return ()
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The runs of `profile_path`, with the record and the program."""
+        calls = self._calls_in(self.profile_path)
+        return Trace(
+            dump=read_etdump(self.profile_path),
+            record=self.opened.record,
+            program=self.opened.program,
+            forced=self.forced,
+            calls=calls,
+            ran=SavedRun(self._about_machine) if calls else None,
+        )
+
+    def inspector(self, **options: Any) -> Inspector:
+        """Open an `Inspector` of `etdump_path`, with the debug buffer, the record and the program.
+
+        options: further arguments of `Inspector`; `etdump_path=run.profile_path` looks at the
+        times of the run that recorded no values.
+        """
+        from etscope.inspector import Inspector
+
+        path = Path(options.pop("etdump_path", self.etdump_path))
+        known: dict[str, Any] = {
+            "calls": self._calls_in(path),
+            "debug_buffer_path": self.debug_buffer_path if path == self.etdump_path else None,
+            "etrecord": self.opened.record,
+            "verify": not self.forced,
+        }
+        if self.opened.bundle is not None:
+            known["program"] = self.opened.bundle
+        elif self.opened.record is None:
+            known["program"] = self.opened.program
+        return Inspector(path, **{**known, **options})
+
+    # -- saving
+
+    @property
+    def _about_machine(self) -> dict[str, Any]:
+        return {
+            "runner": self._first.runner,
+            "executorch": self._first.executorch,
+            "threads": self._first.threads,
+            "conditions": self.conditions and conditions_to_json(self.conditions),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return the program, the calls, when they ran (ISO 8601) and for how long (ns): plain
+        values for JSON."""
+        values = self.passes.get(VALUES)
+        return {
+            **self.opened.files(),
+            **self._about_machine,
+            "memory": self.memory and self.memory.to_json(),
+            "recorded_at": self.recorded_at.isoformat(timespec="milliseconds"),
+            "debug_level": NONE if values is None else values.job.debug_level,
+        }
+
+    def _write(
+        self, folder: PathLike, tensors: Mapping[str, Mapping[str, Any]], *, programs: bool
+    ) -> list[Path]:
+        """Write all files of a run into a folder; return their paths. tensors: by stem of the file
+        ("outputs" and maybe "inputs") and name. programs: with copies of program and record."""
+        target = make_folder(folder)
+        before = copied_by(target)
+        sources = {RUN_ETDP: None, VALUES_ETDP: None, DEBUG_BIN: self.debug_buffer_path}
+        if self.is_traced:
+            sources[RUN_ETDP] = self.profile_path
+            if self.etdump_path != self.profile_path:
+                sources[VALUES_ETDP] = self.etdump_path
+        names = {}
+        for stem, named in tensors.items():
+            arrays = [value for value in named.values() if isinstance(value, np.ndarray)]
+            names[stem] = stem + _TENSOR_FILES[not all(fits_npz(array.dtype) for array in arrays)]
+        with ExitStack() as files:
+            for name, source in sources.items():
+                if source is not None:
+                    out = files.enter_context(atomic_write(target / name))
+                    with source.open("rb") as data:
+                        shutil.copyfileobj(data, out, 1 << 20)
+            for stem, named in tensors.items():
+                write_tensor_file(target / names[stem], list(named.values()), list(named))
+            facts = {**self.facts(), "inputs": names.get("inputs")}
+            facts |= self.opened.copy_into(target) if programs else {}
+            files.enter_context(atomic_write(target / RUN_JSON)).write(encode_run_json(facts))
+        written = [name for name, source in sources.items() if source is not None]
+        written += [*names.values(), *facts.get("copied", ())]
+        of_tensors = {f"{stem}{end}" for stem in ("inputs", "outputs") for end in _TENSOR_FILES}
+        kept = {*written, facts["program"], facts["record"]}
+        for name in {*sources, *of_tensors, *before} - kept:
+            (target / name).unlink(missing_ok=True)
+        return [target / name for name in (*written, RUN_JSON)]
+
 
 OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Run(Outcome):
-    """The result of a run.
+    """The result of a run. calls: in order. passes: "latency" (untraced), "profile" (times) and
+    "values"."""
 
-    opened: the program and what came with it. calls: the calls, in order. passes: the separate runs
-    by name: "latency" (untraced), "profile" (times) and "values". recorded_at: when the first of
-    them began, in UTC. conditions: of this machine then; None if it ran on another. measured: who
-    takes the process's memory, if that was asked for.
-    """
-
-    opened: Opened = field(repr=False)
     calls: tuple[CallRun, ...] = field(repr=False)
-    passes: Mapping[str, Executed] = field(repr=False)
-    recorded_at: datetime
-    forced: bool = False
-    conditions: Conditions | None = None
-    measured: MeasuredMemory | None = field(default=None, repr=False)
-
-    @property
-    def _first(self) -> Executed:
-        return next(iter(self.passes.values()))
-
-    @property
-    def _last(self) -> Executed:
-        return list(self.passes.values())[-1]
 
     # -- outputs
 
@@ -205,7 +357,7 @@ class Run(Outcome):
     @property
     def _all_arrays(self) -> list[tuple[Any, ...]]:
         """The outputs of each call as the program returns them, taps included."""
-        return [call.outputs for call in self._first.result.calls]
+        return [call.outputs for call in self._first.calls]
 
     def _method_taps(self, call: CallRun, outputs: Sequence[Any]) -> MethodTaps | None:
         """Return the taps among outputs, if the record has some, and is of this program."""
@@ -231,7 +383,7 @@ class Run(Outcome):
                         load_ns=done.result.load_ns + result.load_ns,
                         first_ns=int(executions[0]),
                         samples_ns=result.samples_ns,
-                        traced=_TRACED[name],
+                        traced=TRACED[name],
                     )
                 )
         return found
@@ -240,18 +392,6 @@ class Run(Outcome):
     def latency(self) -> Latency:
         """The latency of the first call; untraced, unless `separate=False` made no such run."""
         return self.latencies[0]
-
-    @property
-    def memory(self) -> SavedMemory | None:
-        """The memory of the runner's process in the first of the runs; None when the system reports
-        none, and for a run in this process, which holds much else."""
-        result = self._first.result
-        if result.peak_rss_bytes is None:
-            return None
-        traced = _TRACED[next(iter(self.passes))]
-        return SavedMemory(
-            result.runner, traced, result.rss_before_bytes, result.peak_rss_bytes, self.measured
-        )
 
     def latency_table(self) -> Table:
         """Return a table with one row for each of `latencies`, in ms. Its title has the conditions
@@ -268,7 +408,7 @@ class Run(Outcome):
             own = "" if before is None else f", {format_bytes(before)} before the program was read"
             peak = format_bytes(self.memory.peak_rss)
             notes.append(f"Peak memory of {self.memory.in_words()}: {peak}{own}.")
-        threads = self._first.result.threads
+        threads = self._first.threads
         had = "" if self.conditions is None else self.conditions.in_words(threads)
 
         def milliseconds(name: str, priority: int = 0, title: str | None = None) -> Column:
@@ -283,8 +423,7 @@ class Run(Outcome):
                 ],
                 Column("method", priority=4): [latency.method for latency in latencies],
                 **(cases if has_cases else {}),
-                Column("threads", Kind.COUNT, priority=2): [self._first.result.threads]
-                * len(samples),
+                Column("threads", Kind.COUNT, priority=2): [self._first.threads] * len(samples),
                 Column("iterations", Kind.COUNT, priority=2): [len(one) for one in samples],
                 milliseconds("load", 2): [latency.load_ns / _MS for latency in latencies],
                 milliseconds("first", 1, "cold"): [one.first_ns / _MS for one in latencies],
@@ -301,66 +440,17 @@ class Run(Outcome):
             notes=tuple(notes),
         )
 
-    # -- traces
-
-    @property
-    def etdump_path(self) -> Path:
-        """The ETDump: the one with values when there is one, else the one with times."""
-        return self._dump(self._last)
-
-    @property
-    def profile_path(self) -> Path:
-        """The ETDump with the most accurate times: of the run that recorded only times, if any."""
-        return self._dump(self.passes.get(PROFILE, self._last))
-
-    def _dump(self, done: Executed) -> Path:
-        if done.etdump is None:
-            raise MissingDataError("nothing was traced in this run")
-        return done.etdump
-
-    @property
-    def is_traced(self) -> bool:
-        """True if there is an ETDump."""
-        return self._last.etdump is not None
-
-    @property
-    def debug_buffer_path(self) -> Path | None:
-        """The debug buffer of `etdump_path`; None when no tensor was recorded."""
-        return self._last.debug_buffer
-
-    @cached_property
-    def trace(self) -> Trace:
-        """The runs of `profile_path`, with the record and the program."""
-        return Trace(
-            dump=read_etdump(self.profile_path),
-            record=self.opened.record,
-            program=self.opened.program,
-            forced=self.forced,
-            calls=_calls_in_dump(self.passes.get(PROFILE, self._last)),
-            ran=SavedRun(self._about_machine),
+    def _calls_in(self, dump: Path) -> tuple[SavedCall, ...]:
+        done = next((one for one in self.passes.values() if one.etdump == dump), None)
+        return tuple(
+            SavedCall(
+                call.method,
+                call.iterations,
+                call.warmup,
+                SavedInputs(call.inputs_from, call.inputs),
+            )
+            for call in (() if done is None else done.job.calls)
         )
-
-    def inspector(self, **options: Any) -> Inspector:
-        """Open an `Inspector` of `etdump_path`, with the debug buffer, the record and the program.
-
-        options: further arguments of `Inspector`; `etdump_path=run.profile_path` looks at the
-        times of the run that recorded no values.
-        """
-        from etscope.inspector import Inspector
-
-        path = Path(options.pop("etdump_path", self.etdump_path))
-        dumped = self._last if path == self.etdump_path else self.passes.get(PROFILE)
-        known: dict[str, Any] = {
-            "calls": () if dumped is None else _calls_in_dump(dumped),
-            "debug_buffer_path": self.debug_buffer_path if path == self.etdump_path else None,
-            "etrecord": self.opened.record,
-            "verify": not self.forced,
-        }
-        if self.opened.bundle is not None:
-            known["program"] = self.opened.bundle
-        elif self.opened.record is None:
-            known["program"] = self.opened.program
-        return Inspector(path, **{**known, **options})
 
     # -- values
 
@@ -412,10 +502,6 @@ class Run(Outcome):
         """Write the ETDump of `etdump_path` to a file."""
         copy_file(self.etdump_path, path)
 
-    def save_profile(self, path: PathLike) -> None:
-        """Write the ETDump of `profile_path` to a file."""
-        copy_file(self.profile_path, path)
-
     def save_debug_buffer(self, path: PathLike) -> None:
         """Write the debug buffer to a file; `MissingDataError` when there is none."""
         if self.debug_buffer_path is None:
@@ -440,39 +526,10 @@ class Run(Outcome):
         and its record, if they take no more than 64 MiB; else run.json has their paths. Files that
         another run left in the folder are removed.
         """
-        target = make_folder(folder)
-        before = copied_by(target)
-        sources = {RUN_ETDP: None, VALUES_ETDP: None, DEBUG_BIN: self.debug_buffer_path}
-        if self.is_traced:
-            sources[RUN_ETDP] = self.profile_path
-            if self.etdump_path != self.profile_path:
-                sources[VALUES_ETDP] = self.etdump_path
-        outputs, inputs = self._named("output", self._all_arrays), self._saved_inputs
-        tensors = {"outputs": outputs, **({} if inputs is None else {"inputs": inputs})}
-        paths = {}
-        for stem, named in tensors.items():
-            arrays = [value for value in named.values() if isinstance(value, np.ndarray)]
-            in_npz = all(fits_npz(array.dtype) for array in arrays)
-            paths[stem] = target / (stem + _TENSOR_FILES[not in_npz])
-        with ExitStack() as files:
-            for name, source in sources.items():
-                if source is not None:
-                    out = files.enter_context(atomic_write(target / name))
-                    with source.open("rb") as data:
-                        shutil.copyfileobj(data, out, 1 << 20)
-            for stem, named in tensors.items():
-                write_tensor_file(paths[stem], list(named.values()), list(named))
-            facts = {**self.facts(), "inputs": None if inputs is None else paths["inputs"].name}
-            facts |= self.opened.copy_into(target) if programs else {}
-            out = files.enter_context(atomic_write(target / RUN_JSON))
-            out.write(encode_run_json(facts))
-        written = [name for name, source in sources.items() if source is not None]
-        written += [*(path.name for path in paths.values()), *facts.get("copied", ())]
-        of_tensors = {f"{stem}{end}" for stem in ("inputs", "outputs") for end in _TENSOR_FILES}
-        kept = {*written, facts["program"], facts["record"]}
-        for name in {*sources, *of_tensors, *before} - kept:
-            (target / name).unlink(missing_ok=True)
-        return [target / name for name in (*written, RUN_JSON)]
+        tensors = {"outputs": self._named("output", self._all_arrays)}
+        if (inputs := self._saved_inputs) is not None:
+            tensors["inputs"] = inputs
+        return self._write(folder, tensors, programs=programs)
 
     def _named(self, what: str, values: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """The values of each call by name: "output_0", and with several calls "0/output_0"."""
@@ -493,25 +550,10 @@ class Run(Outcome):
             return None
         return self._named("input", [call.inputs for call in self.calls])
 
-    @property
-    def _about_machine(self) -> dict[str, Any]:
-        first = self._first
-        return {
-            "runner": first.result.runner,
-            "executorch": first.result.executorch,
-            "threads": first.result.threads,
-            "conditions": self.conditions and conditions_to_json(self.conditions),
-        }
-
     def facts(self) -> dict[str, Any]:
-        """Return the program, the calls, when they ran (ISO 8601) and for how long (ns): plain
-        values for JSON."""
-        first = self._first
+        first = next(iter(self.passes.values()))
         return {
-            **self.opened.files(),
-            **self._about_machine,
-            "memory": self.memory and self.memory.to_json(),
-            "recorded_at": self.recorded_at.isoformat(timespec="milliseconds"),
+            **super().facts(),
             "calls": [
                 {
                     "method": call.method,
@@ -523,7 +565,6 @@ class Run(Outcome):
                 }
                 for shown, call in zip(self.calls, first.job.calls, strict=True)
             ],
-            "debug_level": self._last.job.debug_level,
             "latencies": [
                 {
                     "traced": latency.traced,
@@ -536,13 +577,3 @@ class Run(Outcome):
                 for latency in self.latencies
             ],
         }
-
-
-def _calls_in_dump(done: Executed) -> tuple[SavedCall, ...]:
-    """Return the calls of a pass, as its dump has them."""
-    return tuple(
-        SavedCall(
-            call.method, call.iterations, call.warmup, SavedInputs(call.inputs_from, call.inputs)
-        )
-        for call in done.job.calls
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from etscope.analysis.program.program import instructions
 from etscope.analysis.program.source_location import lines_of
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.formats.bytes.files import PathLike
-from etscope.formats.conditions import conditions_here
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.exported_graph import record_input_names
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, CallRun, Run
@@ -24,10 +22,8 @@ from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import (
     AUTO,
     ExecutionOptions,
-    Folder,
     check_words,
-    chosen_runner,
-    execute,
+    execute_all,
     library_paths,
 )
 from etscope.run.inputs import method_inputs
@@ -227,50 +223,22 @@ def run(
             "the bundled program has no test cases", hint="give inputs (inputs=, --inputs)"
         )
     jobs = _jobs(calls, options, opened)
-    machine = HERE if options.place is None else options.place
     execution = ExecutionOptions(
-        runner=chosen_runner(
-            options.runner,
-            list(jobs.values()),
-            opened.program,
-            isolate=options.isolate,
-            place=machine,
-        ),
+        runner=options.runner,
         isolate=options.isolate,
         timeout=options.timeout,
         debug_buffer_size=options.debug_buffer_size,
         grow=options.grow,
-        place=machine,
+        place=HERE if options.place is None else options.place,
     )
-    folder = Folder()
-    recorded_at = datetime.now(timezone.utc)
-    conditions = conditions_here() if options.place is None else None
-    passes = {}
     try:
-        file = opened.file(folder.path)
-        for name, job in jobs.items():
-            (folder.path / name).mkdir()
-            job = replace(job, program=file)
-            passes[name] = execute(job, folder.path / name, execution, opened.program)
-    except BaseException as error:
-        folder.remove()
-        if isinstance(error, RuntimeFailure):
-            error.message += "".join(
-                f"\n  at {line}" for line in _failed_lines(error, opened, calls)
-            )
+        executed = execute_all(jobs, opened, execution)
+    except RuntimeFailure as error:
+        lines = _failed_lines(error, opened, calls)
+        error.message += "".join(f"\n  at {line}" for line in lines)
         raise
     ran = tuple(CallRun.of(call) for call in calls)
-    measured = passes.pop(MEMORY).result.memory if options.memory else None
-    return Run(
-        opened=opened,
-        calls=ran,
-        passes=passes,
-        folder=folder,
-        recorded_at=recorded_at,
-        forced=not verify,
-        conditions=conditions,
-        measured=measured,
-    )
+    return Run.of(executed, opened, forced=not verify, calls=ran)
 
 
 def _failed_lines(failure: RuntimeFailure, opened: Opened, calls: Sequence[JobCall]) -> list[str]:

@@ -7,8 +7,9 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.formats.bytes.files import PathLike
+from etscope.formats.conditions import Conditions, conditions_here
 from etscope.formats.etdump.reader import ETDump, logged_values, read_etdump
 from etscope.formats.etdump.writer import write_etdump
 from etscope.formats.program.pte import Program
@@ -43,7 +45,8 @@ from etscope.run.job import (
     Result,
     read_result,
 )
-from etscope.run.process import DebugBufferFull
+from etscope.run.process import STOPPED, DebugBufferFull
+from etscope.run.program import Opened
 
 AUTO = "auto"
 RUNNERS = (AUTO, PYTHON, NATIVE)
@@ -259,6 +262,50 @@ def execute(job: Job, folder: Path, options: ExecutionOptions, program: Program)
         etdump=folder / ETDUMP if job.trace else None,
         debug_buffer=debug_buffer if debug_buffer.exists() else None,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExecutedJobs:
+    """Executed jobs, by name, and their folder. recorded_at: when the first of them began, in UTC.
+    conditions: of this machine then; None if they ran on another. is_interrupted: SIGINT ended one,
+    and those after it were left out."""
+
+    passes: dict[str, Executed]
+    folder: Folder
+    recorded_at: datetime
+    conditions: Conditions | None
+    is_interrupted: bool
+
+
+def execute_all(jobs: Mapping[str, Job], opened: Opened, options: ExecutionOptions) -> ExecutedJobs:
+    """Execute the jobs of one program in order, each in a folder of its name; their programs are
+    filled in here. options: with a runner to be chosen. Raises as `chosen_runner` and `execute`;
+    then no files are left."""
+    program, place = opened.program, options.place
+    runner = chosen_runner(
+        options.runner, list(jobs.values()), program, isolate=options.isolate, place=place
+    )
+    options = replace(options, runner=runner)
+    folder = Folder()
+    recorded_at = datetime.now(timezone.utc)
+    conditions = conditions_here() if place is HERE else None
+    passes: dict[str, Executed] = {}
+    stopped = False
+    try:
+        file = opened.file(folder.path)
+        for name, job in jobs.items():
+            own = folder.path / name
+            own.mkdir()
+            done = passes[name] = execute(replace(job, program=file), own, options, program)
+            generated = done.result.generation
+            is_partial = generated is not None and generated.is_interrupted
+            stopped = is_partial or (own / STOPPED).exists()
+            if stopped:
+                break
+    except BaseException:
+        folder.remove()
+        raise
+    return ExecutedJobs(passes, folder, recorded_at, conditions, stopped)
 
 
 def _start(job: Job, folder: Path, options: ExecutionOptions) -> None:

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.formats.bytes.files import PathLike
-from etscope.formats.conditions import conditions_here
 from etscope.formats.generation import Sampler
+from etscope.formats.run_json import VALUES_ETDP
 from etscope.formats.torch_files.tensor_files import read_tensor_file
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
 from etscope.run._runner_host import HERE, NATIVE, Place
@@ -33,13 +32,11 @@ from etscope.run.execute import (
     AUTO,
     Executed,
     ExecutionOptions,
-    Folder,
     check_words,
-    chosen_runner,
-    execute,
+    execute_all,
     library_paths,
 )
-from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt
+from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt, generated
 from etscope.run.generation.prompt import (
     Tokenizer,
     arranged,
@@ -51,7 +48,6 @@ from etscope.run.generation.prompt import (
     tokens_from,
 )
 from etscope.run.job import ALL_EVENTS, NONE, Job
-from etscope.run.process import STOPPED
 from etscope.run.program import Opened, open_program
 from etscope.support.options import takes_fields
 
@@ -212,7 +208,33 @@ def generate(
     layout = layout_of(opened.program)
     said = _prompt(options, layout)
     task = _task(options, opened, layout, said)
-    return _run(options, opened, _jobs(task, options, opened), said, layout)
+    execution = ExecutionOptions(
+        runner=options.runner,
+        isolate=options.isolate,
+        timeout=options.timeout,
+        debug_buffer_size=options.debug_buffer_size,
+        place=HERE if options.place is None else options.place,
+    )
+    executed = execute_all(_jobs(task, options, opened), opened, execution)
+    values = executed.passes.get(VALUES)
+    if values is not None and values.etdump is not None:  # as in a saved run, for its run.json
+        named = values.etdump.rename(values.etdump.with_name(VALUES_ETDP))
+        executed.passes[VALUES] = replace(values, etdump=named)
+    values = executed.passes.get(VALUES)
+    if values is not None and values.etdump is not None:  # as in a saved run, for its run.json
+        named = values.etdump.rename(values.etdump.with_name(VALUES_ETDP))
+        executed.passes[VALUES] = replace(values, etdump=named)
+    _warn_of_state(executed.passes, greedy=options.temperature == 0)
+    done = GenerationRun.of(
+        executed,
+        opened,
+        forced=not options.verify,
+        layout=layout,
+        prompt=said,
+        is_interrupted=executed.is_interrupted,
+    )
+    done.describe_dumps()
+    return done
 
 
 # -- the prompt and the task
@@ -341,70 +363,10 @@ def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dic
     return jobs
 
 
-# -- the runs
-
-
-def _run(
-    options: GenerateOptions,
-    opened: Opened,
-    jobs: dict[str, Job],
-    prompt: Prompt,
-    layout: Layout,
-) -> GenerationRun:
-    machine = HERE if options.place is None else options.place
-    execution = ExecutionOptions(
-        runner=chosen_runner(
-            options.runner,
-            list(jobs.values()),
-            opened.program,
-            isolate=options.isolate,
-            place=machine,
-        ),
-        isolate=options.isolate,
-        timeout=options.timeout,
-        debug_buffer_size=options.debug_buffer_size,
-        place=machine,
-    )
-    folder = Folder()
-    recorded_at = datetime.now(timezone.utc)
-    conditions = conditions_here() if options.place is None else None
-    passes: dict[str, Executed] = {}
-    stopped = False
-    try:
-        file = opened.file(folder.path)
-        for name, job in jobs.items():
-            own = folder.path / name
-            own.mkdir()
-            passes[name] = execute(replace(job, program=file), own, execution, opened.program)
-            stopped = (own / STOPPED).exists() or _generated(passes[name]).is_interrupted
-            if stopped:
-                break
-    except BaseException:
-        folder.remove()
-        raise
-    _warn_of_state(passes, greedy=options.temperature == 0)
-    return GenerationRun(
-        opened=opened,
-        layout=layout,
-        prompt=prompt,
-        passes=passes,
-        folder=folder,
-        recorded_at=recorded_at,
-        forced=not options.verify,
-        conditions=conditions,
-        is_interrupted=stopped,
-    )
-
-
-def _generated(done: Executed) -> Any:
-    assert done.result.generation is not None
-    return done.result.generation
-
-
 def _warn_of_state(passes: dict[str, Executed], *, greedy: bool) -> None:
     """Warn when generations of one prompt gave other tokens: something survives between them."""
     for done in passes.values():
-        result = _generated(done)
+        result = generated(done)
         whole = [
             tokens.tolist()
             for tokens, reason in zip(result.tokens, result.stopped_by, strict=True)
@@ -420,6 +382,6 @@ def _warn_of_state(passes: dict[str, Executed], *, greedy: bool) -> None:
                     + (", although the likeliest token was taken" if greedy else "")
                     + ": the program keeps a state that a new prompt does not set back",
                     EtscopeWarning,
-                    stacklevel=4,
+                    stacklevel=3,
                 )
                 return
