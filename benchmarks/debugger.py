@@ -7,7 +7,7 @@ from tests.support.artifacts import Artifact, artifacts
 
 _OPEN = """
 from etscope.etdb import Session
-from etscope.etdb.ui.complete import Completer
+from etscope.etdb.session import Completer
 """
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etscope.etdb.files import Files
 
 from benchmarks.side import Cost
 from etscope.etdb import Session
-from etscope.etdb.files import Files
 from etscope.etdb.protocol.launch import Local
 from etscope.etdb.protocol.messages import Condition
 from etscope.etdb.targets.runtime import RuntimeTarget

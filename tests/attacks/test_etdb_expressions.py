@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import EtscopeError, UsageError
-from etscope.etdb.expressions.expression import evaluate, parse
+from etscope.etdb.expression import evaluate, parse
 from tests.attacks.mutations import limited
 
 WRITABLE = np.zeros(4, np.float32)

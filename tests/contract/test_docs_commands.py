@@ -18,7 +18,7 @@ import pytest
 from etscope.cli import COMMANDS
 from etscope.cli._app import _Session, cli
 from etscope.errors import EtscopeError, MissingFileError
-from etscope.etdb.ui.main import command as etdb
+from etscope.etdb.__main__ import command as etdb
 from tests.contract.source_tree import ROOT
 from tests.support.docs.pages import blocks
 

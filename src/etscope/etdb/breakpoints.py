@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from etscope.analysis.selector_fields import tensor_fields
 from etscope.errors import UsageError
-from etscope.etdb.expressions.expression import Expression
+from etscope.etdb.expression import Expression
 from etscope.etdb.targets.target import Stop
 from etscope.model.event_table import KERNEL_PREFIX
 from etscope.model.graph import stem

@@ -19,7 +19,7 @@ from etscope.analysis.program.correlate import record_methods
 from etscope.capture.files import BUFFER_SUFFIXES, DEBUG_BUFFER, NOTHING, RunFiles, run_of_files
 from etscope.errors import EtscopeError, FormatError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import Breakpoint, Breakpoints
-from etscope.etdb.expressions.expression import Expression
+from etscope.etdb.expression import Expression
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT, NO_TARGET_HINT, RecordedRuns
 from etscope.etdb.targets.reference import (
     Background,

@@ -12,7 +12,7 @@ from etscope.analysis.matching.matching import Pair
 from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.expressions.expression import (
+from etscope.etdb.expression import (
     CALL,
     CURRENT,
     HANDLE,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from etscope.etdb import Session
-from etscope.etdb.commands.registry import COMMANDS
-from etscope.etdb.ui.complete import Completer
+from etscope.etdb.commands import COMMANDS
+from etscope.etdb.session import Completer
 from tests.support.artifacts import artifacts
 from tests.support.etdb.command import etdb
 from tests.support.etdb.runtime_sessions import on_runtime, target_of

@@ -11,7 +11,7 @@ import pytest
 
 from etscope.etdb import Session
 from etscope.etdb.protocol.runner import Runner
-from etscope.etdb.ui.complete import Completer
+from etscope.etdb.session import Completer
 from tests.support.artifacts import artifacts
 from tests.support.etdb.command import etdb, ex
 from tests.support.etdb.runtime_sessions import OPEN, begun, of_inputs, on_runtime, target_of

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from etscope.etdb.ui import main
+from etscope.etdb import __main__ as main
 
 
 def etdb(*arguments: object, input: str = "") -> subprocess.CompletedProcess[str]:

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pytest
 
 from etscope.errors import UsageError
-from etscope.etdb.expressions.expression import evaluate, is_true, parse
-from etscope.etdb.expressions.predicate_pushdown import number_tests
+from etscope.etdb.expression import evaluate, is_true, parse
 from etscope.etdb.output import value_lines
 from etscope.etdb.protocol.messages import Condition, Statistics, TensorInfo
 from etscope.etdb.targets.remote_tensor import RemoteTensor, fetch_tensor, leading_part
+from etscope.etdb.walk import number_tests
 
 PUSHED = (
     "$ > 1.3", "$ >= 0.7", "$.max() > 0.7", "$.max() >= 0.7", "max($) > 1e-3", "$.min() < -0.3",

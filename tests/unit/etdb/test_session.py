@@ -10,9 +10,9 @@ import pytest
 
 from etscope.errors import UsageError
 from etscope.etdb import Result
-from etscope.etdb.commands.registry import COMMANDS, find_command
-from etscope.etdb.ui import main as _prompt
-from etscope.etdb.ui.complete import Completer
+from etscope.etdb import __main__ as _prompt
+from etscope.etdb.commands import COMMANDS, find_command
+from etscope.etdb.session import Completer
 from tests.support.artifacts import ROOT
 from tests.support.etdb.sessions import refused, said, session
 

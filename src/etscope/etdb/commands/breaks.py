@@ -9,11 +9,11 @@ from pathlib import Path
 from etscope.analysis.metrics import METRICS
 from etscope.errors import UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN
-from etscope.etdb.commands.checkpoints import find_checkpoint
-from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands import command, whole
+from etscope.etdb.commands.running import find_checkpoint
 from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.debugger import Block, Debugger
-from etscope.etdb.expressions.expression import (
+from etscope.etdb.expression import (
     CURRENT,
     FUNCTIONS,
     HANDLE,

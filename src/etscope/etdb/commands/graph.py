@@ -25,7 +25,7 @@ from etscope.analysis.program.correlate import graph_name, is_operator
 from etscope.analysis.program.program import instructions
 from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands import command, whole
 from etscope.etdb.commands.times import SHOWN_STATISTICS, STATISTICS
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.output import Output, counted, operators, source_text

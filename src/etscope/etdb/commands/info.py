@@ -15,11 +15,11 @@ from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop
-from etscope.etdb.commands.checkpoints import checkpoint_table
-from etscope.etdb.commands.registry import COMMANDS, Command, command, find_command
+from etscope.etdb.commands import COMMANDS, Command, command, find_command
+from etscope.etdb.commands.running import checkpoint_table
 from etscope.etdb.commands.source import known_lines
 from etscope.etdb.debugger import Block, Debugger
-from etscope.etdb.expressions.expression import ATTRIBUTES, FUNCTIONS, METHODS
+from etscope.etdb.expression import ATTRIBUTES, FUNCTIONS, METHODS
 from etscope.etdb.output import (
     Output,
     counted,

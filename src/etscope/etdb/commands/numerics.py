@@ -16,9 +16,9 @@ from etscope.analysis.numerics.value_report import value_sections
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands import command, whole
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.expressions.expression import evaluate, parse
+from etscope.etdb.expression import evaluate, parse
 from etscope.etdb.output import Output, source_text
 from etscope.etdb.scope import (
     DebuggerScope,

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
-
-from etscope.analysis.numerics.runs import RECORD_HINT
-from etscope.analysis.profile.trace import UNAVAILABLE
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
-from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.breakpoints import fields_of_stop
+from etscope.etdb.commands import command, whole
 from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.commands.targets import read_inputs
-from etscope.etdb.debugger import Debugger
-from etscope.etdb.expressions.expression import evaluate, is_true
-from etscope.etdb.expressions.predicate_pushdown import number_tests
+from etscope.etdb.debugger import Checkpoint, Debugger
 from etscope.etdb.output import Output, operators, stop_lines
-from etscope.etdb.protocol.messages import Condition
-from etscope.etdb.scope import DebuggerScope, display_lines
-from etscope.etdb.targets.recorded import RecordedRuns
-from etscope.etdb.targets.remote_tensor import RemoteTensor
-from etscope.etdb.targets.target import Stop, Target, Watch
-from etscope.model.selector import Selector
+from etscope.etdb.scope import display_lines
+from etscope.etdb.targets.target import Stop, Target
+from etscope.etdb.walk import (
+    BACKWARD,
+    FORWARD,
+    INTERRUPTED,
+    Hit,
+    Reason,
+    StopCriteria,
+    hit_at,
+    stop_criteria,
+    walk,
+)
+from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 
 GROUP = "running"
-FORWARD, BACKWARD = 1, -1
-INTERRUPTED = "interrupted"
-_WATCHED = {WATCH_NAN: Condition.NAN, WATCH_INF: Condition.INF}
-
-# Decides if a walk ends at a stop: returns the reason to display, or None to go on.
-Reason = Callable[[Stop], str | None]
 
 
 @command(
@@ -383,224 +375,65 @@ def _end_of_run(debugger: Debugger) -> Output:
     return output
 
 
-# -- breakpoints
+# -- checkpoints: states to go back to, with the values that were set before them
 
 
-class Hit(NamedTuple):
-    """A breakpoint that is hit. text: describes it. is_finding: it is a condition of the user."""
+@command("checkpoint", group=GROUP)
+def checkpoint(debugger: Debugger, rest: str) -> Output:
+    """Save the state of the run, with the values that were set, for `restart`.
 
-    breakpoint: Breakpoint
-    text: str
-    is_finding: bool
-
-
-def hit_at(
-    debugger: Debugger, stop: Stop, *, counts: bool = True, ignores: bool = False
-) -> Hit | None:
-    """Find the breakpoint that is hit at a stop. counts: count the hit. ignores: pass the hits that
-    the user wants to ignore."""
-    for one in debugger.breakpoints:
-        if not one.enabled:
-            continue
-        if one.selector is not None and not one.selector.matches(fields_of_stop(stop)):
-            continue
-        found = _condition_met(debugger, one, stop)
-        if found is not None:
-            if ignores and one.ignored:
-                debugger.breakpoints.ignore(one)
-                continue
-            if counts:
-                debugger.breakpoints.hit(one)
-            kind = "watchpoint" if one.selector is None else "breakpoint"
-            kind = f"temporary {kind}" if one.once else kind
-            is_finding = one.selector is None or one.condition is not None
-            return Hit(one, f"{kind} {one.number}{found}", is_finding)
-    return None
-
-
-def _condition_met(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | None:
-    """Evaluate the condition of a breakpoint. Returns the end of its message, None if the condition
-    does not hold or has no value."""
-    if one.condition is None and not one.watch:
-        return f", {one.what}"
-    found = None
-    try:
-        if one.watch:
-            found = _non_finite(debugger, one.watch, stop)
-        elif one.condition is not None:
-            with debugger.standing_at(stop.position):
-                value = evaluate(one.condition, DebuggerScope(debugger))
-            found = f", {one.what}" if is_true(value) else None
-    except EtscopeError as error:
-        # A condition without a value here may have one at the next operator.
-        if type(error) is UsageError:
-            raise
-        debugger.breakpoints.looked_at(one, error.message)
-        return None
-    debugger.breakpoints.looked_at(one, None)
-    return found
-
-
-def _non_finite(debugger: Debugger, watch: str, stop: Stop) -> str | None:
-    """Describe NaN or infinities in the outputs of a stop; None if there are none."""
-    is_nan = watch == WATCH_NAN
-    target = debugger.some_target()
-    values = target.device_values(stop.position)
-    if not values or any(value is UNAVAILABLE for value in values):
-        if isinstance(target, RecordedRuns):
-            target.require_values()
-        raise MissingDataError("no values were recorded", hint=RECORD_HINT)
-    for value in values:
-        if isinstance(value, RemoteTensor):
-            if value.dtype.kind not in "fV":
-                continue
-            found = value.statistics()
-            count = found.nan if is_nan else found.plus_inf + found.minus_inf
-            size = value.size
-        else:
-            array = np.asarray(value)
-            if array.dtype.kind == "V":
-                array = array.astype(np.float32)
-            if array.dtype.kind != "f":
-                continue
-            count, size = int((np.isnan if is_nan else np.isinf)(array).sum()), array.size
-        if count:
-            return f": {count:,} of {size:,} numbers are {'NaN' if is_nan else 'Inf'}"
-    return None
-
-
-# -- walking
-
-
-@dataclass(frozen=True, slots=True)
-class StopCriteria:
-    """Stops that a walk must not miss: those that are `wanted`, and those where a watch holds.
-
-    certain: the stop is wanted whatever its values are; decides: all wanted stops are certain.
-    passed: called with the stops that the target passed over. probe: the reason to stop somewhere,
-    without counting a hit."""
-
-    wanted: Callable[[Stop], bool]
-    watches: tuple[Watch, ...]
-    certain: Callable[[Stop], bool]
-    decides: bool
-    passed: Callable[[Sequence[Stop]], None]
-    probe: Reason
-
-    def last_before(self, target: Target, start: int) -> list[int]:
-        """The last stop before `start` with a reason, as a list of one or none, in a run that keeps
-        no values. Each step back would repeat the run, so it is searched in one forward run from
-        the last stop that is certain. Raises `KeyboardInterrupt`."""
-        certain = (s.position for s in reversed(target.stops[:start]) if self.certain(s))
-        position = next(certain, -1)
-        last = [position] if position >= 0 else []
-        if self.decides:
-            return last
-        while (found := target.go(position, self.wanted, self.watches)) is not None:
-            if target.interrupted:
-                raise KeyboardInterrupt
-            if found >= start:
-                break
-            if self.probe(target.stops[found]) is not None:
-                last = [found]
-            position = found
-        return last
-
-    def next_after(
-        self, target: Target, start: int, reason: Reason
-    ) -> tuple[int | None, str | None]:
-        """Go on from `start` to the next stop with a reason; see `walk`."""
-        position = start
-        try:
-            while (found := target.go(position, self.wanted, self.watches)) is not None:
-                self.passed(target.stops[position + 1 : found])
-                position = found
-                why = reason(target.stops[position])
-                if why is not None or target.interrupted:
-                    return position, why if why is not None else INTERRUPTED
-        except KeyboardInterrupt:
-            if target.keeps_values or position < 0:
-                raise
-            return _stay(target, position)
-        self.passed(target.stops[position + 1 :])
-        return None, None
-
-
-def stop_criteria(debugger: Debugger, own: Reason | None) -> StopCriteria:
-    """Combine the stops of `own` with those where a breakpoint may be hit. Conditions that a target
-    can test are left to it; all others are evaluated here."""
-    always: list[Selector | None] = []
-    perhaps: list[Selector | None] = []
-    pushed: list[tuple[Breakpoint, tuple[Watch, ...]]] = []
-    for one in debugger.breakpoints:
-        if not one.enabled:
-            continue
-        if one.watch:
-            tests: tuple[tuple[Condition, float], ...] | None = ((_WATCHED[one.watch], 0.0),)
-        else:
-            tests = None if one.condition is None else number_tests(one.condition)
-        if tests is None:
-            (always if one.condition is None else perhaps).append(one.selector)
-        else:
-            at = _picked_by([one.selector])
-            pushed.append((one, tuple(Watch(condition, bound, at) for condition, bound in tests)))
-    is_break, may_break = _picked_by(always), _picked_by(perhaps)
-
-    def certain(stop: Stop) -> bool:
-        return (own is not None and own(stop) is not None) or is_break(stop)
-
-    def wanted(stop: Stop) -> bool:
-        return certain(stop) or may_break(stop)
-
-    def passed(stops: Sequence[Stop]) -> None:
-        for one, watches in pushed:
-            debugger.breakpoints.passed(one, sum(map(watches[0].at, stops)))
-
-    def probe(stop: Stop) -> str | None:
-        found = hit_at(debugger, stop, counts=False)
-        return found.text if found is not None else own(stop) if own is not None else None
-
-    watches = tuple(watch for _, of_one in pushed for watch in of_one)
-    return StopCriteria(wanted, watches, certain, not (perhaps or pushed), passed, probe)
-
-
-def _picked_by(selectors: Sequence[Selector | None]) -> Callable[[Stop], bool]:
-    """Return a function that is True for stops of one of the selectors; None picks all stops."""
-
-    def picked(stop: Stop) -> bool:
-        return any(one is None or one.matches(fields_of_stop(stop)) for one in selectors)
-
-    return picked
-
-
-def walk(
-    target: Target, start: int, direction: int, reason: Reason, criteria: StopCriteria
-) -> tuple[int | None, str | None]:
-    """Go from `start` (not itself evaluated; -1 is before the first stop) to the next stop with a
-    reason. Returns its position and the reason; (None, None) at the end of the run, or at its
-    start when going back.
+    `info checkpoints` lists them, `delete checkpoint N` removes one. They end with the target.
     """
-    if direction == FORWARD:
-        return criteria.next_after(target, start, reason)
-    if target.keeps_values:
-        positions: Iterable[int] = range(start - 1, -1, -1)
-    else:
-        before = min(start, len(target.stops) - 1)
-        try:
-            positions = criteria.last_before(target, start)
-        except KeyboardInterrupt:
-            return _stay(target, before)
-    for position in positions:
-        target.reach(position)
-        found = reason(target.stops[position])
-        if target.interrupted:
-            return target.position, INTERRUPTED
-        if found is not None:
-            return position, found
-    return None, None
+    if rest:
+        raise UsageError("checkpoint takes no arguments", hint="restart N goes back to one")
+    target = debugger.some_target()
+    position = debugger.position
+    if position is None:
+        raise UsageError("the run has not been begun", hint="run, or start")
+    where = stop_lines(debugger, target.stops[position])[0]
+    if debugger.ended:
+        where = f"the end, after {where}"
+    number = debugger.last_checkpoint = debugger.last_checkpoint + 1
+    debugger.checkpoints[number] = Checkpoint(
+        target.save(), target.run, position, debugger.ended, where
+    )
+    return Output().say(f"checkpoint {number}: run {target.run}, {where}")
 
 
-def _stay(target: Target, position: int) -> tuple[int | None, str]:
-    """After Ctrl-C, return to a stop, or stay where another Ctrl-C leaves the run."""
-    target.reach(position)
-    return target.position, INTERRUPTED
+@command("restart N", group=GROUP, words=("checkpoint",))
+def restart(debugger: Debugger, rest: str) -> Output:
+    """Go back to a checkpoint: its run, its stop, and the values that were set before it.
+
+    The runtime repeats what it has to; values that were set after the checkpoint are forgotten.
+    """
+    one = find_checkpoint(debugger, rest)
+    target = debugger.some_target()
+    target.restore(one.saved)
+    debugger.begin(target)
+    debugger.position, debugger.ended = one.position, one.ended
+    if one.ended:
+        return Output().say(f"run {one.run}, {one.where}")
+    if not target.keeps_values and target.position != one.position:  # Ctrl-C on the way
+        debugger.follow_target()
+    return Output().say(f"run {one.run}", *stop_lines(debugger, debugger.here()))
+
+
+def find_checkpoint(debugger: Debugger, text: str) -> Checkpoint:
+    """Find a checkpoint by its number. Raises `UsageError` with the known ones."""
+    number = whole(text, what="the number of a checkpoint") if text else -1
+    if number not in debugger.checkpoints:
+        known = ", ".join(map(str, debugger.checkpoints)) or "none; checkpoint makes one"
+        raise UsageError(
+            f"checkpoint {number} does not exist" if text else "name a checkpoint",
+            hint=f"checkpoints are: {known}",
+        )
+    return debugger.checkpoints[number]
+
+
+def checkpoint_table(debugger: Debugger) -> Output:
+    """The checkpoints of the target."""
+    if not debugger.checkpoints:
+        return Output().say("no checkpoints")
+    columns = (Column("number", Kind.INT), Column("run", Kind.INT), Column("where"))
+    rows = [(number, one.run, one.where) for number, one in debugger.checkpoints.items()]
+    return Output().table(Table.of_rows(columns, rows))

@@ -12,8 +12,8 @@ from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.program.source_location import lines_of
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import CallerSelector, fields_of_stop
+from etscope.etdb.commands import command, whole
 from etscope.etdb.commands.numerics import of_runtime
-from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.output import Output, frames_of, stop_lines
 from etscope.etdb.scope import DebuggerScope

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import EtscopeError, UsageError
-from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands import command, whole
 from etscope.etdb.debugger import Debugger, with_files
 from etscope.etdb.output import Output, counted, operators, source_text
 from etscope.etdb.protocol.messages import Core, RunnerDied

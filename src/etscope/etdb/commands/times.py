@@ -17,7 +17,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import profile_table
 from etscope.capture.files import NOTHING
 from etscope.errors import MismatchError, MissingDataError, UsageError
-from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands import command, whole
 from etscope.etdb.debugger import Debugger, profiles_of, with_files
 from etscope.etdb.output import Output
 from etscope.formats.etdump.reader import read_etdump

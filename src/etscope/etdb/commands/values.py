@@ -9,9 +9,9 @@ import numpy as np
 
 from etscope.analysis.metrics import find_metric
 from etscope.errors import EtscopeError, UsageError
-from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands import command, whole
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.expressions.expression import HANDLE, Expression, evaluate, parse
+from etscope.etdb.expression import HANDLE, Expression, evaluate, parse
 from etscope.etdb.output import Output, counted, stop_lines, value_lines
 from etscope.etdb.scope import (
     DebuggerScope,

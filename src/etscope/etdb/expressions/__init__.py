@@ -1,1 +1,0 @@
-"""Expressions over tensors."""
