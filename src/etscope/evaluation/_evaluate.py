@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -55,14 +54,13 @@ from etscope.evaluation._results import (
     Statistics,
     sample_result,
 )
-from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte_schema import TensorValue
 from etscope.model.exported_graph import record_input_names
-from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute
+from etscope.run.execute import Folder, SharedOptions, execute
 from etscope.run.inputs import method_inputs
-from etscope.run.job import INTERMEDIATE_OUTPUTS, Job, JobCall
+from etscope.run.job import INTERMEDIATE_OUTPUTS, JobCall
 from etscope.run.program import Opened, open_program
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
@@ -75,7 +73,7 @@ DEFAULT_TOP = 5  # with labels: the top-5 accuracy of ImageNet papers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EvaluateOptions:
+class EvaluateOptions(SharedOptions):
     """Options of `evaluate()` and `evaluate_dump()`.
 
     method: "forward" by default, or the only one.
@@ -104,12 +102,6 @@ class EvaluateOptions:
     keep_going: bool = False
     progress: Progress | None = None
     state: str = FRESH
-    data: PathLike | None = None
-    libraries: PathLike | Sequence[PathLike] = ()
-    threads: int | None = None
-    runner: str = "auto"
-    isolate: bool = True
-    timeout: float | None = None
     verify: bool = True
 
     def checked(self) -> EvaluateOptions:
@@ -297,14 +289,6 @@ def _opened_dataset(dataset: Any, export: Export, method: str, options: Evaluate
     return source
 
 
-def _files(paths: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
-    listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    for path in listed:
-        if not Path(path).is_file():
-            raise MissingFileError(f"file not found: {os.fspath(path)}")
-    return tuple(Path(path).resolve() for path in listed)
-
-
 # -- Runs on the runtime, in batches.
 
 # Of recorded values and inputs, and samples, of one process, which takes a second or two to start.
@@ -318,8 +302,7 @@ class _Evaluator:
         self, opened: Opened, method: str, options: EvaluateOptions, collector: Collector
     ) -> None:
         self._opened, self._method, self._options = opened, method, options
-        self._data = None if options.data is None else _files(options.data)[0]
-        self._libraries = _files(options.libraries)
+        self._job = options.job()
         self._collector = collector
         self._in_sequence = options.state == SEQUENCE
         # Load the method anew for each sample, so that none has the state of another.
@@ -395,21 +378,16 @@ class _Evaluator:
         """Run samples, given by their flat inputs. Raises `RuntimeFailure` when one of them
         fails."""
         options, program = self._options, self._opened.program
-        job = Job(
+        job = replace(
+            self._job,
             program=self._opened.file(folder),
             calls=tuple(
                 JobCall(self._method, tuple(inputs), fresh=self._fresh) for inputs in samples
             ),
-            data=self._data,
+            trace=True,
             debug_level=INTERMEDIATE_OUTPUTS,
-            threads=options.threads,
-            libraries=self._libraries,
         )
-        execution = ExecutionOptions(
-            runner=chosen_runner(options.runner, [job], program, isolate=options.isolate),
-            isolate=options.isolate,
-            timeout=options.timeout,
-        )
+        execution = options.execution([job], program)
         values = folder / "values"
         values.mkdir()
         done = execute(job, values, execution, program)

@@ -45,14 +45,7 @@ from etscope.evaluation._token_sources import (
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.identify import ETRECORD, identify
 from etscope.run import Place, generate
-from etscope.run.execute import (
-    AUTO,
-    ExecutionOptions,
-    Folder,
-    chosen_runner,
-    execute,
-    library_paths,
-)
+from etscope.run.execute import AUTO, Folder, SharedOptions, execute, library_paths
 from etscope.run.generation.prompt import (
     Tokenizer,
     check_tokenizer,
@@ -60,7 +53,7 @@ from etscope.run.generation.prompt import (
     open_tokenizer,
     tokens_from,
 )
-from etscope.run.job import INTERMEDIATE_OUTPUTS, Job
+from etscope.run.job import INTERMEDIATE_OUTPUTS
 from etscope.run.program import Opened, open_program
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
@@ -74,7 +67,7 @@ _IDS = re.compile(r"[\s\d,\[\]]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EvaluateTokensOptions:
+class EvaluateTokensOptions(SharedOptions):
     """Options of `evaluate_tokens()`.
 
     reference: another program of the same vocabulary (such as the float32 export), an ETRecord
@@ -103,12 +96,6 @@ class EvaluateTokensOptions:
     stride: int | None = None
     prompt_length: int | None = None
     save: PathLike | None = None
-    data: PathLike | None = None
-    libraries: PathLike | Sequence[PathLike] = ()
-    threads: int | None = None
-    runner: str = "auto"
-    isolate: bool = True
-    timeout: float | None = None
     verify: bool = True
     place: Place | None = None
     progress: Progress | None = None
@@ -144,22 +131,8 @@ class ProgramLogits:
         try:
             work = folder.path / "run"
             work.mkdir()
-            job = Job(
-                program=self.opened.file(folder.path),
-                calls=(),
-                data=None if options.data is None else Path(options.data).resolve(),
-                trace=False,
-                threads=options.threads,
-                libraries=library_paths(options.libraries),
-                generation=task,
-            )
-            execution = ExecutionOptions(isolate=options.isolate, timeout=options.timeout)
-            if options.place is not None:
-                execution = replace(execution, place=options.place)
-            runner = chosen_runner(
-                options.runner, [job], program, isolate=options.isolate, place=execution.place
-            )
-            execution = replace(execution, runner=runner)
+            job = replace(options.job(), program=self.opened.file(folder.path), generation=task)
+            execution = options.execution([job], program, options.place)
             result = execute(job, work, execution, program).result.generation
         finally:
             folder.remove()
@@ -341,12 +314,7 @@ def _save(
             debug_level=INTERMEDIATE_OUTPUTS,
             # All calls, which the Python runner can record too: the last of them is this one.
             values_at=None if first == 0 else (first, call),
-            data=options.data,
-            libraries=options.libraries,
-            threads=options.threads,
-            runner=options.runner,
-            isolate=options.isolate,
-            timeout=options.timeout,
+            **options.shared,
             verify=options.verify,
         ) as run:
             run.save(folder, programs=False)

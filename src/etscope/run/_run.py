@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from etscope.analysis.matching.run_nodes import RunNodes
@@ -14,18 +13,11 @@ from etscope.analysis.program.correlate import method_symbols, recorded_inputs
 from etscope.analysis.program.program import instructions
 from etscope.analysis.program.source_location import lines_of
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
-from etscope.formats.bytes.files import PathLike
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.exported_graph import record_input_names
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, CallRun, Run
-from etscope.run._runner_host import HERE, NATIVE, Place
-from etscope.run.execute import (
-    AUTO,
-    ExecutionOptions,
-    check_words,
-    execute_all,
-    library_paths,
-)
+from etscope.run._runner_host import NATIVE
+from etscope.run.execute import RecordingOptions, execute_all
 from etscope.run.inputs import method_inputs
 from etscope.run.job import ALL_EVENTS, NONE, Job, JobCall
 from etscope.run.process import FAILED_KERNEL, MISSING_KERNEL, REFUSED_TENSOR
@@ -57,7 +49,7 @@ _POSITIVE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RunOptions:
+class RunOptions(RecordingOptions):
     """Options of `run()`.
 
     method: "forward" by default, or the only one.
@@ -91,26 +83,13 @@ class RunOptions:
     method: str | None = None
     iterations: int = 20
     warmup: int = 1
-    data: PathLike | None = None
     testset_index: int | None = None
     seed: int | None = None
-    trace: bool = True
-    debug_level: str = NONE
-    debug_buffer_size: int | None = None
     grow: bool = True
     traced_iterations: int | None = None
     separate: bool = True
-    profiling_level: str = ALL_EVENTS
     delegate_filters: str | Sequence[str] = ()
-    allocations: bool = False
-    threads: int | None = None
-    libraries: PathLike | Sequence[PathLike] = ()
-    runner: str = AUTO
-    isolate: bool = True
-    timeout: float | None = None
     profiled_iterations: int | None = None
-    place: Place | None = None
-    memory: bool = False
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -121,7 +100,7 @@ class RunOptions:
     def check(self) -> None:
         """Raise `UsageError` for values that are not allowed, and for options that contradict each
         other or would have no effect."""
-        check_words(self.debug_level, self.profiling_level, self.runner)
+        self.check_words()
         if not isinstance(self.seed, (int, type(None))):
             raise UsageError(f"a seed is a whole number, not {self.seed!r}")
         for name in _POSITIVE:
@@ -167,13 +146,10 @@ class RunOptions:
                 not self.isolate and self.runner == NATIVE,
                 "the native runner is always a separate process",
             ),
-            (
-                not self.isolate and self.timeout is not None,
-                "a run in this process cannot be timed out",
-            ),
         ):
             if wrong:
                 raise UsageError(why)
+        self.check_timeout()
 
 
 @takes_fields(RunOptions)
@@ -223,13 +199,10 @@ def run(
             "the bundled program has no test cases", hint="give inputs (inputs=, --inputs)"
         )
     jobs = _jobs(calls, options, opened)
-    execution = ExecutionOptions(
-        runner=options.runner,
-        isolate=options.isolate,
-        timeout=options.timeout,
+    execution = replace(
+        options.execution(jobs.values(), opened.program, options.place),
         debug_buffer_size=options.debug_buffer_size,
         grow=options.grow,
-        place=HERE if options.place is None else options.place,
     )
     try:
         executed = execute_all(jobs, opened, execution)
@@ -328,14 +301,7 @@ def job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]
 def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> dict[str, Job]:
     """Return the runs by name; each records no more than it must."""
     opened.check_weights(options.data)
-    untraced = Job(
-        program=Path(),  # known when there is a folder for it
-        calls=calls,
-        data=None if options.data is None else Path(options.data).resolve(),
-        trace=False,
-        threads=options.threads,
-        libraries=library_paths(options.libraries),
-    )
+    untraced = options.job(calls)
     jobs: dict[str, Job] = {}
     if options.memory:
         # One load of each method: what a second one takes would be counted on top.

@@ -7,10 +7,11 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,7 @@ from etscope.run.job import (
     PROFILING_LEVELS,
     PROGRAM_OUTPUTS,
     Job,
+    JobCall,
     Result,
     read_result,
 )
@@ -93,15 +95,85 @@ class ExecutionOptions:
     place: Place = HERE
 
 
-def check_words(debug_level: str, profiling_level: str, runner: str) -> None:
-    """Raise `UsageError` for a word that is none of those allowed."""
-    for what, value, allowed in (
-        ("debug level", debug_level, DEBUG_LEVELS),
-        ("profiling level", profiling_level, PROFILING_LEVELS),
-        ("runner", runner, RUNNERS),
-    ):
-        if value not in allowed:
-            raise UsageError(f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}")
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IsolationOptions:
+    """The separate process of a run; see `RunOptions`."""
+
+    isolate: bool = True
+    timeout: float | None = None
+
+    def check_timeout(self) -> None:
+        """Raise `UsageError` for a timeout of a run in this process."""
+        if self.timeout is not None and not self.isolate:
+            raise UsageError(
+                "a run in this process cannot be timed out",
+                hint="leave the timeout out, or run in a separate process (isolate)",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SharedOptions(IsolationOptions):
+    """Options of all that runs programs on the runtime; see `RunOptions`."""
+
+    data: PathLike | None = None
+    threads: int | None = None
+    libraries: PathLike | Sequence[PathLike] = ()
+    runner: str = AUTO
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The values of these options alone, as keywords for `run()` and `generate()`."""
+        return {one.name: getattr(self, one.name) for one in fields(SharedOptions)}
+
+    def job(self, calls: tuple[JobCall, ...] = ()) -> Job:
+        """Return a job without a trace; its program is known when there is a folder for it.
+
+        Raises `MissingFileError` for a library that does not exist.
+        """
+        return Job(
+            program=Path(),
+            calls=calls,
+            data=None if self.data is None else Path(self.data).resolve(),
+            trace=False,
+            threads=self.threads,
+            libraries=library_paths(self.libraries),
+        )
+
+    def execution(
+        self, jobs: Iterable[Job], program: Program, place: Place | None = None
+    ) -> ExecutionOptions:
+        """Return the options of executing jobs, with a runner that supports them all.
+
+        place: this machine by default. Raises as `chosen_runner`.
+        """
+        place = HERE if place is None else place
+        runner = chosen_runner(self.runner, list(jobs), program, isolate=self.isolate, place=place)
+        return ExecutionOptions(runner, self.isolate, self.timeout, place=place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordingOptions(SharedOptions):
+    """Options of `run()` and `generate()`, which record what they run; see `RunOptions`."""
+
+    trace: bool = True
+    debug_level: str = NONE
+    debug_buffer_size: int | None = None
+    profiling_level: str = ALL_EVENTS
+    allocations: bool = False
+    memory: bool = False
+    place: Place | None = None
+
+    def check_words(self) -> None:
+        """Raise `UsageError` for a word that is none of those allowed."""
+        for what, value, allowed in (
+            ("debug level", self.debug_level, DEBUG_LEVELS),
+            ("profiling level", self.profiling_level, PROFILING_LEVELS),
+            ("runner", self.runner, RUNNERS),
+        ):
+            if value not in allowed:
+                raise UsageError(
+                    f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}"
+                )
 
 
 def library_paths(libraries: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
@@ -279,16 +351,10 @@ class ExecutedJobs:
 
 def execute_all(jobs: Mapping[str, Job], opened: Opened, options: ExecutionOptions) -> ExecutedJobs:
     """Execute the jobs of one program in order, each in a folder of its name; their programs are
-    filled in here. options: with a runner to be chosen. Raises as `chosen_runner` and `execute`;
-    then no files are left."""
-    program, place = opened.program, options.place
-    runner = chosen_runner(
-        options.runner, list(jobs.values()), program, isolate=options.isolate, place=place
-    )
-    options = replace(options, runner=runner)
+    filled in here. Raises as `execute`; then no files are left."""
     folder = Folder()
     recorded_at = datetime.now(timezone.utc)
-    conditions = conditions_here() if place is HERE else None
+    conditions = conditions_here() if options.place is HERE else None
     passes: dict[str, Executed] = {}
     stopped = False
     try:
@@ -296,7 +362,7 @@ def execute_all(jobs: Mapping[str, Job], opened: Opened, options: ExecutionOptio
         for name, job in jobs.items():
             own = folder.path / name
             own.mkdir()
-            done = passes[name] = execute(replace(job, program=file), own, options, program)
+            done = passes[name] = execute(replace(job, program=file), own, options, opened.program)
             generated = done.result.generation
             is_partial = generated is not None and generated.is_interrupted
             stopped = is_partial or (own / STOPPED).exists()

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from etscope.analysis.generation.layout import Layout, layout_of
@@ -27,15 +26,8 @@ from etscope.formats.generation import Sampler
 from etscope.formats.run_json import VALUES_ETDP
 from etscope.formats.torch_files.tensor_files import read_tensor_file
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
-from etscope.run._runner_host import HERE, NATIVE, Place
-from etscope.run.execute import (
-    AUTO,
-    Executed,
-    ExecutionOptions,
-    check_words,
-    execute_all,
-    library_paths,
-)
+from etscope.run._runner_host import NATIVE
+from etscope.run.execute import Executed, RecordingOptions, execute_all
 from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt, generated
 from etscope.run.generation.prompt import (
     Tokenizer,
@@ -53,7 +45,7 @@ from etscope.support.options import takes_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GenerateOptions:
+class GenerateOptions(RecordingOptions):
     """Options of `generate()`.
 
     prompt: a text, which needs `tokenizer`, a tokenizer.json of the model. Or `tokens`: ids, in a
@@ -93,27 +85,14 @@ class GenerateOptions:
     logits: bool = False
     iterations: int = 3
     warmup: int = 1
-    data: PathLike | None = None
-    trace: bool = True
-    debug_level: str = NONE
-    debug_buffer_size: int | None = None
     values_at: tuple[int, int] | None = None
-    profiling_level: str = ALL_EVENTS
     profiled_iterations: int = 1
-    allocations: bool = False
-    memory: bool = False
-    threads: int | None = None
-    libraries: PathLike | Sequence[PathLike] = ()
-    runner: str = AUTO
-    isolate: bool = True
-    timeout: float | None = None
     verify: bool = True
-    place: Place | None = None
 
     def check(self) -> None:
         """Raise `UsageError` for values that are not allowed, and for options that contradict each
         other or would have no effect."""
-        check_words(self.debug_level, self.profiling_level, self.runner)
+        self.check_words()
         for name, least in (
             *(("max_new_tokens", 1), ("iterations", 1), ("profiled_iterations", 1), ("warmup", 0)),
             *(("top_k", 1), ("threads", 1), ("debug_buffer_size", 1)),
@@ -156,13 +135,10 @@ class GenerateOptions:
                 not self.isolate and (self.place is not None or self.runner == NATIVE),
                 "a run in this process is the Python runner's, on this machine",
             ),
-            (
-                not self.isolate and self.timeout is not None,
-                "a run in this process cannot be timed out",
-            ),
         ):
             if wrong:
                 raise UsageError(why)
+        self.check_timeout()
 
     @property
     def sampler(self) -> Sampler:
@@ -208,14 +184,12 @@ def generate(
     layout = layout_of(opened.program)
     said = _prompt(options, layout)
     task = _task(options, opened, layout, said)
-    execution = ExecutionOptions(
-        runner=options.runner,
-        isolate=options.isolate,
-        timeout=options.timeout,
+    jobs = _jobs(task, options, opened)
+    execution = replace(
+        options.execution(jobs.values(), opened.program, options.place),
         debug_buffer_size=options.debug_buffer_size,
-        place=HERE if options.place is None else options.place,
     )
-    executed = execute_all(_jobs(task, options, opened), opened, execution)
+    executed = execute_all(jobs, opened, execution)
     values = executed.passes.get(VALUES)
     if values is not None and values.etdump is not None:  # as in a saved run, for its run.json
         named = values.etdump.rename(values.etdump.with_name(VALUES_ETDP))
@@ -324,15 +298,7 @@ def _arrays(inputs: Any) -> list[Any]:
 def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dict[str, Job]:
     """Return the runs by name; each records no more than it must."""
     opened.check_weights(options.data)
-    untraced = Job(
-        program=Path(),  # known when there is a folder for it
-        calls=(),
-        data=None if options.data is None else Path(options.data).resolve(),
-        trace=False,
-        threads=options.threads,
-        libraries=library_paths(options.libraries),
-        generation=task,
-    )
+    untraced = replace(options.job(), generation=task)
     if options.values_at is not None and options.values_at[0] >= task.calls:
         raise UsageError(
             f"call {options.values_at[0]} does not exist: a generation has at most "
