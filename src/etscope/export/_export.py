@@ -214,7 +214,7 @@ def _exported_llm(config: LlmConfigFile, options: ExportOptions) -> Exported:
     default = ExportOptions()
     given = [
         field.name
-        for field in fields(options)
+        for field in fields(ExportOptions)
         if field.name != "strict" and getattr(options, field.name) != getattr(default, field.name)
     ]
     if given:

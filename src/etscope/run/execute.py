@@ -95,7 +95,7 @@ class ExecutionOptions:
     place: Place = HERE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: extended beside `ExportOptions`
 class IsolationOptions:
     """The separate process of a run; see `RunOptions`."""
 

@@ -11,7 +11,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.comparison.rounds import drawn_orders
-from etscope.analysis.metrics import Metric
+from etscope.analysis.metrics import Metric, measure
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.json_values import read_json, to_json
@@ -29,6 +29,7 @@ from etscope.support.optional import require
 
 if TYPE_CHECKING:
     from etscope.export import Source
+    from etscope.run.execute import IsolationOptions
 
 APPLY, LOWER, RUN = "apply", "lower", "run"
 VALUE = "value"  # an output is too far from eager PyTorch's
@@ -70,6 +71,18 @@ VERSION = 2
 TrialT = TypeVar("TrialT", bound=Trial)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: extended beside other options
+class SearchOptions:
+    """Options of a search.
+
+    resume: go on with the trials in the folder. progress: called with each new trial and, before
+    it, what is tried.
+    """
+
+    resume: bool = False
+    progress: Callable[[Any, Any], None] | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchState(Generic[TrialT]):
     """Trials of a search by key, in memory and in a file that is written whole after each.
@@ -82,16 +95,19 @@ class SearchState(Generic[TrialT]):
     path: Path
     given: Mapping[str, Any]
     trials: dict[str, TrialT]
+    progress: Callable[[Any, TrialT], None] | None = None
 
-    def trial(
-        self, key: str, attempt: Callable[[], TrialT], report: Callable[[TrialT], None]
-    ) -> TrialT:
-        """Return the known trial, or else make the attempt, save it and report it."""
+    def trial(self, key: str, attempt: Callable[[], TrialT], name: Any = None) -> TrialT:
+        """Return the known trial, or else make the attempt, save it and report it.
+
+        name: for `progress`; by default the key.
+        """
         known = self.trials.get(key)
         if known is None:
             known = self.trials[key] = attempt()
             self.save()
-            report(known)
+            if self.progress is not None:
+                self.progress(key if name is None else name, known)
         return known
 
     def save(self) -> None:
@@ -122,24 +138,23 @@ def open_state(
     folder: Path,
     given: Mapping[str, Any],
     kind: type[TrialT],
-    *,
-    search: str,
-    resume: bool,
+    options: SearchOptions,
+    search: str = "search",
 ) -> SearchState[TrialT]:
-    """Return the state in the folder with `resume`, else an empty one; nothing is written yet.
+    """Return the state in the folder to resume, else an empty one; nothing is written yet.
 
     search: the kind of search, for messages. Raises `MismatchError` for the state of another model
     or other options, `UsageError` when there is a state that is not to be resumed,
     `MissingFileError` when there is none to resume, `FormatError` for a damaged one.
     """
     path = folder / STATE_FILE
-    if not resume:
+    if not options.resume:
         if path.exists():
             raise UsageError(
                 f"{path} is from an earlier {search}",
                 hint="resume it (--resume), remove it, or name another folder",
             )
-        return SearchState(path, given, {})
+        return SearchState(path, given, {}, options.progress)
     if not path.exists():
         raise MissingFileError(f"there is nothing to resume: {path} does not exist")
     with reading(f"state of a {search}", path):
@@ -160,7 +175,7 @@ def open_state(
                 hint="resume with the model and the options of the first run, or start anew in "
                 "another folder",
             )
-    return SearchState(path, given, trials)
+    return SearchState(path, given, trials, options.progress)
 
 
 def versions() -> dict[str, str]:
@@ -177,18 +192,30 @@ def require_export(wanted_by: str) -> None:
     require("executorch.exir", wanted_by=wanted_by)
 
 
-def open_model(model: Any, *, seed: int, dynamic_shapes: Any = None) -> Source:
-    """Return a model, its name or a `Source` as a `Source`.
+def open_model(model: Any, inputs: Any = None, *, seed: int, dynamic_shapes: Any = None) -> Source:
+    """Return a model, with or without its inputs and dynamic shapes, its name or a `Source` as a
+    `Source`.
 
-    Raises what `load_model` raises.
+    inputs, or a file of them, and dynamic_shapes: in place of the model's own. Raises what
+    `load_model` raises.
     """
     from etscope.export import Source, load_model
 
     if isinstance(model, (str, Path)):
-        return load_model(str(model), seed=seed)
-    if isinstance(model, Source):
-        return model
-    return Source("", type(model).__name__, model, None, dynamic_shapes)
+        source = load_model(str(model), seed=seed)
+    elif isinstance(model, Source):
+        source = model
+    elif isinstance(model, tuple) and len(model) in (2, 3):
+        source = Source("", type(model[0]).__name__, *model)
+    else:
+        source = Source("", type(model).__name__, model)
+    if isinstance(inputs, (str, Path)):
+        inputs = source.read_inputs(inputs)
+    return replace(
+        source,
+        inputs=source.inputs if inputs is None else inputs,
+        dynamic_shapes=source.dynamic_shapes if dynamic_shapes is None else dynamic_shapes,
+    )
 
 
 def read_samples(source: Source, samples: Sequence[Any]) -> list[Any]:
@@ -233,26 +260,11 @@ def timed_rounds(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """Options of a run: in a separate process, and the largest number of seconds."""
-
-    isolate: bool = True
-    timeout: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.timeout is not None and not self.isolate:
-            raise UsageError(
-                "a run in this process cannot be timed out",
-                hint="leave the timeout out, or run in a separate process (isolate)",
-            )
-
-
 def run_samples(
     program: Path | bytes,
     method: str,
     samples: Sequence[Sequence[Any]],
-    isolation: Isolation,
+    options: IsolationOptions,
     *,
     fresh: bool = False,
 ) -> list[Sequence[Any]]:
@@ -267,10 +279,18 @@ def run_samples(
     outputs: list[Sequence[Any]] = []
     for batch in [[call] for call in calls] if fresh else [calls]:
         with run(
-            program, batch, trace=False, isolate=isolation.isolate, timeout=isolation.timeout
+            program, batch, trace=False, isolate=options.isolate, timeout=options.timeout
         ) as done:
             outputs += done.arrays
     return outputs
+
+
+def output_error(metric: Metric, expected: Any, value: Any) -> float | None:
+    """The metric of an output; NaN for another shape, None if there are no numbers."""
+    first, second = np.asarray(expected), np.asarray(value)
+    if first.shape != second.shape:
+        return math.nan
+    return measure(metric, first, second) if first.size else None
 
 
 def check_tolerance(tolerance: float | None) -> None:

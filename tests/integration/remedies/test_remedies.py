@@ -72,7 +72,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
 @pytest.fixture
 def tried(tmp_path: Path) -> Iterator[Callable[..., Remedies]]:
     def call(make: Callable[[], tuple[Any, Any]], **options: Any) -> Remedies:
-        runs, effort = Runs(rounds=8, runner=RUNNER), options.pop("effort", None)
+        runs, effort = Runs(rounds=8, runner=RUNNER), options.pop("effort", Effort())
         return try_remedies(*make(), runs=runs, effort=effort, folder=tmp_path / "kept", **options)
 
     yield call

@@ -185,7 +185,7 @@ def test_the_best_keeps_the_numbers_unless_others_are_allowed(
     bench = Bench(Setting({"backend": "xnnpack", "quantize": quantize}), TIMES, ERRORS)
     effort = Effort(allow=allow)
 
-    found = _Search(bench, effort, (), None, 0.0).run(keeps=False)  # type: ignore[arg-type]
+    found = _Search(bench, effort, (), 0.0).run(keeps=False)  # type: ignore[arg-type]
 
     assert found.best is not None and found.best is found.outcomes[0]
     assert set(found.best.words.split(" + ")) == best

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError
-from etscope.search.trial import STATE_FILE, SearchState, Trial, open_state
+from etscope.search.trial import STATE_FILE, SearchOptions, SearchState, Trial, open_state
 
 GIVEN: dict[str, object] = {"model": "1f2e", "limit": None}
 WHOLE = {
@@ -22,22 +23,30 @@ FOUND = Trial(float("nan"), 7)
 
 
 def opened(
-    folder: Path, given: dict[str, object] = GIVEN, *, resume: bool = True
+    folder: Path,
+    given: dict[str, object] = GIVEN,
+    *,
+    resume: bool = True,
+    progress: Callable[[str, Trial], None] | None = None,
 ) -> SearchState[Trial]:
-    return open_state(folder, given, Trial, search="hunt", resume=resume)
+    return open_state(folder, given, Trial, SearchOptions(resume=resume, progress=progress), "hunt")
 
 
 def test_trials_come_back_and_are_reported_once(tmp_path: Path) -> None:
-    reported: list[Trial] = []
-    state = opened(tmp_path, resume=False)
+    reported: list[tuple[str, Trial]] = []
+
+    def report(name: str, trial: Trial) -> None:
+        reported.append((name, trial))
+
+    state = opened(tmp_path, resume=False, progress=report)
     assert state.trials == {}
     for _ in range(2):
-        assert state.trial("0", lambda: FOUND, reported.append) is FOUND
+        assert state.trial("0", lambda: FOUND) is FOUND
     assert json.loads((tmp_path / STATE_FILE).read_text()) == WHOLE
-    again = opened(tmp_path)
+    again = opened(tmp_path, progress=report)
     assert str(again.trials) == str({"0": FOUND})  # NaN is not equal to itself
-    again.trial("0", lambda: Trial(2.5), reported.append)
-    assert reported == [FOUND]
+    again.trial("0", lambda: Trial(2.5))
+    assert reported == [("0", FOUND)]
 
 
 def test_an_earlier_state_is_not_lost(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from etscope.analysis.metrics import find_metric
 from etscope.errors import FormatError, MissingFileError
+from etscope.run.execute import IsolationOptions
 from etscope.search.sensitivity import _sensitivity as _measure
 from etscope.search.sensitivity._sensitivity import (
     GroupSearch,
@@ -23,7 +24,7 @@ from etscope.search.sensitivity._sensitivity import (
     variant_key,
 )
 from etscope.search.sensitivity.results import Key, Variant, gain
-from etscope.search.trial import LOWER, RUN, Isolation, reaches
+from etscope.search.trial import LOWER, RUN, reaches
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
 
@@ -44,7 +45,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def measure(program: Path, given: References, metric: Any = SQNR) -> Variant:
-    return measured(program, given, metric, Isolation(isolate=False))
+    return measured(program, given, metric, IsolationOptions(isolate=False))
 
 
 def test_samples_are_taken_as_one_and_the_worst_output_counts(

@@ -99,6 +99,11 @@ class Metric:
         """A number with the metric's unit: "31.2 dB"."""
         return f"{number:.4g} {self.unit}".rstrip()
 
+    def worst(self, numbers: Iterable[float | None]) -> float | None:
+        """The worst of the numbers that are not None; None if all are."""
+        known = (number for number in numbers if number is not None)
+        return max(known, key=self.badness, default=None)
+
     def worse(self, one: float | None, other: float | None) -> float | None:
         """The worse of two numbers: a number rather than NaN, and NaN rather than None."""
         if one is None or other is None:

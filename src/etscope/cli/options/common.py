@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -98,9 +98,13 @@ def split_values(
 ) -> _Arguments:
     """Return the values of a command. Fields of a library's options become the parameter `of_run`;
     the other values belong to the command."""
-    names = [one.name for one in fields(options) if one.name in values]
-    own = {name: values.pop(name) for name in names}
-    return arguments(of_run=options(**own), **values)
+    return arguments(of_run=take_options(options, values), **values)
+
+
+def take_options(options: Callable[..., _Arguments], values: dict[str, Any]) -> _Arguments:
+    """Take the fields of a library's options out of the values of a command."""
+    names = [name for name in inspect.signature(options).parameters if name in values]
+    return options(**{name: values.pop(name) for name in names})
 
 
 def add_options(function: Function, options: Sequence[_Option]) -> Function:

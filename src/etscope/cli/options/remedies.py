@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +18,7 @@ from etscope.cli.options.common import (
     inputs_option,
     library_option,
     path_option,
+    take_options,
     threads_option,
     timeout_option,
 )
@@ -47,11 +45,6 @@ _COLUMNS = (
     "remedy", "role", "verdict", "faster", "low", "high", "sqnr", "before", "after"
 )  # fmt: skip
 _GENERATION = ("context", "prompt", "logits", "sdpa")
-_RUNS = ("threads", "runner", "libraries", "timeout", "rounds", "seed")
-_EFFORT = ("everything", "allow", "tolerance", "budget")
-_EXPORT = (
-    "backend", "backend_options", "group_size", "keep_float", "passes", "calibration", "strict",
-)  # fmt: skip
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -70,53 +63,29 @@ class _Duration(click.types.StringParamType):
 
 
 @dataclass(frozen=True, slots=True)
-class RemedyOptions:
+class RemedyArguments:
     """Values of `remedies_options`, by the names of the options."""
 
     tries: bool
-    everything: bool
-    allow: tuple[str, ...]
-    tolerance: float
-    rounds: int
-    budget: float | None
-    folder: Path | None
-    resume: bool
-    backend: str
-    backend_options: dict[str, str]
-    quantize: str | None
-    group_size: int | None
-    keep_float: tuple[str, ...]
-    passes: tuple[str, ...]
-    calibration: tuple[str, ...]
-    inputs: str | None
-    seed: int
-    strict: bool | None
-    threads: int | None
-    runner: str
-    libraries: tuple[str, ...]
-    timeout: float | None
-    context: int | None
-    prompt: str | None
-    logits: str | None
-    sdpa: str | None
+    values: dict[str, Any]
 
     def check_unused(self) -> None:
         """Raise `UsageError` for an option that was given without `--try`."""
         from etscope.errors import UsageError
 
         context = click.get_current_context()
-        names = {field.name for field in fields(self)}
         for parameter in context.command.params:
             source = context.get_parameter_source(parameter.name or "")
-            if parameter.name in names and source is ParameterSource.COMMANDLINE:
+            if parameter.name in self.values and source is ParameterSource.COMMANDLINE:
                 raise UsageError(f"{parameter.opts[0]} is for --try", hint="add --try, and a MODEL")
 
     @property
     def words(self) -> list[str]:
         """Options of `etscope export` that make the model, beside those of the export."""
-        given = {"seed": self.seed or None, **{one: getattr(self, one) for one in _GENERATION}}
+        given = {"seed": self.values["seed"] or None}
+        given.update((name, self.values[name]) for name in _GENERATION)
         settings = [f"{name}={value}" for name, value in given.items() if value is not None]
-        inputs = [] if self.inputs is None else ["--inputs", self.inputs]
+        inputs = [] if self.values["inputs"] is None else ["--inputs", self.values["inputs"]]
         return [*inputs, *(word for text in settings for word in ("-X", text))]
 
 
@@ -184,50 +153,43 @@ _OPTIONS = (
 
 
 def remedies_options(function: Function) -> Function:
-    """Add the options of `--try`: the parameter `remedies`, a `RemedyOptions`."""
-    return as_one_parameter(function, "remedies", RemedyOptions, _OPTIONS)
+    """Add the options of `--try`: the parameter `remedies`, `RemedyArguments`."""
+
+    def arguments(tries: bool, **values: Any) -> RemedyArguments:
+        return RemedyArguments(tries, values)
+
+    return as_one_parameter(function, "remedies", arguments, _OPTIONS)
 
 
 def run_remedies(
     model: str,
-    options: RemedyOptions,
+    given: RemedyArguments,
     output: OutputOptions,
     *,
-    method: str | None = None,
-    least_share: float = 0.02,
-    rules: Sequence[str] = (),
+    method: str | None,
+    least_share: float,
+    rules: Sequence[str],
 ) -> int:
     """Try the remedies of a model, write their table, and return the exit code."""
-    from etscope.cli.output.progress import progress
+    from etscope.cli.output.progress import reporting
     from etscope.export import check_model_name, load_model
-    from etscope.search.remedies import Effort, Runs, try_remedies
-    from etscope.support.quiet import quiet
-
-    def of(names: Sequence[str]) -> dict[str, Any]:
-        return {name: getattr(options, name) for name in names}
+    from etscope.search.remedies import Effort, RemedyOptions, Runs, try_remedies
 
     check_model_name(model)
     load_torch("explain --try")
-    sys.stderr.flush()
-    # `quiet` redirects standard error: keep it for a line about each trial.
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+    values = {**given.values, "method": method, "least_share": least_share, "rules": rules}
+    values["quantize"] = values["quantize"] or False
+    runs, effort = take_options(Runs, values), take_options(Effort, values)
+    options = take_options(RemedyOptions, values)
+    generation = {name: values[name] for name in _GENERATION}
+    with reporting(f"trying remedies of {model}") as report:
 
-        def report(what: str, trial: Trial) -> None:
-            text = trial.detail or "measured"
-            print(f"{what}: {text}", file=terminal, flush=True)
+        def tried(what: str, trial: Trial) -> None:
+            report(what, trial.detail or "measured")
 
-        with progress(f"trying remedies of {model}"), quiet():
-            source = load_model(model, inputs=options.inputs, seed=options.seed)
-            found = try_remedies(
-                source.generating(**of(_GENERATION)),
-                runs=Runs(method=method, **of(_RUNS)),
-                effort=Effort(least_share=least_share, rules=rules, **of(_EFFORT)),
-                words=options.words,
-                progress=report,
-                folder=options.folder,
-                resume=options.resume,
-                quantize=options.quantize or False,
-                **of(_EXPORT),
-            )
+        source = load_model(model, inputs=values["inputs"], seed=runs.seed).generating(**generation)
+        found = try_remedies(
+            source, options=options, runs=runs, effort=effort, words=given.words, progress=tried
+        )
     output.write_tables([found.table()], default=_COLUMNS)
     return 0

@@ -8,11 +8,34 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock, Timer
 from time import monotonic
-from typing import Any
+from typing import Any, TextIO
 
-__all__ = ["counting", "progress", "transfers"]
+from etscope.support.quiet import quiet
+
+__all__ = ["counting", "progress", "reporting", "transfers"]
 
 _PATIENCE = 1.0  # seconds
+
+
+@contextmanager
+def _own_stderr() -> Iterator[TextIO]:
+    """Yield a copy of standard error, which `quiet` does not redirect."""
+    sys.stderr.flush()
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+        yield terminal
+
+
+@contextmanager
+def reporting(text: str) -> Iterator[Callable[[str, str], None]]:
+    """Show `text` like `progress` while other output is hidden. Yields a function that writes a
+    line about a trial to standard error: its name and its result."""
+    with _own_stderr() as terminal:
+
+        def report(name: str, result: str) -> None:
+            print(f"{name}: {result}", file=terminal, flush=True)
+
+        with progress(text), quiet():
+            yield report
 
 
 @contextmanager
@@ -21,7 +44,6 @@ def progress(text: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")  # ours, whatever is done to stderr
     lock = Lock()
     shown: list[Any] = []
     done = False
@@ -36,18 +58,18 @@ def progress(text: str) -> Iterator[None]:
                 bar.start()
                 shown.append(bar)
 
-    timer = Timer(_PATIENCE, show)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        with lock:
-            done = True
-            for bar in shown:
-                bar.stop()
-        terminal.close()
+    with _own_stderr() as terminal:
+        timer = Timer(_PATIENCE, show)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            with lock:
+                done = True
+                for bar in shown:
+                    bar.stop()
 
 
 @contextmanager
@@ -60,7 +82,6 @@ def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")  # ours, whatever is done to stderr
     begin = monotonic()
     shown: list[Any] = []
 
@@ -81,12 +102,12 @@ def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
         bar, task = shown
         bar.update(task, completed=done, total=total)
 
-    try:
-        yield update
-    finally:
-        for bar in shown[:1]:
-            bar.stop()
-        terminal.close()
+    with _own_stderr() as terminal:
+        try:
+            yield update
+        finally:
+            for bar in shown[:1]:
+                bar.stop()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -18,6 +19,7 @@ from etscope.formats.bytes.files import PathLike, make_folder
 from etscope.formats.identify import ETRECORD, identify
 from etscope.model.graph import Graph
 from etscope.model.table import Column, Kind, Table
+from etscope.run.execute import IsolationOptions
 from etscope.search.bisect import _repro_script
 from etscope.search.bisect._probe import (
     Answer,
@@ -32,7 +34,7 @@ from etscope.search.bisect._probe import (
 from etscope.search.trial import (
     FAILURES,
     UNKNOWN,
-    Isolation,
+    SearchOptions,
     open_model,
     open_state,
     read_samples,
@@ -52,8 +54,6 @@ STRATEGIES = (BISECT, MODULES, LINEAR)
 QUANTIZED, FLOAT = "quantized", "float"
 AGAINST = (QUANTIZED, FLOAT)
 SNR, DECIBELS = "snr", 40.0
-
-Progress = Callable[[Piece, Answer], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +129,7 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BisectOptions:
+class BisectOptions(IsolationOptions, SearchOptions):
     """Options of `bisect()`.
 
     backend, quantize, strict: as for `etscope.export.export`.
@@ -150,7 +150,7 @@ class BisectOptions:
     isolate: run each piece in a separate process, so that a crash is an answer.
     timeout: seconds for each run.
     resume: go on with the answers in the folder.
-    progress: called with each piece that was tried, and its answer.
+    progress: called with each piece that was tried, a `Piece`, and its `Answer`.
     """
 
     backend: str = "portable"
@@ -165,13 +165,9 @@ class BisectOptions:
     method: str | None = None
     strict: bool | None = None
     seed: int = 0
-    isolate: bool = True
-    timeout: float | None = None
-    resume: bool = False
-    progress: Progress | None = None
 
-    def validate(self) -> None:
-        """Raise `UsageError` for values that are not allowed."""
+    def checked(self) -> MetricCheck | CommandCheck:
+        """Return the check to make. Raises `UsageError` for values that are not allowed."""
         if self.strategy not in STRATEGIES:
             raise UsageError(
                 f"unknown strategy {self.strategy!r}", hint=f"it is {', '.join(STRATEGIES)}"
@@ -182,6 +178,27 @@ class BisectOptions:
             )
         if self.calibration and not self.quantize:
             raise UsageError("calibration inputs are for quantization", hint="give quantize too")
+        self.check_timeout()
+        if self.command is not None:
+            if self.check is not None or self.tolerance is not None:
+                raise UsageError(
+                    "a command and a metric exclude each other", hint="give one of them"
+                )
+            return CommandCheck(self.command)
+        if self.check not in (None, SNR) and self.tolerance is None:
+            find_metric(self.check)  # raises for an unknown metric
+            raise UsageError(
+                f"{self.check!r} has no default tolerance", hint="give a tolerance: --tolerance"
+            )
+        found = metric_check(
+            self.check or SNR, DECIBELS if self.tolerance is None else self.tolerance
+        )
+        if found.metric.name not in _repro_script.METRICS:
+            raise UsageError(
+                f"the metric {found.metric.name!r} is not one that a script can measure by itself",
+                hint=f"metrics to bisect by: {', '.join(_repro_script.METRICS)}; or give a command",
+            )
+        return found
 
 
 @takes_fields(BisectOptions)
@@ -204,9 +221,7 @@ def bisect(
     a fresh process, and what `load_model` and `export` raise.
     """
     options = replace(options, **changes)
-    options.validate()
-    isolation = Isolation(options.isolate, options.timeout)
-    checked = _checked(options.check, options.tolerance, options.command)
+    checked = options.checked()
     require_export(wanted_by="bisect")
     from etscope.bridge.lowering import subprograms as bridge
 
@@ -220,15 +235,11 @@ def bisect(
         **versions(),
     }
     folder = make_folder(folder)
-    state = open_state(folder, given, Answer, search="bisection", resume=options.resume)
-    probe = Probe(subject, graph, options.backend, checked, isolation)
+    state = open_state(folder, given, Answer, options, search="bisection")
+    probe = Probe(subject, graph, options.backend, checked, options)
 
     def answer(piece: Piece) -> Answer:
-        def report(found: Answer) -> None:
-            if options.progress is not None:
-                options.progress(piece, found)
-
-        return state.trial(piece_text(piece), lambda: probe(piece), report)
+        return state.trial(piece_text(piece), lambda: probe(piece), piece)
 
     whole = answer(tuple(range(len(graph.nodes))))
     if whole.failure == UNKNOWN:
@@ -281,33 +292,16 @@ def _subject(model: Any, options: BisectOptions) -> tuple[Subject, Graph]:
     return subject, graph
 
 
-def _checked(
-    check: str | None, tolerance: float | None, command: str | None
-) -> MetricCheck | CommandCheck:
-    """The check that the options ask for."""
-    if command is not None:
-        if check is not None or tolerance is not None:
-            raise UsageError("a command and a metric exclude each other", hint="give one of them")
-        return CommandCheck(command)
-    if check is not None and check != SNR and tolerance is None:
-        find_metric(check)  # raises for an unknown metric
-        raise UsageError(
-            f"{check!r} has no default tolerance", hint="give a tolerance: --tolerance"
-        )
-    found = metric_check(check or SNR, DECIBELS if tolerance is None else tolerance)
-    if found.metric.name not in _repro_script.METRICS:
-        raise UsageError(
-            f"the metric {found.metric.name!r} is not one that a script can measure by itself",
-            hint=f"metrics to bisect by: {', '.join(_repro_script.METRICS)}; or give a command",
-        )
-    return found
-
-
 def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str | None, Any]:
     """One method of the model, with its inputs; the method's name where it has yet to be exported;
     and the record's program of it before it was quantised, None without one. An ETRecord's exported
     programs are a model of several methods."""
-    record = _opened_record(model)
+    from etscope.etrecord import parse_etrecord
+
+    record = None
+    if isinstance(model, (str, Path)) and Path(model).is_file():
+        with suppress(FormatError):  # a model of another kind
+            record = parse_etrecord(str(model)) if identify(model) == ETRECORD else None
     source = open_model(model, seed=seed) if record is None else _record_source(model, record)
     if not isinstance(source.model, Mapping):
         return source, method, None
@@ -320,19 +314,6 @@ def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str 
     floats = None if record is None else float_graph(as_record(record), name)
     before = (record.graph_map or {}).get(floats) if record is not None and floats else None
     return replace(source, model=source.model[name], inputs=inputs), None, before
-
-
-def _opened_record(model: Any) -> ETRecord | None:
-    """The record of that path; None for anything else."""
-    from etscope.etrecord import parse_etrecord
-
-    if not isinstance(model, (str, Path)) or not Path(model).is_file():
-        return None
-    try:
-        kind = identify(model)
-    except FormatError:
-        return None
-    return parse_etrecord(str(model)) if kind == ETRECORD else None
 
 
 def _record_source(model: Any, record: ETRecord) -> Source:

@@ -42,7 +42,6 @@ from etscope.search.trial import (
     RUN,
     UNKNOWN,
     VALUE,
-    Isolation,
     Trial,
     check_tolerance,
     reaches,
@@ -51,6 +50,7 @@ from etscope.search.trial import (
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.subprograms import Cut, Subject
+    from etscope.run.execute import IsolationOptions
 
 
 # -- Checks.
@@ -120,7 +120,7 @@ class MetricCheck:
         number = measure(self.metric, first, second)
         return math.nan if number is None else number
 
-    def is_wrong(self, number: float) -> bool:
+    def is_wrong(self, number: float | None) -> bool:
         return not reaches(self.metric, number, self.tolerance)
 
     def answer(
@@ -133,12 +133,11 @@ class MetricCheck:
             [self.number(*pair) for pair in zip(wanted, outputs, strict=True)]
             for wanted, outputs in zip(expected, got, strict=True)
         ]
-        worst = [max(each, key=self.metric.badness) for each in zip(*numbers, strict=True)]
+        worst = [self.metric.worst(each) for each in zip(*numbers, strict=True)]
         wrong = tuple(
             name for name, number in zip(names, worst, strict=True) if self.is_wrong(number)
         )
-        error = max(worst, key=self.metric.badness)
-        return Answer(error, failure=VALUE if wrong else None, outputs=wrong)
+        return Answer(self.metric.worst(worst), failure=VALUE if wrong else None, outputs=wrong)
 
 
 def metric_check(name: str, tolerance: float) -> MetricCheck:
@@ -193,7 +192,7 @@ class CommandCheck:
             if not 0 <= done.returncode <= SKIP:
                 raise RuntimeFailure(
                     f"the command {_end_of(done.returncode)}: it says neither good nor bad",
-                    log="\n".join([*_lines(done.stdout), *_lines(done.stderr)][-_LOG:]),
+                    log=_last_lines(done, _LOG),
                     hint="let it end with 0 for good, 1 to 124 for bad, 125 for unknown; to look "
                     "for a crash of the program, let the command run it in a separate process "
                     "and end with 1",
@@ -228,6 +227,11 @@ def _end_of(status: int) -> str:
 
 def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def _last_lines(done: subprocess.CompletedProcess[str], count: int) -> str:
+    """The end of what a process wrote, stderr after stdout."""
+    return "\n".join([*_lines(done.stdout), *_lines(done.stderr)][-count:])
 
 
 def reason_in(stdout: str, stderr: str) -> str:
@@ -273,7 +277,7 @@ class Probe:
     graph: Graph
     backend: str
     check: MetricCheck | CommandCheck
-    isolation: Isolation
+    options: IsolationOptions
 
     def __call__(self, piece: Piece) -> Answer:
         try:
@@ -290,7 +294,7 @@ class Probe:
                 path.write_bytes(program)
                 return self.check.answer(path, write_samples(Path(folder), values))
         try:
-            outputs = run_samples(program, "forward", values.inputs, self.isolation)
+            outputs = run_samples(program, "forward", values.inputs, self.options)
         except RuntimeFailure as error:
             return Answer(failure=RUN, detail=error.message)
         except EtscopeError as error:  # inputs that the lowered piece does not take
@@ -400,9 +404,8 @@ def confirm_failure(script: Path) -> None:
     )
     if done.returncode == 1 and any(line.startswith("FAILS") for line in done.stdout.splitlines()):
         return
-    last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
     raise RuntimeFailure(
         f"the piece fails here, but {script} does not (exit code {done.returncode})",
-        log=last,
+        log=_last_lines(done, 5),
         hint="the failure may depend on more than the piece; its files are left to look at",
     )

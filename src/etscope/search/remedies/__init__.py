@@ -6,9 +6,9 @@ found = try_remedies("model.py:make", backend="xnnpack")
 print(found.command)
 """
 
-from etscope.search.remedies._remedies import Effort, try_remedies
+from etscope.search.remedies._remedies import Effort, RemedyOptions, try_remedies
 from etscope.search.remedies._trials import Runs
 from etscope.search.remedies.results import Outcome, Remedies
 from etscope.search.trial import Trial
 
-__all__ = ["Effort", "Outcome", "Remedies", "Runs", "Trial", "try_remedies"]
+__all__ = ["Effort", "Outcome", "Remedies", "RemedyOptions", "Runs", "Trial", "try_remedies"]

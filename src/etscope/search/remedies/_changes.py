@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from etscope.export import Source
 
 QUANTIZE, KEEP_FLOAT, PASS, THREADS = "quantize", "keep_float", "pass", "threads"
+# All that are tried, in the order that they are made in: later ones depend on the backend and type.
+_CHANGES = ("backend", "dtype", QUANTIZE, KEEP_FLOAT, "channels_last", PASS, THREADS)
 # Several of these can be made together; of the others, one.
 _SEVERAL = (KEEP_FLOAT, PASS)
 _FLOAT32 = ("float32", "float")
@@ -130,12 +132,11 @@ class Change:
     def applied(self, setting: Setting) -> Setting:
         """Return the setting with the change. Raises `UsageError`, with the reason, for one that
         is not known, or changes nothing."""
-        function = _CHANGES.get(self.name)
-        if function is None:
+        if self.name not in _CHANGES:
             known = ", ".join(_CHANGES)
             raise UsageError(f"not implemented: only {known} are tried")
         try:
-            return function(setting, self.arguments)
+            return _changed(setting, self.name, self.arguments)
         except KeyError as error:
             raise UsageError(f"the remedy does not say its {error.args[0]}") from error
 
@@ -180,54 +181,48 @@ def setting_with(changes: Iterable[Change], base: Setting) -> Setting:
     """The setting with several changes: a backend first, as others depend on it."""
     ordered = sorted(
         changes,
-        key=lambda one: list(_CHANGES).index(one.name) if one.name in _CHANGES else len(_CHANGES),
+        key=lambda one: _CHANGES.index(one.name) if one.name in _CHANGES else len(_CHANGES),
     )
     for change in ordered:
         base = change.applied(base)
     return base
 
 
-# -- one function a kind of change
+def _changed(setting: Setting, name: str, given: Mapping[str, Any]) -> Setting:
+    """The setting with a change; see `Change.applied`. Raises `KeyError` for a missing argument."""
+    export = setting.export
+    backend, scheme = export.get("backend", "portable"), export.get(QUANTIZE)
+    if name == "backend":
+        if backend == (wanted := str(given["backend"])):
+            raise UsageError(f"the model is lowered to {wanted} already")
+        return _exported(setting, backend=wanted, backend_options={})
+    if name == "dtype":
+        if str(given["dtype"]).removeprefix("torch.") not in _FLOAT32:
+            raise UsageError(f"not implemented: a model in {given['dtype']}; float32 is")
+        return replace(setting, dtype="float32")
+    if name == QUANTIZE:
+        wanted = str(given["scheme"])
+        if wanted == ("int8" if scheme is True else scheme):
+            raise UsageError(f"the model is quantised so already: {wanted}")
+        if scheme and wanted != "int8":  # only int8 is calibrated, and kept in float in parts
+            setting = _exported(setting, keep_float=(), calibration=None)
+        return _exported(setting, quantize=wanted)
+    if name == KEEP_FLOAT:
+        if not scheme:
+            raise UsageError("the model is in float throughout")
+        return _exported(setting, keep_float=_more(setting, KEEP_FLOAT, str(given["select"])))
+    if name == PASS:
+        wanted = str(given["name"])
+        if wanted == "keep_linear" and backend != "portable":
+            raise UsageError("a backend's partitioner chooses what stays whole")
+        return _exported(setting, passes=_more(setting, "passes", wanted))
+    if name == THREADS:
+        return replace(setting, threads=int(given["threads"]))
+    return replace(setting, channels_last=True)
 
 
 def _exported(setting: Setting, **options: Any) -> Setting:
     return replace(setting, export={**setting.export, **options})
-
-
-def _backend(setting: Setting, given: Mapping[str, Any]) -> Setting:
-    wanted = str(given["backend"])
-    if setting.export.get("backend", "portable") == wanted:
-        raise UsageError(f"the model is lowered to {wanted} already")
-    return _exported(setting, backend=wanted, backend_options={})
-
-
-def _dtype(setting: Setting, given: Mapping[str, Any]) -> Setting:
-    if str(given["dtype"]).removeprefix("torch.") not in _FLOAT32:
-        raise UsageError(f"not implemented: a model in {given['dtype']}; float32 is")
-    return replace(setting, dtype="float32")
-
-
-def _quantize(setting: Setting, given: Mapping[str, Any]) -> Setting:
-    scheme = str(given["scheme"])
-    current = "int8" if setting.export.get(QUANTIZE) is True else setting.export.get(QUANTIZE)
-    if current == scheme:
-        raise UsageError(f"the model is quantised so already: {scheme}")
-    if current and scheme != "int8":
-        setting = _exported(setting, keep_float=(), calibration=None)
-    return _exported(setting, quantize=scheme)
-
-
-def _keep_float(setting: Setting, given: Mapping[str, Any]) -> Setting:
-    if not setting.export.get(QUANTIZE):
-        raise UsageError("the model is in float throughout")
-    return _exported(setting, keep_float=_more(setting, KEEP_FLOAT, str(given["select"])))
-
-
-def _pass(setting: Setting, given: Mapping[str, Any]) -> Setting:
-    name = str(given["name"])
-    if name == "keep_linear" and setting.export.get("backend", "portable") != "portable":
-        raise UsageError("a backend's partitioner chooses what stays whole")
-    return _exported(setting, passes=_more(setting, "passes", name))
 
 
 def _more(setting: Setting, option: str, value: str) -> tuple[str, ...]:
@@ -237,22 +232,3 @@ def _more(setting: Setting, option: str, value: str) -> tuple[str, ...]:
     if value in known:
         raise UsageError(f"the export has {option}={value!r} already")
     return (*known, value)
-
-
-def _channels_last(setting: Setting, given: Mapping[str, Any]) -> Setting:
-    return replace(setting, channels_last=True)
-
-
-def _threads(setting: Setting, given: Mapping[str, Any]) -> Setting:
-    return replace(setting, threads=int(given["threads"]))
-
-
-_CHANGES: Mapping[str, Callable[[Setting, Mapping[str, Any]], Setting]] = {
-    "backend": _backend,
-    "dtype": _dtype,
-    QUANTIZE: _quantize,
-    KEEP_FLOAT: _keep_float,
-    "channels_last": _channels_last,
-    PASS: _pass,
-    THREADS: _threads,
-}

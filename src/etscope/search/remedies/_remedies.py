@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +16,11 @@ from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.statistics.compare_samples import Policy
 from etscope.analysis.work.roofline import choose_calibration
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.finding import Finding
+from etscope.run.execute import library_paths
 from etscope.search.remedies._changes import (
     QUANTIZE,
     Change,
@@ -45,6 +45,7 @@ from etscope.search.trial import (
     APPLY,
     PROGRAMS,
     RUN,
+    SearchOptions,
     Trial,
     check_resume,
     open_model,
@@ -53,13 +54,12 @@ from etscope.search.trial import (
     search_folder,
     versions,
 )
+from etscope.support.options import takes_fields
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.float_methods import FloatMethod
     from etscope.export import Source
-
-Progress = Callable[[str, Trial], None]
 
 REMEDIES_JSON = "remedies.json"
 COMMAND = "command.txt"
@@ -69,17 +69,11 @@ _DRIFT = 3.0
 
 
 # Options of an export that a search may begin with, in the order of its command.
-_OPTIONS: Mapping[str, Any] = {
-    "backend": "portable",
-    "backend_options": {},
-    "quantize": False,
-    "quantize_embeddings": None,
-    "group_size": None,
-    "keep_float": (),
-    "passes": (),
-    "calibration": (),
-    "strict": None,
-}
+_EXPORT = (
+    "backend", "backend_options", "quantize", "quantize_embeddings", "group_size", "keep_float",
+    "passes", "calibration", "strict",
+)  # fmt: skip
+_NOT_TRIED = ("taps", "float_model")  # they change what a program returns or records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,18 +109,47 @@ class Effort:
         find_metric(self.metric)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RemedyOptions(ExportOptions, SearchOptions):
+    """Options of `try_remedies()`.
+
+    runs, effort: how all are run, and what is tried.
+    folder: keeps results and programs, and gets the files of the best export; `resume`: go on with
+        the results in it.
+    words: options of `etscope export` that made the `Source`, for the command.
+    progress: called with a description of each trial, and the trial.
+
+    The others are of the baseline, as for `etscope.export.export`; calibration may be files or
+    folders. taps and float_model are not taken.
+    """
+
+    runs: Runs = field(default_factory=Runs)
+    effort: Effort = field(default_factory=Effort)
+    folder: PathLike | None = None
+    words: Sequence[str] = ()
+
+    def validate(self) -> None:
+        """Raise `UsageError` for values that are not allowed."""
+        self.runs.check()
+        self.effort.check()
+        check_resume(self.folder, resume=self.resume)
+        for name in _NOT_TRIED:
+            if getattr(self, name):
+                raise UsageError(f"{name} is not an option of trying remedies")
+
+    @property
+    def setting(self) -> Setting:
+        """The setting of the baseline."""
+        return Setting({name: getattr(self, name) for name in _EXPORT}, self.runs.threads)
+
+
+@takes_fields(RemedyOptions)
 def try_remedies(
     model: Any,
     inputs: Any = None,
     *,
-    runs: Runs | None = None,
-    effort: Effort | None = None,
-    folder: PathLike | None = None,
-    resume: bool = False,
-    words: Sequence[str] = (),
-    progress: Progress | None = None,
-    dynamic_shapes: Any = None,
-    **options: Any,
+    options: RemedyOptions = RemedyOptions(),
+    **changes: Any,
 ) -> Remedies:
     """Explain why a model takes its time, try each remedy that is a change of its export or its
     run, and find the best of them together.
@@ -142,59 +165,32 @@ def try_remedies(
     Args:
         model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
             ("file.py:make", a .pt2 file).
-        runs, effort: how all are run, and what is tried.
-        folder: keeps results and programs, and gets the files of the best export; `resume`: go on
-            with the results in it.
-        words: options of `etscope export` that made the `Source`, for the command.
-        progress: called with a description of each trial, and the trial.
-        dynamic_shapes, options: of the baseline, as for `export`: backend, backend_options,
-            quantize, quantize_embeddings, group_size, keep_float, passes, strict, and calibration,
-            also as files or folders.
+        options, changes: fields of `RemedyOptions`, as `backend="xnnpack"`; changes go before
+            `options`.
 
     Raises `MissingDataError` when the baseline fails or has no numbers to compare, `UsageError` for
     invalid arguments, `MismatchError` for the state of another search, and what `export` raises.
     """
-    runs, effort = runs or Runs(), effort or Effort()
-    runs.check()
-    effort.check()
-    check_resume(folder, resume=resume)
+    options = replace(options, **changes)
+    options.validate()
     require_export(wanted_by="trying remedies")
     begin = monotonic()
-    setting = _baseline(options, runs)
-    source = _source(inputs, open_model(model, seed=runs.seed, dynamic_shapes=dynamic_shapes))
+    runs, effort = options.runs, options.effort
+    source = open_model(model, inputs, seed=runs.seed, dynamic_shapes=options.dynamic_shapes)
+    source = source.as_exported()
+    setting = options.setting
     floats = _floats(source, setting)
-    with search_folder(folder) as kept:
-        given = _given(floats, setting, runs, effort)
-        state = open_state(kept, given, Trial, search="search", resume=resume)
+    with search_folder(options.folder) as kept:
+        state = open_state(kept, _given(floats, setting, runs, effort), Trial, options)
         make_folder(kept / PROGRAMS)
         metric = find_metric(effort.metric)
         laboratory = Laboratory(source, floats, setting, runs, metric, state, kept)
-        search = _Search(laboratory, effort, tuple(words), progress, begin)
-        return search.run(keeps=folder is not None)
-
-
-def _baseline(options: Mapping[str, Any], runs: Runs) -> Setting:
-    """The setting of the baseline. Raises `UsageError` for an option that there is not."""
-    for name in options:
-        if name not in _OPTIONS:
-            raise UsageError(
-                f"an export has no option {name!r}",
-                hint=f"options are: {', '.join(_OPTIONS)}",
-            )
-    return Setting({**_OPTIONS, **options}, runs.threads)
-
-
-def _source(inputs: Any, source: Source) -> Source:
-    """Return a source with these inputs."""
-    if inputs is not None:
-        read = source.read_inputs(inputs) if isinstance(inputs, (str, Path)) else inputs
-        source = replace(source, inputs=read)
-    return source.as_exported()
+        search = _Search(laboratory, effort, tuple(options.words), begin)
+        return search.run(keeps=options.folder is not None)
 
 
 def _floats(source: Source, setting: Setting) -> Mapping[str, FloatMethod]:
     """The methods of the model in PyTorch."""
-    from etscope.backends.registry.export_options import ExportOptions
     from etscope.bridge.lowering.float_methods import float_methods
     from etscope.export import LanguageModel
 
@@ -208,8 +204,8 @@ def _given(
     floats: Mapping[str, FloatMethod], setting: Setting, runs: Runs, effort: Effort
 ) -> dict[str, Any]:
     """All that results depend on."""
-    calibration = [str(one)[:200] for one in setting.export["calibration"]]
-    libraries = tuple(map(str, runs.libraries))
+    calibration = [str(one)[:200] for one in setting.export["calibration"] or ()]
+    libraries = tuple(map(str, library_paths(runs.libraries)))
     return {
         "model": "-".join(one.fingerprint for one in floats.values()),
         "options": repr({**setting.export, "calibration": calibration}),
@@ -227,7 +223,6 @@ class _Search:
     laboratory: Laboratory
     effort: Effort
     words: tuple[str, ...]
-    progress: Progress | None
     begin: float
 
     def run(self, *, keeps: bool) -> Remedies:
@@ -279,9 +274,7 @@ class _Search:
     def _baseline(self) -> Trial:
         """Export the baseline, and hold its numbers against the model's."""
         laboratory = self.laboratory
-        trial = laboratory.tried(
-            BASELINE, laboratory.baseline, lambda one: self._report(BASELINE, one)
-        )
+        trial = laboratory.tried(BASELINE, laboratory.baseline)
         if trial.failure is not None:
             verb = "run" if trial.failure == RUN else "exported"
             raise MissingDataError(f"the unchanged model cannot be {verb}: {trial.detail}")
@@ -307,10 +300,6 @@ class _Search:
 
     # -- trials
 
-    def _report(self, words: str, trial: Trial) -> None:
-        if self.progress is not None:
-            self.progress(words, trial)
-
     def _has_time(self) -> bool:
         budget = self.effort.budget
         return budget is None or monotonic() - self.begin < budget
@@ -326,7 +315,7 @@ class _Search:
         key = untried.key
         if key not in laboratory.state.trials and not self._has_time():
             return untried
-        trial = laboratory.tried(key, setting, lambda one: self._report(key, one))
+        trial = laboratory.tried(key, setting)
         return judged(changes, trial, setting, limits, self.effort.policy)
 
     def _combined(self, single: Sequence[Outcome], limits: Limits) -> list[Outcome]:
@@ -391,8 +380,7 @@ class _Search:
             if own[one.key] <= most
         }
         if len(close) > 1:
-            report = functools.partial(self._report, f"in common rounds: {' | '.join(close)}")
-            trial = self.laboratory.in_common(close, report)
+            trial = self.laboratory.in_common(close)
             if trial.failure is None:
                 own |= dict(zip(close, np.median(trial.rounds, axis=0).tolist(), strict=True))
         return own
@@ -404,8 +392,7 @@ class _Search:
         failed: list[Outcome] = []
         for outcome in ordered[:_TOGETHER]:
             setting = setting_with(outcome.changes, self.laboratory.baseline)
-            report = functools.partial(self._report, f"again: {outcome.key}")
-            trial = self.laboratory.confirmed(outcome.key, setting, report)
+            trial = self.laboratory.confirmed(outcome.key, setting)
             again = judged(outcome.changes, trial, setting, limits, self.effort.policy)
             if again.is_faster:
                 return outcome, again, failed

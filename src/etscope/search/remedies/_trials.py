@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope.analysis.metrics import Metric, measure
+from etscope.analysis.metrics import Metric
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import (
     EtscopeError,
@@ -20,10 +20,11 @@ from etscope.errors import (
     MissingDataError,
     UsageError,
 )
-from etscope.formats.bytes.files import PathLike, make_folder
+from etscope.formats.bytes.files import make_folder
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.run_json import RUN_ETDP, RUN_JSON
+from etscope.run.execute import SharedOptions
 from etscope.search.remedies._changes import Setting
 from etscope.search.trial import (
     APPLY,
@@ -33,13 +34,14 @@ from etscope.search.trial import (
     WARMUP,
     SearchState,
     Trial,
+    output_error,
     timed_rounds,
 )
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.float_methods import FloatMethod
     from etscope.export import Exported, Source
-    from etscope.run import Run
+    from etscope.run import Call, Run
 
 BASELINE = "baseline"  # key of its trial
 RUNS = "runs"  # folder of the runs that findings are of
@@ -48,20 +50,18 @@ _LOCATION = 25  # percentile: other work on the machine makes runs longer, never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Runs:
+class Runs(SharedOptions):
     """The runs of a search.
 
-    method: the one that is timed; None: forward, or decode, or the first. threads, runner,
-    libraries, timeout: as for `etscope.run.run`; the runner "native" starts a separate process for
-    each run of a round, others run in this one. rounds: of each comparison; twice as many of the
-    last one. seed: of torch's random numbers, before the model is made, and of the order of rounds.
+    method: the one that is timed; None: forward, or decode, or the first. isolate: start a separate
+    process for each run of a round, as the runner "native" always does; others run in this one, as
+    starting Python takes longer than a round. rounds: of each comparison; twice as many of the last
+    one. seed: of torch's random numbers, before the model is made, and of the order of rounds. The
+    others are as for `etscope.run.run`.
     """
 
     method: str | None = None
-    threads: int | None = None
-    runner: str = "auto"
-    libraries: Sequence[PathLike] = ()
-    timeout: float | None = None
+    isolate: bool = False
     rounds: int = 15
     seed: int = 0
 
@@ -69,12 +69,6 @@ class Runs:
         """Raise `UsageError` for values that are not allowed."""
         if self.rounds < 2:
             raise UsageError("a comparison takes at least two rounds")
-
-    @property
-    def isolates_rounds(self) -> bool:
-        """True if each round runs in a separate process: starting Python takes longer than a
-        round."""
-        return self.runner == "native"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,12 +121,12 @@ class Laboratory:
             **options,
         )
 
-    def tried(self, key: str, setting: Setting, report: Callable[[Trial], None]) -> Trial:
+    def tried(self, key: str, setting: Setting) -> Trial:
         """Export, run and time a setting, unless the state has its result.
 
         The key `BASELINE` is the baseline itself, which has no rounds.
         """
-        return self.state.trial(key, lambda: self._attempt(key, setting), report)
+        return self.state.trial(key, lambda: self._attempt(key, setting))
 
     def _attempt(self, key: str, setting: Setting) -> Trial:
         path = self.path(setting)
@@ -145,7 +139,7 @@ class Laboratory:
             done.save(path.parent, path.stem, bundle=False)
         size = path.stat().st_size
         try:
-            error = self._error(path, setting)
+            error = self._error(setting)
             sides = (self.baseline, setting)
             rounds = () if key == BASELINE else self.rounds(sides, self.runs.seed)
         except EtscopeError as failure:
@@ -155,26 +149,19 @@ class Laboratory:
     def recorded(self, setting: Setting) -> Trace:
         """The trace of a run of a setting's program with the times of its events; it is run once
         for a folder."""
-        from etscope.run import Call, run
+        from etscope.run import Call
 
-        runs, path = self.runs, self.path(setting)
+        path = self.path(setting)
         folder = self.folder / RUNS / f"{path.stem}-{setting.threads or 0}"
         if not (folder / RUN_JSON).is_file():
             call = Call(self.method, self.inputs(setting, self.method))
-            with run(
-                path,
-                [call],
-                etrecord=path.with_suffix(".etrecord"),
-                threads=setting.threads,
-                libraries=runs.libraries,
-                runner=runs.runner,
-                timeout=runs.timeout,
-            ) as done:
+            record = path.with_suffix(".etrecord")
+            with self._run(setting, call, etrecord=record, trace=True) as done:
                 done.save(make_folder(folder), programs=False)
-        record = read_etrecord(path.with_suffix(".etrecord"))
-        return Trace(dump=read_etdump(folder / RUN_ETDP), record=record)
+        opened = read_etrecord(path.with_suffix(".etrecord"))
+        return Trace(dump=read_etdump(folder / RUN_ETDP), record=opened)
 
-    def confirmed(self, key: str, setting: Setting, report: Callable[[Trial], None]) -> Trial:
+    def confirmed(self, key: str, setting: Setting) -> Trial:
         """Time a setting that was tried in fresh rounds, with another order and twice as many."""
 
         def attempt() -> Trial:
@@ -185,9 +172,9 @@ class Laboratory:
                 return Trial(size=known.size, failure=RUN, detail=failure.message)
             return Trial(known.error, known.size, rounds)
 
-        return self.state.trial(f"again: {key}", attempt, report)
+        return self.state.trial(f"again: {key}", attempt)
 
-    def in_common(self, settings: Mapping[str, Setting], report: Callable[[Trial], None]) -> Trial:
+    def in_common(self, settings: Mapping[str, Setting]) -> Trial:
         """Time settings that were tried in rounds that all of them run in, in this order."""
 
         def attempt() -> Trial:
@@ -196,7 +183,7 @@ class Laboratory:
             except EtscopeError as failure:
                 return Trial(failure=RUN, detail=failure.message)
 
-        return self.state.trial(f"in common rounds: {' | '.join(settings)}", attempt, report)
+        return self.state.trial(f"in common rounds: {' | '.join(settings)}", attempt)
 
     # -- numbers
 
@@ -214,45 +201,28 @@ class Laboratory:
             values.append(value)
         return values
 
-    def _error(self, path: Path, setting: Setting) -> float | None:
+    def _error(self, setting: Setting) -> float | None:
         """The metric of the worst output of all methods; each starts from the initial state, in a
         separate process."""
+        from etscope.run import Call
+
         found: list[float | None] = []
         for name, method in self.floats.items():
-            with self._run(path, setting, name, iterations=1, warmup=0, isolate=True) as done:
-                for wanted, got in zip(method.outputs, done.arrays[0], strict=True):
-                    first, second = np.asarray(wanted), np.asarray(got)
-                    if first.shape != second.shape:
-                        return float("nan")
-                    if first.size:
-                        found.append(measure(self.metric, first, second))
-        known = [one for one in found if one is not None]
-        return max(known, key=self.metric.badness) if known else None
+            call = Call(name, self.inputs(setting, name), iterations=1, warmup=0)
+            with self._run(setting, call) as done:
+                pairs = zip(method.outputs, done.arrays[0], strict=True)
+                found += [output_error(self.metric, *pair) for pair in pairs]
+        return self.metric.worst(found)
 
-    def _run(
-        self,
-        path: Path,
-        setting: Setting,
-        method: str,
-        *,
-        iterations: int,
-        warmup: int = WARMUP,
-        isolate: bool,
-    ) -> Run:
-        from etscope.run import Call, run
+    def _run(self, setting: Setting, call: Call, *, isolate: bool = True, **more: Any) -> Run:
+        """Run a setting's program. more: further options of `run`, by default without a trace."""
+        from etscope.run import run
 
-        runs = self.runs
-        call = Call(method, self.inputs(setting, method), iterations=iterations, warmup=warmup)
-        return run(
-            path,
-            [call],
-            trace=False,
-            threads=setting.threads,
-            libraries=runs.libraries,
-            runner=runs.runner,
-            isolate=isolate,
-            timeout=runs.timeout if isolate else None,
-        )
+        options = {"trace": False, **self.runs.shared, "isolate": isolate, **more}
+        options["threads"] = setting.threads
+        if not isolate:
+            options["timeout"] = None
+        return run(self.path(setting), [call], **options)
 
     # -- times
 
@@ -268,11 +238,9 @@ class Laboratory:
         return tuple(map(tuple, found.tolist()))
 
     def _time(self, setting: Setting, iterations: int) -> float:
-        with self._run(
-            self.path(setting),
-            setting,
-            self.method,
-            iterations=iterations,
-            isolate=self.runs.isolates_rounds,
-        ) as done:
+        from etscope.run import Call
+
+        call = Call(self.method, self.inputs(setting, self.method), iterations, WARMUP)
+        isolate = self.runs.isolate or self.runs.runner == "native"
+        with self._run(setting, call, isolate=isolate) as done:
             return float(np.percentile(done.latency.samples_ns, _LOCATION))

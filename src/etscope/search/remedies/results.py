@@ -126,7 +126,8 @@ class Outcome:
             why = self.reason if self.trial is None else self.trial.detail
             return f"{self.verdict}: {why}" if why else self.verdict
         error = self.trial.error
-        numbers = "no number" if error is None else _number(error, metric)
+        unit = f" {metric.unit}" if metric.unit else ""
+        numbers = "no number" if error is None else f"{error:.3g}{unit}"
         if self.numbers is Numbers.BROKEN:
             return f"{BREAKS}: {numbers}" + (f"; {self._time()}" if self.comparison else "")
         if self.numbers is Numbers.OTHER:
@@ -291,6 +292,11 @@ class Remedies:
 
     def to_json(self) -> dict[str, Any]:
         """Return the results as plain values, with the table's rows."""
+
+        def plain(value: Any) -> Any:
+            """NaN and infinities as texts: JSON has none."""
+            return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
         table = self.table()
         rows = [dict(zip(table.names, row, strict=True)) for row in table.rows()]
         return {
@@ -303,7 +309,7 @@ class Remedies:
             "threads": self.setting.threads,
             "confidence": self.policy.confidence,
             "min_effect": self.policy.min_effect,
-            "remedies": [{key: _plain(value) for key, value in row.items()} for row in rows],
+            "remedies": [{key: plain(value) for key, value in row.items()} for row in rows],
         }
 
     def encoded(self) -> bytes:
@@ -354,12 +360,3 @@ def _row(role: str, one: Outcome, metric: Metric, own: float | None = None) -> d
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f}" if share < 0.1 or 0.99 < share < 1 else f"{100 * share:.0f}"
-
-
-def _number(error: float, metric: Metric) -> str:
-    return f"{error:.3g}{' ' + metric.unit if metric.unit else ''}"
-
-
-def _plain(value: Any) -> Any:
-    """NaN and infinities as texts: JSON has none."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -26,6 +26,7 @@ from etscope.errors import (
 )
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.selector import Selector
+from etscope.run.execute import IsolationOptions
 from etscope.search.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
 from etscope.search.sensitivity.results import Key, Sensitivity, Variant
 from etscope.search.trial import (
@@ -33,12 +34,13 @@ from etscope.search.trial import (
     PROGRAMS,
     RUN,
     WARMUP,
-    Isolation,
+    SearchOptions,
     SearchState,
     check_resume,
     check_tolerance,
     open_model,
     open_state,
+    output_error,
     reaches,
     read_samples,
     require_export,
@@ -52,13 +54,11 @@ from etscope.support.options import takes_fields
 if TYPE_CHECKING:
     from etscope.bridge.lowering.variants import Subject
 
-Progress = Callable[[str, Variant], None]
-
 _NOTHING: Key = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SensitivityOptions:
+class SensitivityOptions(IsolationOptions, SearchOptions):
     """Options of `sensitivity()`.
 
     backend: one with a quantizer: "xnnpack".
@@ -92,15 +92,12 @@ class SensitivityOptions:
     method: str | None = None
     strict: bool | None = None
     seed: int = 0
-    isolate: bool = True
-    timeout: float | None = None
     folder: PathLike | None = None
-    resume: bool = False
-    progress: Progress | None = None
 
     def validate(self) -> None:
         """Raise `UsageError` for values that are not allowed."""
         check_tolerance(self.tolerance)
+        self.check_timeout()
         if self.rounds < 1:
             raise UsageError("times need at least one round")
         check_resume(self.folder, resume=self.resume)
@@ -133,29 +130,20 @@ def sensitivity(
     """
     options = replace(options, **changes)
     options.validate()
-    isolation = Isolation(options.isolate, options.timeout)
     found_metric = find_metric(options.metric)
     require_export(wanted_by="sensitivity")
     from etscope.bridge.lowering import variants as bridge
 
-    source = open_model(model, seed=options.seed, dynamic_shapes=options.dynamic_shapes)
-    if isinstance(inputs, (str, Path)):
-        inputs = source.read_inputs(inputs)
-    tried, calibrating = (
-        read_samples(source, options.samples),
-        read_samples(source, options.calibration),
-    )
+    source = open_model(model, inputs, seed=options.seed, dynamic_shapes=options.dynamic_shapes)
+    tried = read_samples(source, options.samples)
     lowering = ExportOptions(
         backend=options.backend,
-        dynamic_shapes=source.dynamic_shapes
-        if options.dynamic_shapes is None
-        else options.dynamic_shapes,
+        dynamic_shapes=source.dynamic_shapes,
         strict=options.strict,
-        calibration=calibrating,
+        calibration=read_samples(source, options.calibration),
     )
-    given_inputs = source.inputs if inputs is None else inputs
-    subject = bridge.subject_of(source.model, given_inputs, tried, lowering, options.method)
-    if not tried and not calibrating:
+    subject = bridge.subject_of(source.model, source.inputs, tried, lowering, options.method)
+    if not tried and not lowering.calibration:
         warnings.warn(
             "ranges are set by the example inputs, and errors measured on the same: give "
             "calibration and samples of the real data",
@@ -170,17 +158,12 @@ def sensitivity(
     given = {
         "model": bridge.fingerprint(subject),
         "backend": subject.backend,
-        "metric": options.metric,
-        "isolate": options.isolate,
-        "timeout": options.timeout,
+        **{name: getattr(options, name) for name in ("metric", "isolate", "timeout")},
         **versions(),
     }
     with search_folder(options.folder) as kept:
-        state = open_variants(kept, given, resume=options.resume)
-        variants = _Variants(
-            subject, groups, references, found_metric, state, isolation, options.progress
-        )
-        return variants.analysed(options.tolerance, options.pairs, options.rounds)
+        state = open_variants(kept, given, options)
+        return _Variants(subject, groups, references, found_metric, state, options).analysed()
 
 
 # -- Errors and times of one program.
@@ -212,7 +195,7 @@ class References:
 
 
 def measured(
-    program: Path, references: References, metric: Metric, isolation: Isolation
+    program: Path, references: References, metric: Metric, options: IsolationOptions
 ) -> Variant:
     """Measure the error of a program. A run that fails gives a variant with the failure."""
     size = program.stat().st_size
@@ -221,35 +204,29 @@ def measured(
             program,
             references.method,
             references.inputs,
-            isolation,
+            options,
             fresh=references.keeps_state,
         )
     except EtscopeError as failure:
         return Variant(size=size, failure=RUN, detail=failure.message)
     expected = references.expected
-    each = [
-        _worst(metric, [_number(metric, [one], [two]) for one, two in zip(*both, strict=True)])
-        for both in zip(expected, outputs, strict=True)
-    ]
-    together = [
-        _number(metric, [wanted[index] for wanted in expected], [got[index] for got in outputs])
-        for index in range(len(expected[0]))
-    ]
+
+    def error_of(*samples: int) -> float | None:
+        """The metric of the worst output, with these samples taken together."""
+        return metric.worst(
+            output_error(
+                metric,
+                *(
+                    np.concatenate([np.ravel(values[sample][output]) for sample in samples])
+                    for values in (expected, outputs)
+                ),
+            )
+            for output in range(len(expected[0]))
+        )
+
+    each = [error_of(sample) for sample in range(len(expected))]
     worst = max(range(len(each)), key=lambda index: metric.badness(each[index]))
-    return Variant(_worst(metric, together), size, worst=each[worst], worst_sample=worst)
-
-
-def _number(metric: Metric, wanted: Sequence[Any], got: Sequence[Any]) -> float | None:
-    """The metric of several arrays concatenated; NaN for shapes that differ."""
-    first, second = (np.concatenate([np.ravel(one) for one in values]) for values in (wanted, got))
-    if first.shape != second.shape:
-        return float("nan")
-    return measure(metric, first, second) if first.size else None
-
-
-def _worst(metric: Metric, numbers: Sequence[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return max(known, key=metric.badness) if known else None
+    return Variant(error_of(*range(len(expected))), size, worst=each[worst], worst_sample=worst)
 
 
 def timed(
@@ -260,29 +237,29 @@ def timed(
     They run in this process, as they have been run before: starting a process takes longer than
     they do.
     """
-    sides = [functools.partial(_median_ns, one, references) for one in programs.values()]
-    return dict(zip(programs, timed_rounds(sides, rounds, seed=0).T / 1e6, strict=True))
-
-
-def _median_ns(program: Path, references: References, iterations: int) -> float:
     from etscope.run import Call, run
 
-    inputs = list(references.inputs[0])
-    call = Call(references.method, inputs, iterations=iterations, warmup=WARMUP)
-    with run(program, [call], trace=False, isolate=False) as done:
-        return done.latency.p50_ns
+    def median_ns(program: Path, iterations: int) -> float:
+        call = Call(references.method, list(references.inputs[0]), iterations, WARMUP)
+        with run(program, [call], trace=False, isolate=False) as done:
+            return done.latency.p50_ns
+
+    sides = [functools.partial(median_ns, one) for one in programs.values()]
+    return dict(zip(programs, timed_rounds(sides, rounds, seed=0).T / 1e6, strict=True))
 
 
 # -- Variants of the model.
 
 
-def open_variants(folder: Path, given: Mapping[str, Any], *, resume: bool) -> SearchState[Variant]:
+def open_variants(
+    folder: Path, given: Mapping[str, Any], options: SensitivityOptions
+) -> SearchState[Variant]:
     """Return the variants known in the folder, by `variant_key`, that could not be lowered or that
     still have their programs.
 
     Raises what `open_state` does, and `UsageError` for a folder that cannot be made.
     """
-    state = open_state(folder, given, Variant, search="search", resume=resume)
+    state = open_state(folder, given, Variant, options)
     programs = make_folder(folder / PROGRAMS)
     for key, variant in list(state.trials.items()):
         if variant.failure != LOWER and not (programs / f"{key}.pte").is_file():
@@ -304,8 +281,7 @@ class _Variants:
     references: References
     metric: Metric
     state: SearchState[Variant]
-    isolation: Isolation
-    progress: Progress | None
+    options: SensitivityOptions
 
     def of(self, key: Key) -> Variant:
         """The variant with these groups in float."""
@@ -362,25 +338,22 @@ class _Variants:
                 return Variant(failure=LOWER, detail=error.message)
             with atomic_write(path) as file:
                 file.write(program)
-            return measured(path, self.references, self.metric, self.isolation)
+            return measured(path, self.references, self.metric, self.options)
 
-        def report(variant: Variant) -> None:
-            if self.progress is not None:
-                self.progress(words, variant)
+        return self.state.trial(name, attempt, words)
 
-        return self.state.trial(name, attempt, report)
-
-    def analysed(self, tolerance: float | None, pairs: bool, rounds: int) -> Sensitivity:
+    def analysed(self) -> Sensitivity:
         """Measure the int8 model, the float one and each part; search for a set that reaches the
         tolerance, if there is one."""
         metric, groups, references = self.metric, self.groups, self.references
+        tolerance, rounds = self.options.tolerance, self.options.rounds
         int8 = self.of(_NOTHING)
         if int8.failure is not None:
             verb = "lowered" if int8.failure == LOWER else "run"
             raise MissingDataError(f"the int8 model cannot be {verb}: {int8.detail}")
         full = self.in_float()
         keys = [frozenset([index]) for index in range(len(groups))]
-        keys += neighbours(groups) if pairs and len(groups) > 1 else []
+        keys += neighbours(groups) if self.options.pairs and len(groups) > 1 else []
         known = {key: self.of(key) for key in keys}
         if all(one.failure is not None for one in known.values()):
             reasons = dict.fromkeys(one.detail for one in known.values())

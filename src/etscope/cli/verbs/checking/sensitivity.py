@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -119,23 +117,18 @@ def command(
     etscope sensitivity model.py:Model --tolerance 30
     etscope sensitivity model.py:Model --group module --keep kept
     """
-    from etscope.cli.output.progress import progress
+    from etscope.cli.output.progress import reporting
     from etscope.export import check_model_name
     from etscope.search.sensitivity import sensitivity
-    from etscope.support.quiet import quiet
 
     check_model_name(model)
     load_torch("sensitivity")
-    sys.stderr.flush()
-    # `quiet` redirects standard error: keep it for a line about each variant.
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+    with reporting(f"measuring variants of {model}") as report:
 
-        def report(what: str, variant: Variant) -> None:
-            number = "failed" if variant.failure else f"{variant.error:.4g}"
-            print(f"{what}: {number}", file=terminal, flush=True)
+        def measured(what: str, variant: Variant) -> None:
+            report(what, "failed" if variant.failure else f"{variant.error:.4g}")
 
-        with progress(f"measuring variants of {model}"), quiet():
-            found = sensitivity(model, progress=report, **options)
+        found = sensitivity(model, progress=measured, **options)
     table = found.table()
     if limit is not None:
         # The best variants, and all rows that they are compared with.

@@ -20,7 +20,7 @@ from etscope.cli.options.common import (
     unit_option,
 )
 from etscope.cli.options.export import ExportCommand
-from etscope.cli.options.remedies import RemedyOptions, remedies_options, run_remedies
+from etscope.cli.options.remedies import RemedyArguments, remedies_options, run_remedies
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 
@@ -97,7 +97,7 @@ def command(
     calls: ChosenCalls,
     options: ExplainOptions,
     fail_on: str | None,
-    remedies: RemedyOptions,
+    remedies: RemedyArguments,
     output: OutputOptions,
 ) -> int:
     """Show why RUN is slow, and what to do. With --try, export a MODEL, run it with each remedy,

@@ -1,26 +1,37 @@
-"""Narrow a wrong delegate call down to a line: the program is exported again with taps in the call,
-and run, until one line is left.
+"""Build a model, run it on the runtime, and find where along the way an error enters.
 
-A tap keeps its operator from being fused into the next, so a fault may vanish with taps. All
-operators of the call are tapped first. If the fault is gone then, single taps divide the call: one
-in the middle, and if the fault vanishes with it, its neighbour.
+from etscope.search.numerics import model_stages
+
+found = model_stages("model.py:make", backend="xnnpack", quantize=True)
+print(found.verdict)
+
+`narrow` narrows a wrong delegate call down to a line: the program is exported again with taps in
+the call, and run, until one line is left. A tap keeps its operator from being fused into the next,
+so a fault may vanish with taps. All operators of the call are tapped first. If the fault is gone
+then, single taps divide the call: one in the middle, and if the fault vanishes with it, its
+neighbour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.matching.graph_alignment import align_graphs, is_quantization
+from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
 from etscope.analysis.numerics.rows import Narrowed, Numerics, NumericsRow, guilty_call
 from etscope.analysis.numerics.runs import TracedMethod
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name
 from etscope.analysis.program.source_location import lines_of, module_path
+from etscope.backends.registry.export_options import ExportOptions
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
 from etscope.diagnosis.run_inputs import RunInputs
+from etscope.diagnosis.stage_comparison import EagerModel, numeric_stages
+from etscope.diagnosis.stages import NumericStages, worst_of
 from etscope.errors import (
     ExportFailure,
     MissingDataError,
@@ -32,17 +43,173 @@ from etscope.etrecord import as_etrecord
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, SourceLine
-from etscope.run import run
+from etscope.run import Call, run
+from etscope.run.execute import Folder, IsolationOptions
 from etscope.run.job import INTERMEDIATE_OUTPUTS
+from etscope.search.trial import open_model, read_samples
 from etscope.support.optional import require
+from etscope.support.options import takes_fields
 
 if TYPE_CHECKING:
-    from etscope.export import Exported
+    from etscope.etrecord import ETRecord
+    from etscope.export import Exported, Source
 
-Say = Callable[[str], None]
+__all__ = ["model_stages", "narrow"]
+
+Say = Callable[[str], None]  # receives what is about to be done
 
 _MOST_EXPORTS = 40
 _BACKENDS = {"XnnpackBackend": "xnnpack"}  # of delegates -> of `etscope.export.export`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelStagesOptions(ExportOptions, IsolationOptions):
+    """Options of `model_stages()`.
+
+    samples: inputs of several runs, each as `export` takes them, or a file or folder of them; of
+        each operator the worst error counts.
+    seed: of torch's random numbers, before a model is made.
+    metric, tolerance, method: as for `Inspector.numeric_stages`.
+    narrow: export a wrong delegate call again with taps, as `narrow` does.
+    isolate, timeout: of each run, as for `etscope.run.run`.
+    say: called with what is about to be done.
+
+    The others are as for `etscope.export.export`. float_model: the model before it was quantised,
+    for one that is given quantised.
+    """
+
+    samples: Sequence[Any] = ()
+    seed: int = 0
+    metric: str = DEFAULT_METRIC
+    tolerance: float | None = None
+    method: str | None = None
+    narrow: bool = True
+    say: Say = lambda text: None
+
+    def check(self) -> None:
+        """Raise `UsageError` for options that contradict each other."""
+        self.check_timeout()
+        if self.float_model is not None and self.quantize:
+            raise UsageError(
+                "float_model goes with a model that is already quantized",
+                hint="with quantize, the model itself is the float model: leave out float_model",
+            )
+
+
+@takes_fields(ModelStagesOptions)
+def model_stages(
+    model: Any,
+    inputs: Any = None,
+    *,
+    options: ModelStagesOptions = ModelStagesOptions(),
+    **changes: Any,
+) -> NumericStages:
+    """Export a model, run it on the runtime with all values recorded, and compare each stage with
+    the one before, from the eager model to the device.
+
+    model: as for `etscope.export.load_model`: a name ("model.py:make"), or what it may name. It is
+        exported with its own example inputs.
+    inputs: of the run, as `etscope.export.export` takes them; by default the export's, and scaled
+        copies of them, which reveal a constant that the export made of an input.
+    options, changes: fields of `ModelStagesOptions`, as `backend="xnnpack"`; changes go before
+        `options`.
+
+    Raises what `load_model`, `export`, `run` and `Inspector.numeric_stages` raise.
+    """
+    options = replace(options, **changes)
+    options.check()
+    require("torch", wanted_by="the stages of a model")
+    require("executorch.exir", wanted_by="the stages of a model")
+    import torch
+
+    source = open_model(model, seed=options.seed, dynamic_shapes=options.dynamic_shapes)
+    plain = None
+    if options.float_model is not None:
+        plain = open_model(options.float_model, seed=options.seed).model
+    options = replace(options, float_model=plain)
+    if source.inputs is None and inputs is not None:
+        source, inputs = replace(source, inputs=inputs), None
+    if inputs is not None and options.samples:
+        raise UsageError("pass inputs or samples, not both")
+    samples = read_samples(source, options.samples if inputs is None else [inputs])
+    method, tolerance = options.method, options.tolerance
+    with _ran(source, samples, options) as trace:
+        options.say("comparing the stages")
+        eager, module = None, source.model if plain is None else plain
+        if isinstance(module, torch.nn.Module) and method in (None, "forward"):
+            eager = EagerModel.of(module, source.inputs)
+        count = max(len(samples), 1)
+        runs = [
+            RunToCompare(options.metric, tolerance, method=method, run=at) for at in range(count)
+        ]
+        found = worst_of([numeric_stages(trace, one, eager) for one in runs])
+        if not options.narrow:
+            return found
+        narrowed = narrow(
+            trace,
+            found.device,
+            tolerance=tolerance,
+            is_here=True,
+            say=options.say,
+            isolate=options.isolate,
+            timeout=options.timeout,
+        )
+        return replace(found, narrowed=narrowed)
+
+
+@contextmanager
+def _ran(source: Source, samples: Sequence[Any], options: ModelStagesOptions) -> Iterator[Trace]:
+    """Export a model and run it on samples, without any on the export's inputs. Yields the trace
+    with its values and its record; the files are removed at the end of the block."""
+    from etscope.bridge.lowering.export import inputs_of
+
+    def call(sample: Any) -> Call:
+        from torch.utils import _pytree as pytree
+
+        example, given = inputs_of(source.inputs), inputs_of(sample)
+        if given is None:
+            return Call(options.method)
+        # The program takes those by keyword in the order of the export's.
+        order = () if example is None else tuple(example.kwargs)
+        names = [*(name for name in order if name in given.kwargs), *given.kwargs]
+        named = {name: given.kwargs[name] for name in names}
+        return Call(options.method, list(pytree.tree_leaves((given.args, named))))
+
+    options.say(f"exporting {source.name}")
+    folder = Folder()
+    try:
+        made = source.export(options=options)
+        record: Any = made.record
+        if _has_plain_weights(record):  # they can be read from a file, part by part
+            record = made.save(folder.path, bundle=False)[1]
+        del made
+        options.say(f"running {source.name}")
+        with run(
+            record,
+            [call(sample) for sample in samples] or None,
+            method=options.method,
+            iterations=1,
+            warmup=0,
+            separate=False,
+            debug_level=INTERMEDIATE_OUTPUTS,
+            isolate=options.isolate,
+            timeout=options.timeout,
+        ) as done:
+            yield done.inspector().trace
+    finally:
+        folder.remove()
+
+
+def _has_plain_weights(record: ETRecord) -> bool:
+    """False if torchao's tensors are among the weights, which are not read from files."""
+    import torch
+
+    plain = (torch.Tensor, torch.nn.Parameter)
+    return all(
+        type(weight) in plain
+        for program in record.exported_programs.values()
+        for weight in program.state_dict.values()
+    )
 
 
 def narrow(
@@ -52,7 +219,7 @@ def narrow(
     inputs: Any = None,
     tolerance: float | None = None,
     is_here: bool = False,
-    say: Say | None = None,
+    say: Say = lambda text: None,
     **running: Any,
 ) -> Narrowed | None:
     """Narrow the first wrong delegate call of a diagnosis down to a line; None if no wrong call
@@ -84,8 +251,7 @@ def narrow(
             f"a call of {identifier or 'an unknown backend'} cannot be exported again here",
             hint="export with taps (docs/how-to/numerics.md) and run that",
         )
-    search = _Search(record, found, call, _BACKENDS[identifier], given, tolerance)
-    search.running, search.say = running, say
+    search = _Search(record, found, call, _BACKENDS[identifier], given, tolerance, running, say)
     return search.narrowed(is_here)
 
 
@@ -100,8 +266,8 @@ class _Search:
     backend: str
     inputs: Any
     tolerance: float | None
-    running: Mapping[str, Any] = field(default_factory=dict)
-    say: Say | None = None
+    running: Mapping[str, Any]
+    say: Say
     exports: int = 0
     runs: int = 0
     failures: list[str] = field(default_factory=list)
@@ -187,9 +353,7 @@ class _Search:
         from etscope.export import export
 
         method = self.found.method
-        if self.say is not None:
-            count = "1 tap" if len(taps) == 1 else f"{len(taps)} taps"
-            self.say(f"exporting and running with {count}")
+        self.say(f"exporting and running with {len(taps)} tap{'' if len(taps) == 1 else 's'}")
         program, nested = self._program()
         self.exports += 1
         try:
@@ -262,6 +426,3 @@ class _Search:
                 hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
             )
         return program, nested(program, torch_values(flat_inputs(self.inputs)))
-
-
-__all__ = ["Narrowed", "narrow"]
