@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from etscope.support.quiet import quiet
 
-__all__ = ["counting", "progress", "reporting", "transfers"]
+__all__ = ["counting", "progress", "transfers"]
 
 _PATIENCE = 1.0  # seconds
 
