@@ -1,8 +1,8 @@
 """Everything about a backend of ExecuTorch: how to export for it, and how to read its output.
 
-Each backend has a folder, or a module if it is small: how to export for it (`export`), what its
-delegate logs (`events`, `values`), and the files that its tools write. `registry` has the tables of
-all backends, `common` what several of them share.
+Each backend has a module, or a folder if its tools write files: how to export for it, what its
+delegate logs, and those files. `recipes` has those that are only exported for. `registry` has the
+tables of all backends, `common` what several of them share.
 """
 
 from __future__ import annotations

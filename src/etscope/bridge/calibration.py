@@ -23,8 +23,8 @@ from etscope.analysis.calibration import (
     ROWS,
     WIDTHS,
 )
+from etscope.backends.recipes import xnnpack_partitioners
 from etscope.backends.registry.export_options import ExportOptions
-from etscope.backends.xnnpack import partitioners
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     Inputs,
@@ -143,7 +143,9 @@ def _additions(group: str) -> dict[str, ExportedProgram]:
 def _partitioners(methods: Iterable[str]) -> dict[str, list[Any]]:
     """By method: none for portable kernels, and delegates of one operator where these count."""
     return {
-        name: [] if name.startswith(KERNELS) else partitioners(per_op=name.startswith(DELEGATES))
+        name: []
+        if name.startswith(KERNELS)
+        else xnnpack_partitioners(per_op=name.startswith(DELEGATES))
         for name in methods
     }
 

@@ -12,8 +12,8 @@ pytest.importorskip("executorch.exir")
 
 from torch import nn  # noqa: E402
 
+from etscope.backends.recipes import xnnpack_quantizer  # noqa: E402
 from etscope.backends.registry.export_options import ExportOptions  # noqa: E402
-from etscope.backends.xnnpack import quantizer  # noqa: E402
 from etscope.bridge.lowering.export import methods_of  # noqa: E402
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable  # noqa: E402
 from etscope.errors import UsageError  # noqa: E402
@@ -90,7 +90,7 @@ def sqnr(net: Net, *selectors: str) -> float:
 
 @pytest.fixture(scope="module")
 def units(net: Net) -> list[Unit]:
-    return quantizable(torch.export.export(net, INPUT).module(), quantizer())
+    return quantizable(torch.export.export(net, INPUT).module(), xnnpack_quantizer())
 
 
 def test_the_units_are_what_is_quantised_together(units: list[Unit]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.backends.xnnpack import quantizer
+from etscope.backends.recipes import xnnpack_quantizer
 from etscope.bridge.lowering.keep_float import Unit, quantizable
 from etscope.model.selector import Selector
 from etscope.search.sensitivity._groups import GROUPINGS, groups_of, neighbours, picks
@@ -36,7 +36,7 @@ class Net(torch.nn.Module):
 @pytest.fixture(scope="module")
 def units() -> list[Unit]:
     module = torch.export.export(Net().eval(), (torch.randn(1, 2, 8, 8),)).module()
-    return quantizable(module, quantizer())
+    return quantizable(module, xnnpack_quantizer())
 
 
 @pytest.mark.parametrize("by", GROUPINGS)

@@ -1,4 +1,4 @@
-"""The table of event decoders: how to read what each backend's delegate logs.
+"""The tables of decoders: how to read the events and values that each backend's delegate logs.
 
 A delegate logs names, identifiers and numbers, and their meaning depends on the backend. QNN logs
 bytes and cycles in the fields for times; Vulkan logs times of the CPU and of the GPU. A decoder
@@ -6,6 +6,11 @@ returns the `Meaning` of each event of a call, which all tables and pictures use
 
 Another package adds a decoder by an entry point of the group `etscope.delegates`, under the
 backend's id.
+
+Two backends of ExecuTorch log tensors inside their calls: QNN and Core ML. A backend may log the
+graph's numbers in another order of dimensions, as integers, or in another type. Its function in
+`VALUE_FORMS` returns the `Form` of each value of a call, or the reason why the value cannot be
+compared: etscope does not guess.
 """
 
 from __future__ import annotations
@@ -15,12 +20,11 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from etscope.backends import neutron
-from etscope.backends.arm import ethos_u, vgf
+from etscope.backends import coreml, neutron, vulkan
+from etscope.backends.arm import delegates as arm
+from etscope.backends.common.inner import Form, InnerCall, Types, same_shape, type_form
 from etscope.backends.common.logged import LoggedCall, in_a_row, nested
-from etscope.backends.coreml import events as coreml
-from etscope.backends.qnn import events as qnn
-from etscope.backends.vulkan import events as vulkan
+from etscope.backends.qnn import delegate as qnn
 from etscope.errors import UsageError
 from etscope.model.event_table import Block, Clock, EventKey, Meaning, Quantity
 
@@ -61,17 +65,13 @@ DELEGATES: Mapping[str, EventDecoder] = {
         silence="Build the delegate with -DEXECUTORCH_BUILD_DEVTOOLS=ON, and run on macOS 14.4 or "
         "iOS 17.4, or later.",
     ),
-    "VgfBackend": EventDecoder(vgf.decode, vgf.recognises, _TRACER),
+    "VgfBackend": EventDecoder(arm.decode_vgf, arm.is_vgf, _TRACER),
     "NeutronBackend": EventDecoder(
         neutron.decode,
         neutron.recognises,
         silence="Compile the model with use_profiling=True.",
     ),
-    "EthosUBackend": EventDecoder(
-        ethos_u.decode,
-        ethos_u.recognises,
-        _TRACER,
-    ),
+    "EthosUBackend": EventDecoder(arm.decode_ethos_u, arm.is_ethos_u, _TRACER),
     # These do not log events into a dump.
     "OpenvinoBackend": EventDecoder(nested),
     "MPSBackend": EventDecoder(nested),
@@ -148,6 +148,32 @@ def _from_packages() -> Mapping[str, EventDecoder]:
     from importlib.metadata import entry_points  # slow to import; only for installed plugins
 
     return {entry.name: entry.load() for entry in entry_points(group="etscope.delegates")}
+
+
+# -- values
+
+VALUE_FORMS: Mapping[str, Callable[[InnerCall], Sequence[Form | str]]] = {
+    "QnnBackend": qnn.forms,
+    "CoreMLBackend": coreml.forms,
+}
+# Backends that keep values of a quantized model as integers, even if the graph has floats there.
+IN_CODES = frozenset({"QnnBackend"})
+
+
+def value_forms(backend: str | None, call: InnerCall) -> Sequence[Form | str]:
+    """Return the form of each value of a call, or the reason why it cannot be compared. backend:
+    its id; None if unknown."""
+    forms = VALUE_FORMS.get(backend or "")
+    if forms is not None:
+        return forms(call)
+    found: list[Form | str] = []  # of an unknown backend: only values in the graph's shapes
+    for value in call.values:
+        types = type_form(value)
+        if isinstance(types, Types) and not same_shape(value.shape, value.spec.shape):
+            found.append(value.other_shape)
+        else:
+            found.append(types.form() if isinstance(types, Types) else types)
+    return found
 
 
 __all__ = [

@@ -16,11 +16,9 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from etscope.backends import native, openvino, xnnpack
-from etscope.backends.arm import export as arm
+from etscope.backends import coreml, recipes, vulkan
+from etscope.backends.arm import delegates as arm
 from etscope.backends.common.options import Option, options_of, parsed
-from etscope.backends.coreml import export as coreml
-from etscope.backends.vulkan import export as vulkan
 from etscope.errors import UsageError
 from etscope.support.optional import require
 
@@ -65,8 +63,8 @@ BACKENDS: Mapping[str, Backend] = {
     PORTABLE: Backend("no delegate: ExecuTorch's portable kernels, slow, but run everywhere"),
     "xnnpack": Backend(
         "XNNPACK, for CPUs",
-        xnnpack.partitioners,
-        xnnpack.quantizer,
+        recipes.xnnpack_partitioners,
+        recipes.xnnpack_quantizer,
         keeps_float=True,
     ),
     "vulkan": Backend(
@@ -89,8 +87,8 @@ BACKENDS: Mapping[str, Backend] = {
     ),
     "openvino": Backend(
         "OpenVINO, for Intel's CPUs, GPUs and NPUs",
-        openvino.partitioners,
-        openvino.quantizer,
+        recipes.openvino_partitioners,
+        recipes.openvino_quantizer,
         requires=("openvino", "nncf"),
         fold_quantize=False,
     ),
@@ -115,7 +113,7 @@ BACKENDS: Mapping[str, Backend] = {
     ),
     "native": Backend(
         "ExecuTorch's native backend, an experiment",
-        native.partitioners,
+        recipes.native_partitioners,
         edge_config={"_check_ir_validity": False, "_skip_dim_order": True},
     ),
 }

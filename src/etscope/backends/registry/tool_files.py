@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from etscope.backends import webgpu_queries
 from etscope.backends.arm import debug_json, ethos_u_pmu, vela
 from etscope.backends.common import chrome_trace
 from etscope.backends.common.imported import BackendFile, Basis, ImportedRow, ImportedSpans
 from etscope.backends.qnn import optrace, qhas
-from etscope.backends.vulkan import webgpu_queries
 from etscope.errors import FormatError, reading
 from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.identify import describe

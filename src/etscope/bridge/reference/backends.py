@@ -22,7 +22,7 @@ import torch
 
 from etscope.analysis.matching.delegate_values import GraphCodes
 from etscope.backends.common.inner import Inside
-from etscope.backends.registry.values import IN_CODES
+from etscope.backends.registry.decoders import IN_CODES
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.storage_types import (
     COMPUTED_IN_HALVES,

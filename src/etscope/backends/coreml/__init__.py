@@ -1,1 +1,0 @@
-"""Core ML, Apple's runtime for CPUs, GPUs and the Neural Engine."""

@@ -1,1 +1,0 @@
-"""Vulkan and WebGPU, which share a partitioner and a delegate id."""
