@@ -136,16 +136,16 @@ class Bench:
         self.state = SimpleNamespace(trials={})
         self.before = 1000.0
 
-    def tried(self, key: str, setting: Setting, report: object) -> Trial:
+    def tried(self, key: str, setting: Setting) -> Trial:
         if key not in self.times:
             return Trial(failure="apply", detail="not on this bench")
         self.before *= 1.2
         return Trial(self.errors.get(key, 130.0), 1000, ((self.before, self.times[key]),) * 15)
 
-    def in_common(self, settings: Mapping[str, Setting], report: object) -> Trial:
+    def in_common(self, settings: Mapping[str, Setting]) -> Trial:
         return Trial(rounds=(tuple(self.times[key] for key in settings),) * 15)
 
-    def confirmed(self, key: str, setting: Setting, report: object) -> Trial:
+    def confirmed(self, key: str, setting: Setting) -> Trial:
         return Trial(self.errors.get(key, 130.0), 1000, ((1000.0, self.times[key]),) * 30)
 
 

@@ -18,6 +18,7 @@ from etscope.search.sensitivity import _sensitivity as _measure
 from etscope.search.sensitivity._sensitivity import (
     GroupSearch,
     References,
+    SensitivityOptions,
     measured,
     open_variants,
     timed,
@@ -99,8 +100,8 @@ def test_rounds_are_interleaved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_state_keeps_what_json_cannot(tmp_path: Path) -> None:
-    given = {"model": "m"}
-    state = open_variants(tmp_path, given, resume=False)
+    given, resumed = {"model": "m"}, SensitivityOptions(resume=True)
+    state = open_variants(tmp_path, given, SensitivityOptions())
     known = {
         variant_key(["a"]): Variant(math.inf, 10, worst=-math.inf, worst_sample=3),
         variant_key(["b"]): Variant(failure="lower", detail="why"),
@@ -110,15 +111,15 @@ def test_a_state_keeps_what_json_cannot(tmp_path: Path) -> None:
     state.save()
     program = tmp_path / "programs" / f"{variant_key(['a'])}.pte"
     program.write_bytes(b"")
-    assert open_variants(tmp_path, given, resume=True).trials == known
+    assert open_variants(tmp_path, given, resumed).trials == known
     program.unlink()
-    again = open_variants(tmp_path, given, resume=True)
+    again = open_variants(tmp_path, given, resumed)
     assert again.trials == {variant_key(["b"]): known[variant_key(["b"])]}
     (tmp_path / "state.json").write_text('{"version": 1}')
     with pytest.raises(FormatError):
-        open_variants(tmp_path, given, resume=True)
+        open_variants(tmp_path, given, resumed)
     with pytest.raises(MissingFileError):
-        open_variants(tmp_path / "nowhere", given, resume=True)
+        open_variants(tmp_path / "nowhere", given, resumed)
 
 
 # -- the search among sets whose errors are known, against all sets tried

@@ -237,15 +237,16 @@ def timed(
     They run in this process, as they have been run before: starting a process takes longer than
     they do.
     """
+    sides = [functools.partial(_median_ns, one, references) for one in programs.values()]
+    return dict(zip(programs, timed_rounds(sides, rounds, seed=0).T / 1e6, strict=True))
+
+
+def _median_ns(program: Path, references: References, iterations: int) -> float:
     from etscope.run import Call, run
 
-    def median_ns(program: Path, iterations: int) -> float:
-        call = Call(references.method, list(references.inputs[0]), iterations, WARMUP)
-        with run(program, [call], trace=False, isolate=False) as done:
-            return done.latency.p50_ns
-
-    sides = [functools.partial(median_ns, one) for one in programs.values()]
-    return dict(zip(programs, timed_rounds(sides, rounds, seed=0).T / 1e6, strict=True))
+    call = Call(references.method, list(references.inputs[0]), iterations, WARMUP)
+    with run(program, [call], trace=False, isolate=False) as done:
+        return done.latency.p50_ns
 
 
 # -- Variants of the model.
