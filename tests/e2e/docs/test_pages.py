@@ -27,7 +27,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 # Seconds, without an export. What the others show is also tested beside the code.
 QUICK = {
     *("README.md", "index.md", "errors.md", "metrics.md", "formats.md", "findings.md"),
-    *("roofline.md", "differences.md", "etdb-protocol.md", "python.md"),
+    *("differences.md", "etdb-protocol.md", "python.md"),
 }
 RUN = [
     pytest.param(page, True, id=page.name, marks=() if page.name in QUICK else pytest.mark.nightly)
