@@ -157,7 +157,7 @@ def _weights(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
         f"({format_share(most / whole)}) of {format_bytes(whole)}."
     )
     quantity = Quantity(float(most), "bytes", most / whole)
-    command = ("size", "--by", "module")
+    command = ("info", "--size", "--by", "module")
     yield Finding(
         "weights", Severity.FACT, sentence, plan.method, quantity, Place("memory"), command
     )
