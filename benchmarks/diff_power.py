@@ -85,7 +85,7 @@ def rates(deal: Deal, trials: int = TRIALS, seed: int = 0) -> dict[str, float]:
     counts = dict.fromkeys(("false", "same", "5 %", "10 %"), 0)
     for _ in range(trials):
         before, after, others = deal(random)
-        noise = noise_between([[before], *([one] for one in others)])[0] if others else None
+        noise = noise_between([before, *others]) if others else None
         for slower in INJECTED:
             verdict = compare_samples(before, after * (1 + slower), noise=noise, step=1.0).verdict
             if slower:

@@ -188,6 +188,47 @@ class Labels:
                 f"there are {len(self.by_number)} labels, and the dataset has {count} samples"
             )
 
+    @classmethod
+    def of_text(cls, path: Path) -> Labels:
+        """Read lines of `label` or `name,label`; see `read_labels`."""
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError as error:
+            raise MissingFileError(f"labels file not found: {path}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise FormatError(f"not a file of labels: {error}", path=path) from error
+        cells = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            separator = next((mark for mark in "\t;," if mark in line), None)
+            if separator is None:
+                cells.append((number, [line.strip()]))
+            else:
+                parts = line.rsplit(separator, 1)
+                cells.append((number, [part.strip().strip('"') for part in parts]))
+        if cells and _number(cells[0][1][-1]) is None:  # a heading
+            del cells[0]
+        by_number: list[tuple[int, ...]] = []
+        by_name: dict[str, tuple[int, ...]] = {}
+        for number, (*names, last) in cells:
+            label = _number(last)
+            if label is None or len(names) > 1:
+                raise FormatError(
+                    f"line {number} is neither a label nor a name and a label", path=path
+                )
+            if names and names[0] in by_name:
+                raise FormatError(f"line {number}: {names[0]!r} has a label already", path=path)
+            if names:
+                by_name[names[0]] = (label,)
+            else:
+                by_number.append((label,))
+        if by_name and by_number:
+            raise FormatError("some lines have a name, and some have none", path=path)
+        if not by_name and not by_number:
+            raise FormatError("the file contains no labels", path=path)
+        return cls(by_number, by_name)
+
 
 def read_labels(source: Any) -> Labels:
     """Read labels from a file, or take integers in memory.
@@ -203,7 +244,7 @@ def read_labels(source: Any) -> Labels:
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         if path.suffix.lower() in _TEXT:
-            return _text_labels(path)
+            return Labels.of_text(path)
         file, what = read_tensor_file(path), str(path)
         source = file.values[0] if len(file.values) == 1 else file.content
         is_list = isinstance(source, (list, tuple)) and all(isinstance(one, int) for one in source)
@@ -222,44 +263,6 @@ def read_labels(source: Any) -> Labels:
             hint="labels are integers of shape [samples] or [samples, rows]",
         )
     return Labels([tuple(row) for row in array.reshape(len(array), -1).tolist()])
-
-
-def _text_labels(path: Path) -> Labels:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError as error:
-        raise MissingFileError(f"labels file not found: {path}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"not a file of labels: {error}", path=path) from error
-    cells = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        separator = next((mark for mark in "\t;," if mark in line), None)
-        if separator is None:
-            cells.append((number, [line.strip()]))
-        else:
-            parts = line.rsplit(separator, 1)
-            cells.append((number, [part.strip().strip('"') for part in parts]))
-    if cells and _number(cells[0][1][-1]) is None:  # a heading
-        del cells[0]
-    by_number: list[tuple[int, ...]] = []
-    by_name: dict[str, tuple[int, ...]] = {}
-    for number, (*names, last) in cells:
-        label = _number(last)
-        if label is None or len(names) > 1:
-            raise FormatError(f"line {number} is neither a label nor a name and a label", path=path)
-        if names and names[0] in by_name:
-            raise FormatError(f"line {number}: {names[0]!r} has a label already", path=path)
-        if names:
-            by_name[names[0]] = (label,)
-        else:
-            by_number.append((label,))
-    if by_name and by_number:
-        raise FormatError("some lines have a name, and some have none", path=path)
-    if not by_name and not by_number:
-        raise FormatError("the file contains no labels", path=path)
-    return Labels(by_number, by_name)
 
 
 def _number(text: str) -> int | None:
@@ -320,7 +323,6 @@ class Task:
 
     @property
     def agreement(self) -> float | None:
-        """Share of rows with the reference's class; None without any row."""
         return _share(self.agree, self.rows)
 
     @property
@@ -330,12 +332,10 @@ class Task:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of labelled rows that the device has right."""
         return _share(self.right, self.labelled)
 
     @property
     def reference_accuracy(self) -> float | None:
-        """Share of labelled rows that the reference has right."""
         return _share(self.reference_right, self.labelled)
 
     @property
@@ -354,15 +354,12 @@ def _share(part: int, whole: int) -> float | None:
 
 
 class TaskCounts:
-    """Counts predictions as they come."""
-
     def __init__(self, top: int, output: int) -> None:
         self._top, self._output = top, output
         self._counts: Counter[str] = Counter()
         self._flips: dict[str, list[Prediction]] = {"reference_margin": [], "float_margin": []}
 
     def add(self, prediction: Prediction) -> None:
-        """Count a row in."""
         decided, has_float = prediction.reference is not None, prediction.floats is not None
         self._counts.update(
             rows=decided,
@@ -389,7 +386,6 @@ class TaskCounts:
         return sorted(flips, key=lambda flip: -(getattr(flip, margin) or 0.0))[:MAX_FLIPS]
 
     def task(self) -> Task:
-        """The counts so far."""
         return Task(
             self._top,
             self._output,

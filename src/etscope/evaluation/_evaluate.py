@@ -221,47 +221,13 @@ def evaluate_dump(
         _check_count(source.count, total, name)
     prepared = options.prepared(trace, name)
     collector = Collector(options, source.count if run is None else 1)
-    count = _compare_runs(prepared, trace, runs, source.samples, collector, run)
+    count = collector.compare_runs(prepared, trace, runs, source.samples, run)
     if options.samples is None:
         more = next(source.samples, None) is not None
         _check_count(total + 1 if more else count, total, name)
     if not prepared.keeps_state:
         return collector.evaluation(None)
     return replace(collector.evaluation(DUMP), doubts=(known.doubt,) if known.doubt else ())
-
-
-def _compare_runs(
-    prepared: PreparedNumerics,
-    trace: Trace,
-    runs: Sequence[tuple[int, MethodRun]],
-    samples: Iterator[Sample],
-    collector: Collector,
-    only: int | None,
-) -> int:
-    """Compare runs of a dump, or only one of them, with the samples; return the number of samples
-    taken. runs: with the number of their sequence; in one, state goes on from run to run."""
-    memory, broken, last, count = prepared.memory(), False, -1, 0
-    for position, ((sequence, run), sample) in enumerate(zip(runs, samples, strict=False)):
-        count += 1
-        if sequence != last or not prepared.keeps_state:
-            memory, broken, last = prepared.memory(), False, sequence
-        compare = only is None or position == only
-        if not compare and not (prepared.keeps_state and position < (only or 0)):
-            continue
-        try:
-            if broken and prepared.keeps_state:
-                raise NumericGapError("the state before is not known: a sample before was skipped")
-            inputs = sample.inputs()
-            if compare:
-                collector.compare(prepared, trace, run, sample, inputs, memory)
-            else:
-                prepared.go_on(trace, run, inputs, memory)
-        except EtscopeError as error:
-            collector.skip(sample, error)
-            broken = True
-        else:
-            broken = False
-    return count
 
 
 def _check_count(count: int, total: int, method: str) -> None:
@@ -318,7 +284,6 @@ class _Evaluator:
         return self._options.state
 
     def run(self, samples: Iterable[Sample]) -> None:
-        """Run and compare all samples."""
         readable = self._readable(samples)
         size = None if self._in_sequence else self._batch_size()
         while batch := list(islice(readable, size)):
@@ -458,6 +423,42 @@ class Collector:
         found = prepared.diagnose(trace, run, list(inputs), memory, runs=self._runs)
         device = run.outputs(trace)
         self.add(sample, found, memory.outputs, device, memory.float_outputs)
+
+    def compare_runs(
+        self,
+        prepared: PreparedNumerics,
+        trace: Trace,
+        runs: Sequence[tuple[int, MethodRun]],
+        samples: Iterator[Sample],
+        only: int | None,
+    ) -> int:
+        """Compare runs of a dump, or only one of them, with the samples; return the number of
+        samples taken. runs: with the number of their sequence; in one, state goes on from run to
+        run."""
+        memory, broken, last, count = prepared.memory(), False, -1, 0
+        for position, ((sequence, run), sample) in enumerate(zip(runs, samples, strict=False)):
+            count += 1
+            if sequence != last or not prepared.keeps_state:
+                memory, broken, last = prepared.memory(), False, sequence
+            compare = only is None or position == only
+            if not compare and not (prepared.keeps_state and position < (only or 0)):
+                continue
+            try:
+                if broken and prepared.keeps_state:
+                    raise NumericGapError(
+                        "the state before is not known: a sample before was skipped"
+                    )
+                inputs = sample.inputs()
+                if compare:
+                    self.compare(prepared, trace, run, sample, inputs, memory)
+                else:
+                    prepared.go_on(trace, run, inputs, memory)
+            except EtscopeError as error:
+                self.skip(sample, error)
+                broken = True
+            else:
+                broken = False
+        return count
 
     def add(
         self,

@@ -48,7 +48,6 @@ class Spread:
 
     @classmethod
     def of(cls, numbers: Sequence[float], metric: Metric) -> Spread:
-        """The spread of some numbers."""
         values = np.asarray(numbers, np.float64)
         if not values.size:
             return cls(0, None, None, None)
@@ -118,7 +117,6 @@ class Statistics:
         self._sums: dict[Hashable, _Sums] = {}
 
     def add(self, sample: str, found: Numerics) -> None:
-        """Count a sample in."""
         for row in found.rows:
             sums = self._sums.setdefault(value_key(row), _Sums(row))
             sums.samples += 1
@@ -185,7 +183,6 @@ class SampleResult:
         return self.verdict in (WRONG, NAN)
 
     def cells(self) -> dict[str, Any]:
-        """Return the cells of `Evaluation.samples_table`."""
         row = self.operator
         return {
             "sample": self.name,
@@ -265,12 +262,10 @@ class Evaluation:
 
     @cached_property
     def compared(self) -> tuple[SampleResult, ...]:
-        """The samples that were not skipped."""
         return tuple(sample for sample in self.samples if sample.verdict != SKIPPED)
 
     @cached_property
     def skipped(self) -> tuple[SampleResult, ...]:
-        """The samples that could not be compared."""
         return tuple(sample for sample in self.samples if sample.verdict == SKIPPED)
 
     @cached_property
@@ -538,7 +533,6 @@ class Evaluation:
         return Table.of(content, title="Samples with another class", notes=tuple(task_notes(task)))
 
     def summary_table(self) -> Table:
-        """Counts and shares."""
         compared, total = len(self.compared), len(self.samples)
         counts = [
             ("samples compared", compared, total),
@@ -575,8 +569,6 @@ def _samples(count: int) -> str:
 
 
 def task_notes(task: Task) -> Iterator[str]:
-    """Sentences on agreement and accuracy."""
-
     def accuracy(right: int, best: int) -> str:
         of_best = f"(top-{task.top} {_percent(best, task.labelled)})"
         return f"{_percent(right, task.labelled)} {of_best}"

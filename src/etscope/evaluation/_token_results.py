@@ -60,8 +60,23 @@ class TokenPlaces:
     phase: tuple[str, ...]
 
     @classmethod
+    def of(cls, rows: Rows, kept: Ints, window: int, begin: int) -> TokenPlaces:
+        """Return the places of the tokens predicted from the positions `kept` of a window, which
+        begins at a token of the text."""
+        numbers = [rows.call_of(position) for position in kept.tolist()]
+        calls = rows.calls
+        assert calls is not None and all(number is not None for number in numbers)
+        call = np.array(numbers, np.int64)
+        return cls(
+            index=begin + kept + 1,
+            window=np.full(len(kept), window, np.int64),
+            position=kept.astype(np.int64),
+            call=call,
+            phase=tuple(calls.phases[index] for index in calls.phase[call].tolist()),
+        )
+
+    @classmethod
     def joined(cls, parts: Sequence[TokenPlaces]) -> TokenPlaces:
-        """Return the places of all parts."""
         columns = {
             name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMN_NAMES
         }
@@ -151,7 +166,7 @@ class TokenEvaluation:
     def _divergence_notes(self) -> Iterator[str]:
         at = self.divergence
         if at is None:
-            if self.agreement.first_flip is not None:
+            if self.agreement.flips.any():
                 yield "no token differs by more than rounding: the flips are ties"
             return
         found, places = self.agreement, self.places
@@ -277,7 +292,6 @@ def _plain(value: float | int | None) -> float | int | None:
 
 
 def other_vocabulary(reference: int, program: int) -> MismatchError:
-    """Return the error for a reference of another vocabulary."""
     return MismatchError(
         f"the reference has a vocabulary of {reference:,} tokens, and the program of {program:,}: "
         "they are of different models",
@@ -309,7 +323,7 @@ def compared(
             continue
         following = np.asarray(given, np.int64)[kept + 1]
         parts.append(Agreement.of(_at(reference, kept), _at(rows, kept), following))
-        places.append(_places(rows, kept, number, window.begin))
+        places.append(TokenPlaces.of(rows, kept, number, window.begin))
     if not parts:
         raise MissingDataError(
             "program and reference give logits for no token in common",
@@ -327,17 +341,3 @@ def _at(rows: Rows, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     if len(found) and np.array_equal(found, np.arange(found[0], found[0] + len(found))):
         return rows.logits[found[0] : found[0] + len(found)]
     return rows.logits[found]
-
-
-def _places(rows: Rows, kept: npt.NDArray[np.int64], window: int, begin: int) -> TokenPlaces:
-    numbers = [rows.call_of(position) for position in kept.tolist()]
-    calls = rows.calls
-    assert calls is not None and all(number is not None for number in numbers)
-    call = np.array(numbers, np.int64)
-    return TokenPlaces(
-        index=begin + kept + 1,
-        window=np.full(len(kept), window, np.int64),
-        position=kept.astype(np.int64),
-        call=call,
-        phase=tuple(calls.phases[index] for index in calls.phase[call].tolist()),
-    )

@@ -166,21 +166,17 @@ def graph_logits(opened: Opened, record: RecordView, graph: str | None) -> Graph
     layout = layout_of(opened.program)
     methods = {layout.prefill.method, layout.decode.method}
     kind = graph
-    if kind is None:
-        has_float = all(float_graph(record, method) is not None for method in methods)
-        kind = FLOAT if has_float else EXPORTED
-        if not has_float and not _has(record, EXPORTED, methods):
-            kind = EDGE
+    if kind is None and all(float_graph(record, method) is not None for method in methods):
+        kind = FLOAT
+    elif kind is None:
+        try:
+            has_exported = all(graph_name(record, EXPORTED, method) for method in methods)
+        except MissingDataError:
+            has_exported = False
+        kind = EXPORTED if has_exported else EDGE
     for method in sorted(methods):
         _graph_of(record, kind, method)
     return GraphLogits(opened, record, kind, layout)
-
-
-def _has(record: RecordView, kind: str, methods: set[str]) -> bool:
-    try:
-        return all(graph_name(record, kind, method) is not None for method in methods)
-    except MissingDataError:
-        return False
 
 
 def _graph_of(record: RecordView, kind: str, method: str) -> str:

@@ -139,6 +139,91 @@ class ProgramLogits:
         assert result is not None
         return rows_of(self.layout, task, result, self.name)
 
+    def reference(self) -> LogitsSource:
+        """Open the reference. Raises as `evaluate_tokens`."""
+        given, graph = self.options.reference, self.options.reference_graph
+        if given is None:
+            record = self.opened.record
+            if record is None:
+                raise NumericGapError(
+                    "logits are compared with a reference, and there is none",
+                    hint="give another program or an ETRecord (reference=, --reference), or the "
+                    "program's record (etrecord=, --etrecord)",
+                )
+            return graph_logits(self.opened, record, graph)
+        is_record = hasattr(given, "graph_names") or hasattr(given, "edge_dialect_program")
+        if isinstance(given, (str, os.PathLike)):
+            is_record = identify(os.fspath(given)) == ETRECORD
+        if is_record:
+            record = as_record(given)
+            opened = self.opened if record.program_view() is None else open_program(given)
+            return graph_logits(opened, record, graph)
+        if graph is not None:
+            raise UsageError("a graph is chosen of an ETRecord, and the reference is none")
+        if callable(given):
+            require("torch", wanted_by="a reference in PyTorch")
+            title = getattr(given, "__name__", None) or type(given).__name__
+            return ModuleLogits(given, f"{title}, in PyTorch")
+        opened = open_program(given)
+        opened.check_weights(None)
+        try:
+            layout = layout_of(opened.program)
+        except MismatchError as error:
+            raise MismatchError(f"the reference: {error.message}", hint=error.hint) from error
+        if layout.vocabulary_size != self.layout.vocabulary_size:
+            raise other_vocabulary(layout.vocabulary_size, self.layout.vocabulary_size)
+        # A reference always runs here, and takes each text as its own methods do.
+        runner = self.options.runner if self.options.place is None else AUTO
+        options = replace(self.options, prompt_length=None, data=None, runner=runner, place=None)
+        return ProgramLogits(opened, _name_of(opened.given, "the reference"), layout, options)
+
+    def context_and_stride(self, other: LogitsSource) -> tuple[int, int]:
+        """Return the tokens that a window gives to both, and those that it predicts."""
+        known = [one.context for one in (self, other) if one.context is not None]
+        most = min(known, default=None)
+        size = self.options.context or most or _DEFAULT_CONTEXT
+        if most is not None and size > most:
+            raise MismatchError(
+                f"a context of {size:,} tokens, and the cache has {most:,}",
+                hint="leave out -X context (context=), or export the model with a larger cache",
+            )
+        step = self.options.stride or size
+        if step > size:
+            raise UsageError(f"a stride of {step:,} tokens is more than the context of {size:,}")
+        return size, step
+
+    def record_call(
+        self, evaluation: TokenEvaluation, ids: Sequence[int], at: int, folder: PathLike
+    ) -> Path:
+        """Record the call of the token at row `at`, with the calls before it and its values."""
+        places, options = evaluation.places, self.options
+        window = evaluation.windows[int(places.window[at])]
+        given = ids[window.begin : window.end]
+        prompt = len(teacher_task(self.layout, given, options.prompt_length).context)
+        # The last forced token is not given to the program any more.
+        forced = given[prompt : max(prompt + 1, int(places.position[at]) + 2)]
+        call = int(places.call[at])
+        size = sum(debug_buffer_bytes(self.opened.program, name) for name in self.layout.all_rows)
+        first = 0 if size * (call + 1) <= _MOST_BYTES else call
+        try:
+            with generate(
+                self.opened,
+                tokens=given[:prompt],
+                force_tokens=forced,
+                iterations=1,
+                warmup=0,
+                debug_level=INTERMEDIATE_OUTPUTS,
+                # All calls, which the Python runner can record too: the last of them is this one.
+                values_at=None if first == 0 else (first, call),
+                **options.shared,
+                verify=options.verify,
+            ) as run:
+                run.save(folder, programs=False)
+        except EtscopeError as error:
+            error.message = f"recording call {call}: {error.message}"
+            raise
+        return Path(folder)
+
 
 @takes_fields(EvaluateTokensOptions)
 def evaluate_tokens(
@@ -180,8 +265,8 @@ def evaluate_tokens(
         )
     check_tokens(ids, layout, "the text")
     own = ProgramLogits(opened, _name_of(opened.given, "the program"), layout, options)
-    other = _reference(own)
-    size, step = _context_and_stride(own, other)
+    other = own.reference()
+    size, step = own.context_and_stride(other)
     found = compared(own, other, ids, list(windows(len(ids), size, step)), options.progress)
     evaluation = TokenEvaluation(
         program=own.name,
@@ -198,7 +283,7 @@ def evaluate_tokens(
     at = evaluation.divergence
     if options.save is None or at is None:
         return evaluation
-    return replace(evaluation, saved=_save(evaluation, own, ids, at, options.save))
+    return replace(evaluation, saved=own.record_call(evaluation, ids, at, options.save))
 
 
 def _name_of(given: str | None, default: str) -> str:
@@ -229,96 +314,3 @@ def read_tokens(given: Any, tokenizer: Tokenizer | None = None) -> list[int]:
         raise UsageError(f"{path}: more than {_MOST_TEXT:,} bytes of text")
     content = path.read_text(errors="replace")
     return tokens_from(path) if _IDS.fullmatch(content) else tokenizer.ids(content)
-
-
-# -- the reference
-
-
-def _reference(own: ProgramLogits) -> LogitsSource:
-    """Open the reference. Raises as `evaluate_tokens`."""
-    given, graph = own.options.reference, own.options.reference_graph
-    if given is None:
-        record = own.opened.record
-        if record is None:
-            raise NumericGapError(
-                "logits are compared with a reference, and there is none",
-                hint="give another program or an ETRecord (reference=, --reference), or the "
-                "program's record (etrecord=, --etrecord)",
-            )
-        return graph_logits(own.opened, record, graph)
-    is_record = hasattr(given, "graph_names") or hasattr(given, "edge_dialect_program")
-    if isinstance(given, (str, os.PathLike)):
-        is_record = identify(os.fspath(given)) == ETRECORD
-    if is_record:
-        record = as_record(given)
-        opened = own.opened if record.program_view() is None else open_program(given)
-        return graph_logits(opened, record, graph)
-    if graph is not None:
-        raise UsageError("a graph is chosen of an ETRecord, and the reference is none")
-    if callable(given):
-        require("torch", wanted_by="a reference in PyTorch")
-        title = getattr(given, "__name__", None) or type(given).__name__
-        return ModuleLogits(given, f"{title}, in PyTorch")
-    opened = open_program(given)
-    opened.check_weights(None)
-    try:
-        layout = layout_of(opened.program)
-    except MismatchError as error:
-        raise MismatchError(f"the reference: {error.message}", hint=error.hint) from error
-    if layout.vocabulary_size != own.layout.vocabulary_size:
-        raise other_vocabulary(layout.vocabulary_size, own.layout.vocabulary_size)
-    # A reference always runs here, and takes each text as its own methods do.
-    runner = own.options.runner if own.options.place is None else AUTO
-    options = replace(own.options, prompt_length=None, data=None, runner=runner, place=None)
-    return ProgramLogits(opened, _name_of(opened.given, "the reference"), layout, options)
-
-
-def _context_and_stride(own: ProgramLogits, other: LogitsSource) -> tuple[int, int]:
-    known = [one.context for one in (own, other) if one.context is not None]
-    most = min(known, default=None)
-    size = own.options.context or most or _DEFAULT_CONTEXT
-    if most is not None and size > most:
-        raise MismatchError(
-            f"a context of {size:,} tokens, and the cache has {most:,}",
-            hint="leave out -X context (context=), or export the model with a larger cache",
-        )
-    step = own.options.stride or size
-    if step > size:
-        raise UsageError(f"a stride of {step:,} tokens is more than the context of {size:,}")
-    return size, step
-
-
-# -- the call of the first token that differs
-
-
-def _save(
-    evaluation: TokenEvaluation, own: ProgramLogits, ids: Sequence[int], at: int, folder: PathLike
-) -> Path:
-    """Record the call of the token at row `at`, with the calls before it and its values."""
-    places, options = evaluation.places, own.options
-    window = evaluation.windows[int(places.window[at])]
-    given = ids[window.begin : window.end]
-    prompt = len(teacher_task(own.layout, given, options.prompt_length).context)
-    # The last forced token is not given to the program any more.
-    forced = given[prompt : max(prompt + 1, int(places.position[at]) + 2)]
-    call = int(places.call[at])
-    size = sum(debug_buffer_bytes(own.opened.program, name) for name in own.layout.all_rows)
-    first = 0 if size * (call + 1) <= _MOST_BYTES else call
-    try:
-        with generate(
-            own.opened,
-            tokens=given[:prompt],
-            force_tokens=forced,
-            iterations=1,
-            warmup=0,
-            debug_level=INTERMEDIATE_OUTPUTS,
-            # All calls, which the Python runner can record too: the last of them is this one.
-            values_at=None if first == 0 else (first, call),
-            **options.shared,
-            verify=options.verify,
-        ) as run:
-            run.save(folder, programs=False)
-    except EtscopeError as error:
-        error.message = f"recording call {call}: {error.message}"
-        raise
-    return Path(folder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 # Most differences: memory grows with the square, and beyond it these are not two versions.
@@ -106,3 +107,18 @@ def with_gaps(
         if one < before and other < after:
             yield one, other
         i, j = one + 1, other + 1
+
+
+def matched_anywhere(
+    before: Mapping[int, Hashable], after: Mapping[int, Hashable]
+) -> list[tuple[int, int]]:
+    """Pair elements of the same token wherever they are, the first of each side first; in the order
+    of `after`. before, after: tokens by number; those of the token None have no partner."""
+    waiting: dict[Hashable, deque[int]] = {}
+    for i, token in before.items():
+        waiting.setdefault(token, deque()).append(i)
+    return [
+        (waiting[token].popleft(), j)
+        for j, token in after.items()
+        if token is not None and waiting.get(token)
+    ]

@@ -156,8 +156,8 @@ def test_a_step_of_the_clock_is_no_change() -> None:
 
 
 def test_noise_between_dumps() -> None:
-    dumps = [[times(seed, factor=factor)] for seed, factor in enumerate((1.0, 1.1, 0.95, 1.05))]
-    noise = noise_between(dumps)[0]
+    dumps = [times(seed, factor=factor) for seed, factor in enumerate((1.0, 1.1, 0.95, 1.05))]
+    noise = noise_between(dumps)
     assert noise.dumps == 4
     assert noise.spread == pytest.approx(np.log([1.0, 1.1, 0.95, 1.05]).std(ddof=1), abs=0.01)
     assert compare_samples(times(1), times(2, factor=1.1)).verdict is Verdict.REGRESSED
@@ -231,7 +231,7 @@ def test_what_is_no_set_of_times_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be compared"):
         compare_all([times(1)], [])
     with pytest.raises(UsageError, match="two dumps"):
-        noise_between([[times(1)]])
+        noise_between([times(1)])
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,12 @@ from typing import Literal
 
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.rollup import operator_of
-from etscope.model.common_subsequence import matched
+from etscope.model.common_subsequence import matched, matched_anywhere
 
 AlignmentMethod = Literal["module", "instruction", "name"]
 Status = Literal["same", "changed", "moved", "added", "removed"]
+Token = Callable[[Row], Hashable]
+_Group = tuple[Row, list[Row]]  # the row of an instruction, and the rows below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,89 +57,75 @@ class Alignment:
     pairs: tuple[Pair, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The row of an instruction, and the rows below it."""
+class _Pairs:
+    """The pairs of rows of two sides that are found so far, by their numbers on each side."""
 
-    head: Row
-    inner: tuple[Row, ...]
+    def __init__(self, before: Sequence[Row], after: Sequence[Row]) -> None:
+        self._before, self._after = before, after
+        self.after_of: dict[int, tuple[int, Status]] = {}
+        self.before_of: dict[int, int] = {}
+
+    def _add(self, i: int, j: int, status: Status) -> None:
+        self.after_of[i], self.before_of[j] = (j, status), i
+
+    def in_sequence(self, place: Token, token: Token) -> None:
+        """Align the rows of each place as sequences of tokens."""
+        mine, theirs = _indices(self._before, place), _indices(self._after, place)
+        for where in mine.keys() & theirs.keys():
+            one, other = mine[where], theirs[where]
+            tokens = [token(self._before[i]) for i in one], [token(self._after[j]) for j in other]
+            for i, j in matched(*tokens):
+                self._add(one[i], other[j], "same")
+
+    def anywhere(self, token: Token, status: Status = "moved") -> None:
+        """Pair the rows that are left on both sides with the same token."""
+        left = (
+            {i: token(row) for i, row in enumerate(rows) if i not in taken}
+            for rows, taken in ((self._before, self.after_of), (self._after, self.before_of))
+        )
+        for i, j in matched_anywhere(*left):
+            self._add(i, j, status)
 
 
 def align(before: MethodProfile, after: MethodProfile) -> Alignment:
-    """Align the rows of two profiles."""
     mine, theirs = _groups(before.rows), _groups(after.rows)
-    heads = [group.head for group in mine], [group.head for group in theirs]
+    heads = [[head for head, _ in side] for side in (mine, theirs)]
+    found = _Pairs(heads[0], heads[1])
     method: AlignmentMethod
     if all(any(_module(row) is not None for row in rows) for rows in heads):
-        method, found = "module", _by_module(*heads)
+        method = "module"
+        found.in_sequence(_module, _operator)
+        # The nearest first: in the same module, in a module of that name, then anywhere for a
+        # delegate.
+        found.anywhere(lambda row: (_operator(row), _module(row)))
+        found.anywhere(lambda row: (_operator(row), (_module(row) or "").rpartition(".")[2]))
+        found.anywhere(lambda row: _operator(row) if row.kind == "delegate" else id(row))
     elif list(map(_label, heads[0])) == list(map(_label, heads[1])):
-        method, found = "instruction", [(index, index, "same") for index in range(len(mine))]
+        method = "instruction"
+        found.in_sequence(lambda _: None, _label)
     else:
-        method, found = "name", _sequence(*heads, range(len(mine)), range(len(theirs)), _named)
-        found = _with_moved(*heads, found, _named)
+        method = "name"
+        found.in_sequence(lambda _: None, _named)
+        found.anywhere(_named)
     return Alignment(method, tuple(_ordered(mine, theirs, found)))
 
 
 def _groups(rows: Sequence[Row]) -> list[_Group]:
-    groups: list[tuple[Row, list[Row]]] = []
+    groups: list[_Group] = []
     for row in rows:
         if row.depth == 0:
             groups.append((row, []))
         elif row.is_time:  # bytes and cycles have no duration to compare
             groups[-1][1].append(row)
-    return [_Group(head, tuple(inner)) for head, inner in groups]
+    return groups
 
 
-def _label(row: Row) -> tuple[int | None, str, str]:
+def _label(row: Row) -> Hashable:
     return row.instruction_id, row.kind, row.name
 
 
 def _module(row: Row) -> str | None:
     return row.attribution.module
-
-
-_Found = list[tuple[int, int, Status]]  # indices of both sides
-
-
-def _by_module(before: Sequence[Row], after: Sequence[Row]) -> _Found:
-    mine, theirs = _indices(before, _module), _indices(after, _module)
-    found: _Found = []
-    for module in mine.keys() & theirs.keys():
-        found += _sequence(before, after, mine[module], theirs[module], _operator)
-    # The nearest first: in the same module, in a module of that name, then anywhere for a delegate.
-    for token in (
-        lambda row: (_operator(row), _module(row)),
-        lambda row: (_operator(row), (_module(row) or "").rpartition(".")[2]),
-        lambda row: _operator(row) if row.kind == "delegate" else id(row),
-    ):
-        found = _with_moved(before, after, found, token)
-    return found
-
-
-def _inside(before: Sequence[Row], after: Sequence[Row]) -> _Found:
-    """Align the events of two calls of a delegate."""
-    known = all(any(_module(row) is not None for row in rows) for rows in (before, after))
-
-    def module(row: Row) -> str:
-        return (_module(row) or "") if known else ""
-
-    mine, theirs = _indices(before, module), _indices(after, module)
-    found: _Found = []
-    for name in mine.keys() & theirs.keys():
-        found += _sequence(before, after, mine[name], theirs[name], _named)
-    changed: Status = "changed"
-    # Another dtype has kernels of other names, but the same operators.
-    found = _with_moved(
-        before,
-        after,
-        found,
-        lambda row: (tuple(row.attribution.op_types) or id(row), module(row)),
-        changed,
-    )
-    found = _with_moved(before, after, found, lambda row: (_named(row), module(row)))
-    return _with_moved(
-        before, after, found, lambda row: (_named(row), module(row).rpartition(".")[2])
-    )
 
 
 def _named(row: Row) -> Hashable:
@@ -148,67 +136,47 @@ def _operator(row: Row) -> Hashable:
     return row.kind, operator_of(row)
 
 
-def _indices(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> dict[Hashable, list[int]]:
+def _indices(rows: Sequence[Row], key: Token) -> dict[Hashable, list[int]]:
     found: dict[Hashable, list[int]] = {}
     for index, row in enumerate(rows):
         found.setdefault(key(row), []).append(index)
     return found
 
 
-def _sequence(
-    before: Sequence[Row],
-    after: Sequence[Row],
-    mine: Sequence[int],
-    theirs: Sequence[int],
-    token: Callable[[Row], Hashable],
-) -> _Found:
-    pairs = matched([token(before[i]) for i in mine], [token(after[j]) for j in theirs])
-    return [(mine[i], theirs[j], "same") for i, j in pairs]
+def _inside(before: Sequence[Row], after: Sequence[Row]) -> _Pairs:
+    known = all(any(_module(row) is not None for row in rows) for rows in (before, after))
+
+    def module(row: Row) -> str:
+        return (_module(row) or "") if known else ""
+
+    found = _Pairs(before, after)
+    found.in_sequence(module, _named)
+    # Another dtype has kernels of other names, but the same operators.
+    found.anywhere(lambda row: (tuple(row.attribution.op_types) or id(row), module(row)), "changed")
+    found.anywhere(lambda row: (_named(row), module(row)))
+    found.anywhere(lambda row: (_named(row), module(row).rpartition(".")[2]))
+    return found
 
 
-def _with_moved(
-    before: Sequence[Row],
-    after: Sequence[Row],
-    found: _Found,
-    token: Callable[[Row], Hashable],
-    status: Status = "moved",
-) -> _Found:
-    """Pair the rows that are left on both sides with the same token: they have moved."""
-    taken = {i for i, _, _ in found}, {j for _, j, _ in found}
-    left = [i for i in range(len(before)) if i not in taken[0]]
-    waiting = _indices([before[i] for i in left], token)
-    result = list(found)
-    for j, row in enumerate(after):
-        if j in taken[1]:
-            continue
-        candidates = waiting.get(token(row))
-        if candidates:
-            result.append((left[candidates.pop(0)], j, status))
-    return result
-
-
-def _ordered(mine: Sequence[_Group], theirs: Sequence[_Group], found: _Found) -> list[Pair]:
-    after_of = {i: (j, status) for i, j, status in found}
-    before_of = {j: i for i, j, _ in found}
+def _ordered(mine: Sequence[_Group], theirs: Sequence[_Group], found: _Pairs) -> list[Pair]:
     removed: dict[int, list[Pair]] = {}
     last = -1  # the partner of the last operator that is still there, -1 before any
-    for i, group in enumerate(mine):
-        if i not in after_of:
-            gone = tuple(Pair(row, None, "removed") for row in group.inner)
-            removed.setdefault(last, []).append(Pair(group.head, None, "removed", gone))
-        elif after_of[i][1] != "moved":
-            last = after_of[i][0]
+    for i, (head, inner) in enumerate(mine):
+        if i not in found.after_of:
+            gone = tuple(Pair(row, None, "removed") for row in inner)
+            removed.setdefault(last, []).append(Pair(head, None, "removed", gone))
+        elif found.after_of[i][1] != "moved":
+            last = found.after_of[i][0]
     pairs = list(removed.get(-1, ()))
-    for j, group in enumerate(theirs):
-        if j in before_of:
-            other = mine[before_of[j]]
-            status = after_of[before_of[j]][1]
-            sides = other.inner, group.inner
-            inner = _inside(*sides)
-            old, new = ([_Group(row, ()) for row in rows] for rows in sides)
-            pairs.append(Pair(other.head, group.head, status, tuple(_ordered(old, new, inner))))
+    for j, (head, inner) in enumerate(theirs):
+        if j in found.before_of:
+            i = found.before_of[j]
+            old, rows = mine[i]
+            sides: list[list[_Group]] = [[(row, []) for row in side] for side in (rows, inner)]
+            parts = _ordered(sides[0], sides[1], _inside(rows, inner))
+            pairs.append(Pair(old, head, found.after_of[i][1], tuple(parts)))
         else:
-            added = tuple(Pair(None, row, "added") for row in group.inner)
-            pairs.append(Pair(None, group.head, "added", added))
+            added = tuple(Pair(None, row, "added") for row in inner)
+            pairs.append(Pair(None, head, "added", added))
         pairs += removed.get(j, ())
     return pairs

@@ -70,12 +70,10 @@ class Change:
         return None if self.comparison is None else self.comparison.verdict
 
     def times(self, scale: Scale) -> dict[str, float | None]:
-        """Return the cells of a table for its times."""
         times = {"before": self.before, "after": self.after, "change": self.change}
         return {name: scale.one(ticks) for name, ticks in times.items()}
 
     def in_words(self, scale: Scale) -> str:
-        """Return its times, its verdict and the reason for it."""
         times = [time_text(ticks, scale) or "?" for ticks in (self.before, self.after)]
         text = f"{times[0]} -> {times[1]} {scale.unit}"
         comparison = self.comparison
@@ -109,10 +107,10 @@ class Sides:
         """Return the noise of one row between dumps: NaN if a dump lacks it."""
         if not repeats:
             return None
-        if any(one is None for one in repeats):
-            return Noise(float("nan"), len(repeats) + 1)
         dumps = [mine, *(one for one in repeats if one is not None)]
-        return noise_between([[one] for one in dumps])[0]
+        if len(dumps) <= len(repeats):
+            return Noise(float("nan"), len(repeats) + 1)
+        return noise_between(dumps)
 
 
 def clock_steps(profile: MethodProfile) -> dict[int, float]:
@@ -167,7 +165,6 @@ class MethodDiff:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the method's time."""
         return self.total.verdict or Verdict.CANNOT_TELL
 
     @property

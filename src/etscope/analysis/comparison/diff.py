@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from etscope.analysis.comparison.align import Alignment, Pair, align
 from etscope.analysis.comparison.changes import (
@@ -28,19 +29,16 @@ from etscope.analysis.comparison.changes import (
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import module_path
-from etscope.analysis.statistics.compare_samples import (
-    Comparison,
-    Policy,
-    Verdict,
-    compare_all,
-)
+from etscope.analysis.statistics.compare_samples import Policy, Verdict, compare_all
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError
 from etscope.model.event_table import EXECUTE
+from etscope.support.options import takes_fields
 
 __all__ = ["diff_traces"]
 
 _FORCE = "compare them anyway with --force (forced=True)"
 
+Keep = Callable[[Row], bool]
 _Pairs = list[tuple[MethodProfile, MethodProfile]]
 
 
@@ -58,14 +56,14 @@ def paired_profiles(
     for which, profiles in (("first", before), ("second", after)):
         if not profiles:
             raise MissingDataError(
-                f"the {which} dump has no times",
-                hint="run the method with the event tracer on",
+                f"the {which} dump has no times", hint="run the method with the event tracer on"
             )
-        if method is not None and method not in _names(profiles):
+        names = [profile.method for profile in profiles if profile.method is not None]
+        if method is not None and method not in names:
             raise MissingDataError(
                 f"the {which} dump has no run of method {method!r}",
-                hint=f"methods that ran: {', '.join(_names(profiles))}"
-                if _names(profiles)
+                hint=f"methods that ran: {', '.join(names)}"
+                if names
                 else "add --etrecord or --program to name the methods",
             )
     mine = {_kind(profile): profile for profile in before if method in (None, profile.method)}
@@ -80,8 +78,12 @@ def paired_profiles(
         pair = next(iter(mine.values())), next(iter(theirs.values()))
         known = " and ".join(repr(name) for name in (*mine, *theirs) if name is not None)
         return [pair], (f"Compared as one method: {known}, and runs of an unknown method.",)
+    titles = [
+        ", ".join(one.title() for one in profiles if one.method is not None) or "(unknown)"
+        for profiles in (before, after)
+    ]
     raise MismatchError(
-        f"the dumps ran different methods: {_names_text(before)} and {_names_text(after)}",
+        f"the dumps ran different methods: {' and '.join(titles)}",
         hint=_FORCE if len(mine) == len(theirs) == 1 else "add --etrecord or --program for both",
     )
 
@@ -126,58 +128,54 @@ def _kind(profile: MethodProfile) -> str | None:
     return None if profile.method is None else profile.title()
 
 
-def _names(profiles: Sequence[MethodProfile]) -> list[str]:
-    return [profile.method for profile in profiles if profile.method is not None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffOptions:
+    """Options of `diff_traces`.
+
+    noise: further dumps of the program of `before`, on the same device; differences among them are
+    noise. method: compare only this one. keep: selects the rows to judge. forced: compare dumps
+    that are not comparable.
+    """
+
+    noise: Sequence[Trace] = ()
+    method: str | None = None
+    keep: Keep | None = None
+    forced: bool = False
 
 
-def _names_text(profiles: Sequence[MethodProfile]) -> str:
-    return ", ".join(p.title() for p in profiles if p.method is not None) or "(unknown)"
-
-
-Keep = Callable[[Row], bool]
-
-
+@takes_fields(DiffOptions)
 def diff_traces(
     before: Trace,
     after: Trace,
     policy: Policy | None = None,
     *,
-    noise: Sequence[Trace] = (),
-    method: str | None = None,
-    keep: Keep | None = None,
-    forced: bool = False,
+    options: DiffOptions = DiffOptions(),
+    **changes: Any,
 ) -> Diff:
     """Compare two dumps.
 
-    noise: further dumps of the program of `before`, on the same device; differences among them are
-    noise. method: compare only this one. keep: selects the rows to judge. forced: compare dumps
-    that are not comparable.
+    options, changes: fields of `DiffOptions`; changes go before `options`.
 
     Raises `MismatchError` for dumps of different methods or models, unless `forced`;
     `MissingDataError` if a dump has no times, or nothing is kept. Warns if only one dump logged
     intermediate values.
     """
+    options = replace(options, **changes)
+    forced, keep = options.forced, options.keep
     policy = policy or Policy()
-    pairs, notes = paired_profiles(before.profiles(), after.profiles(), method, forced)
+    pairs, notes = paired_profiles(before.profiles(), after.profiles(), options.method, forced)
     repeats = [
-        {_kind(profile): profile for profile in paired_noise(trace, pairs)} for trace in noise
+        {_kind(profile): profile for profile in paired_noise(trace, pairs)}
+        for trace in options.noise
     ]
     sides = [
-        Sides(
-            a,
-            b,
-            [found[_kind(a)] for found in repeats if _kind(a) in found],
-            align(a, b),
-        )
+        Sides(a, b, [found[_kind(a)] for found in repeats if _kind(a) in found], align(a, b))
         for a, b in pairs
     ]
     if not forced:
         for one in sides:
             check_comparable(one.before, one.after, one.alignment)
-    totals = _totals(sides, policy)
-    methods = [
-        _method_diff(one, total, policy, keep) for one, total in zip(sides, totals, strict=True)
-    ]
+    methods = _method_diffs(sides, policy, keep)
     was, now = (totals_of(one.export, saved=one.saved_run) for one in (before, after))
     methods = [replace(one, beside=tuple(total_changes(was, now, one.method))) for one in methods]
     if keep is not None and not any(row.selected for one in methods for row in one.changes):
@@ -197,10 +195,8 @@ def diff_traces(
 def diff_profiles(
     before: MethodProfile, after: MethodProfile, policy: Policy | None = None
 ) -> MethodDiff:
-    """Compare two comparable profiles."""
-    policy = policy or Policy()
     sides = Sides(before, after, (), align(before, after))
-    return _method_diff(sides, _totals([sides], policy)[0], policy, None)
+    return _method_diffs([sides], policy or Policy(), None)[0]
 
 
 def paired_noise(
@@ -217,9 +213,9 @@ def paired_noise(
     yield from found
 
 
-def _totals(sides: Sequence[Sides], policy: Policy) -> list[Comparison]:
-    """Compare the methods' times, corrected for the number of methods."""
-    return compare_all(
+def _method_diffs(sides: Sequence[Sides], policy: Policy, keep: Keep | None) -> list[MethodDiff]:
+    """Compare the methods. The verdicts on their times are corrected for the number of methods."""
+    totals = compare_all(
         [one.before.total for one in sides],
         [one.after.total for one in sides],
         policy,
@@ -227,40 +223,35 @@ def _totals(sides: Sequence[Sides], policy: Policy) -> list[Comparison]:
             one.noise_of(one.before.total, [repeat.total for repeat in one.noise]) for one in sides
         ],
     )
+    return [
+        MethodDiff(
+            method=one.before.method or one.after.method,
+            changes=tuple(_judged(one, _changes(one.alignment, keep), policy)),
+            unaccounted=_closing("unaccounted", "unaccounted", *(x.unaccounted for x in both)),
+            total=replace(_closing(EXECUTE, "total", *(x.total for x in both)), comparison=total),
+            sides=one,
+            policy=policy,
+            notes=tuple(_notes(one)),
+        )
+        for one, total in zip(sides, totals, strict=True)
+        for both in [(one.before, one.after)]
+    ]
 
 
-def _method_diff(sides: Sides, total: Comparison, policy: Policy, keep: Keep | None) -> MethodDiff:
+def _closing(name: str, kind: str, before: Ticks, after: Ticks) -> Change:
+    return Change(name, kind, "same", float(before.mean()), float(after.mean()))
+
+
+def _changes(alignment: Alignment, keep: Keep | None) -> list[Change]:
     changes = []
-    for pair in sides.alignment.pairs:
+    for pair in alignment.pairs:
         whole = keep is None or _picked(pair, keep)
         changes.append(_change(pair, 0, whole))
         # As in `InstructionRows.kept`: the whole call, if only the call is selected.
         picked = [keep is not None and _picked(inner, keep) for inner in pair.inner]
         for inner, is_picked in zip(pair.inner, picked, strict=True):
             changes.append(_change(inner, 1, is_picked or (whole and not any(picked))))
-    closing = [
-        Change(
-            name=name,
-            kind=kind,
-            status="same",
-            before=float(ticks[0].mean()),
-            after=float(ticks[1].mean()),
-        )
-        for name, kind, ticks in (
-            ("unaccounted", "unaccounted", (sides.before.unaccounted, sides.after.unaccounted)),
-            (EXECUTE, "total", (sides.before.total, sides.after.total)),
-        )
-    ]
-    judged = _judged(sides, changes, policy)
-    return MethodDiff(
-        method=sides.before.method or sides.after.method,
-        changes=tuple(judged),
-        unaccounted=closing[0],
-        total=replace(closing[1], comparison=total),
-        sides=sides,
-        policy=policy,
-        notes=tuple(_notes(sides)),
-    )
+    return changes
 
 
 def _picked(pair: Pair, keep: Keep) -> bool:
@@ -357,7 +348,7 @@ def _notes(sides: Sides) -> Iterator[str]:
     if not all(row.is_time for row in rows):
         yield "Delegates' bytes and cycles are excluded: they are not times."
     if sides.noise:
-        yield (f"Differences between {len(sides.noise) + 1} dumps of one program count as noise.")
+        yield f"Differences between {len(sides.noise) + 1} dumps of one program count as noise."
     else:
         yield (
             "One dump a side cannot show how much processes differ. Add further dumps of the "

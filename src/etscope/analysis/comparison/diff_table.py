@@ -119,7 +119,6 @@ def shown_changes(
     order = known_order(sort)
 
     def measure(change: Change) -> float:
-        """Return the sort key of changes, largest first."""
         return abs(change.change) if order == "change" else change.after or 0.0
 
     groups = grouped(diff.changes, lambda change: change.depth == 0)
@@ -219,7 +218,6 @@ class _Line:
     inner: list[_Line] = field(default_factory=list)
 
     def measure(self, sort: str) -> float:
-        """Return the sort key, largest first: the largest change, or time."""
         if sort == "time":
             return max((part.after or 0.0 for part in self.parts.values()), default=0.0)
         return max((abs(part.change) for part in self.parts.values()), default=0.0)
@@ -263,7 +261,7 @@ def several_table(
     for another order or grouping.
     """
     sort = known_order(sort)
-    names = [name for name, _ in dumps]
+    names, first = [name for name, _ in dumps], by or "event"
     later = {number: diff for number, (_, diff) in enumerate(dumps, 1) if diff is not None}
     tops = _lines(later, by, keep)
     shown = list(_shown(tops, sort, limit))
@@ -275,19 +273,29 @@ def several_table(
         closing.insert(0, _Line(name))
     everything = [*shown, *closing]
     method = next((diff.method for diff in later.values() if diff.method), None)
+    policy = next(iter(later.values())).policy
     verdicts = ", ".join(f"dump {number} {one.verdict.value}" for number, one in later.items())
     return Table.of_cells(
-        _columns(by or "event", len(names), scale.unit),
-        [line.cells(method, by or "event", len(names), scale) for line in everything],
+        _columns(first, len(names), scale.unit),
+        [line.cells(method, first, len(names), scale) for line in everything],
         title=f"{method or 'method'}: {verdicts}",
-        notes=tuple(_notes(later, names, scale, everything)),
+        notes=(
+            f"Dump 1, compared with the others: {names[0]}.",
+            *(
+                f"Dump {number}, {names[number - 1]}: {' '.join(headline(diff, scale))}"
+                for number, diff in later.items()
+            ),
+            *interval_note(part.comparison for line in everything for part in line.parts.values()),
+            *dict.fromkeys(note for diff in later.values() for note in diff.notes),
+            f"Regressed or improved: {policy.in_words()}, corrected for all rows (Holm's method) "
+            f"and {policy.dumps} dumps (Bonferroni's).",
+        ),
         depth=[line.depth for line in everything],
         breaks=frozenset({len(shown)}),
     )
 
 
 def shown_names(by: str | None, dumps: int) -> tuple[str, ...]:
-    """Return the columns shown by default."""
     each = [f"{name}_{n}" for n in range(2, dumps + 1) for name in _SHOWN]
     return (by or "event", "time_1", *each, *(("module", "source") if by is None else ()))
 
@@ -296,32 +304,28 @@ def _lines(later: dict[int, MethodDiff], by: str | None, keep: Keep | None) -> l
     """Return the outermost lines of all dumps. Each operator of the first dump is one line.
     Operators that later dumps added under one name, in one module, share a line."""
     found: dict[Hashable, _Line] = {}
-    outermost: dict[Hashable, _Line] = {}
+    outermost: list[_Line] = []
     for number, diff in later.items():
         places = {id(row): place for place, row in enumerate(diff.sides.before.rows)}
         seen: Counter[Hashable] = Counter()
-        above: list[Hashable] = []
+        above: list[_Line] = []
         parts = diff.selected if by is None else waterfall(diff, by, keep).parts
         for part in parts:
             del above[part.depth :]
-            identity: Hashable = (*above[-1:], part.name)
+            around = id(above[-1]) if above else None
+            identity: Hashable = around, part.name
             if part.pair is not None:
-                before = part.pair.before
-                module = part.pair.shown.attribution.module
-                identity = (
-                    places[id(before)] if before is not None else (*above[-1:], part.name, module)
-                )
+                before, module = part.pair.before, part.pair.shown.attribution.module
+                identity = (around, part.name, module) if before is None else places[id(before)]
             seen[identity] += 1
-            key = (identity, seen[identity])
-            if key not in found:
-                found[key] = line = _Line(part.name, part.depth, part.before)
-                if above:
-                    found[above[-1]].inner.append(line)
-                else:
-                    outermost[key] = line
-            found[key].parts[number] = part
-            above.append(key)
-    return list(outermost.values())
+            line = found.get((identity, seen[identity]))
+            if line is None:
+                line = _Line(part.name, part.depth, part.before)
+                found[identity, seen[identity]] = line
+                (above[-1].inner if above else outermost).append(line)
+            line.parts[number] = part
+            above.append(line)
+    return outermost
 
 
 def _shown(tops: Sequence[_Line], sort: str, limit: int | None) -> Iterator[_Line]:
@@ -363,12 +367,12 @@ def _closing(later: dict[int, MethodDiff], tops: Sequence[_Line], name: str) -> 
             rest.parts[number] = Change(name, "hidden", "same", sides[0], sides[1])
     if rest.parts:
         yield rest
-    diff = next(iter(later.values()))
-    for change, parts in (
-        (diff.unaccounted, {number: one.unaccounted for number, one in later.items()}),
-        (diff.total, {number: one.total for number, one in later.items()}),
+    for parts in (
+        {number: one.unaccounted for number, one in later.items()},
+        {number: one.total for number, one in later.items()},
     ):
-        yield _Line(change.name, before=change.before, parts={**parts})
+        first = next(iter(parts.values()))
+        yield _Line(first.name, before=first.before, parts=parts)
 
 
 def _columns(first: str, dumps: int, unit: str) -> list[Column]:
@@ -388,18 +392,3 @@ def _columns(first: str, dumps: int, unit: str) -> list[Column]:
     if first != "event":
         return columns
     return [*columns, *(Column(name, Kind.PATH, priority=3) for name in ("module", "source"))]
-
-
-def _notes(
-    later: dict[int, MethodDiff], names: Sequence[str], scale: Scale, lines: Sequence[_Line]
-) -> Iterator[str]:
-    yield f"Dump 1, compared with the others: {names[0]}."
-    for number, diff in later.items():
-        yield f"Dump {number}, {names[number - 1]}: {' '.join(headline(diff, scale))}"
-    yield from interval_note(part.comparison for line in lines for part in line.parts.values())
-    yield from dict.fromkeys(note for diff in later.values() for note in diff.notes)
-    policy = next(iter(later.values())).policy
-    yield (
-        f"Regressed or improved: {policy.in_words()}, corrected for all rows (Holm's method) and "
-        f"{policy.dumps} dumps (Bonferroni's)."
-    )

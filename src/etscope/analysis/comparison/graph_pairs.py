@@ -13,19 +13,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from etscope.analysis.comparison.align import Status
-from etscope.analysis.comparison.program_weights import (
-    Weight,
-    WeightChange,
-    weight_sentence,
-)
+from etscope.analysis.comparison.program_weights import Weight, WeightChange, weight_sentence
 from etscope.analysis.comparison.programs import ProgramDiff
 from etscope.analysis.graphs.executed import ExecutedGraph
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.program.source_location import module_path
-from etscope.model.common_subsequence import matched_in_turn
+from etscope.model.common_subsequence import matched_anywhere, matched_in_turn
 from etscope.model.graph import Node
 
 _WORD = re.compile(r"\w+")
@@ -85,14 +81,16 @@ class _Pairing:
         self._instruction_changes: dict[int, tuple[str, ...]] = {}  # by node of the later side
 
     def pairs(self) -> Iterator[NodePair]:
-        """Yield all nodes of both sides."""
         weights = _WeightReaders(self._diff, self._views)
-        self._pair_weights(weights)
+        for change in self._diff.weights:
+            i, j = weights.places(change)
+            if i is not None and j is not None:
+                self._pair(i, j)
         self._pair_instructions()
         self._align(None, None)
         self._pair_moved()
         for i, j in self._in_order():
-            changed = tuple(dict.fromkeys((*weights.words(0, i), *weights.words(1, j))))
+            changed = weights.words(i, j)
             if i is None or j is None:
                 yield NodePair("added" if i is None else "removed", i, j, changed)
                 continue
@@ -104,26 +102,19 @@ class _Pairing:
         if i not in self._partner[0] and j not in self._partner[1]:
             self._partner[0][i], self._partner[1][j] = j, i
 
-    def _pair_weights(self, weights: _WeightReaders) -> None:
-        for change in self._diff.weights:
-            i, j = weights.places(change)
-            if i is not None and j is not None:
-                self._pair(i, j)
-
     def _pair_instructions(self) -> None:
         """Pair the instructions of executed programs as in the comparison."""
-        linked = [view.linked for view in self._views]
-        if not all(isinstance(one, ExecutedGraph) for one in linked):
-            return
         nodes = [
             {
-                one.number_of[id(node.node)]: number
+                view.linked.number_of[id(node.node)]: number
                 for number, node in enumerate(view.nodes)
-                if id(node.node) in one.number_of
+                if id(node.node) in view.linked.number_of
             }
-            for one, view in zip(linked, self._views, strict=True)
-            if isinstance(one, ExecutedGraph)
+            for view in self._views
+            if isinstance(view.linked, ExecutedGraph)
         ]
+        if len(nodes) < 2:
+            return
         for change in self._diff.instructions:
             if change.method == self._views[1].method and change.before and change.after:
                 i = nodes[0].get(change.before.instruction_id)
@@ -179,17 +170,17 @@ class _Pairing:
 
     def _pair_moved(self) -> None:
         """Pair operators that are elsewhere on the other side, inside or outside a delegate."""
-        waiting: dict[Hashable, list[int]] = {}
-        for i, node in enumerate(self._views[0].nodes):
-            if i not in self._partner[0] and node.node.kind == "call_function":
-                waiting.setdefault(self._token(0, i)[:3], []).append(i)
-        for j, node in enumerate(self._views[1].nodes):
-            if j in self._partner[1] or node.node.kind != "call_function":
-                continue
-            alike = waiting.get(self._token(1, j)[:3])
-            if alike:
-                self._moved.add(j)
-                self._pair(alike.pop(0), j)
+        left = [
+            {
+                number: self._token(side, number)[:3]
+                for number, node in enumerate(view.nodes)
+                if number not in self._partner[side] and node.node.kind == "call_function"
+            }
+            for side, view in enumerate(self._views)
+        ]
+        for i, j in matched_anywhere(left[0], left[1]):
+            self._moved.add(j)
+            self._pair(i, j)
 
     def _in_order(self) -> list[_Pair]:
         """All nodes in the order of the later side; a removed node follows its former
@@ -276,17 +267,6 @@ def _levels(view: GraphView) -> Mapping[str | None, list[int]]:
     return found
 
 
-def _by_name(view: GraphView) -> Mapping[str, Node]:
-    """Return the nodes of a method's edge graph with a unique name, e.g. not in several
-    branches."""
-    symbols = view.linked.symbols
-    if symbols is None or symbols.graph is None:
-        return {}
-    nodes = [*symbols.graph.walk()]
-    count = Counter(node.name for node in nodes)
-    return {node.name: node for node in nodes if count[node.name] == 1}
-
-
 def _results(node: ViewNode) -> tuple[str, ...]:
     return tuple("" if value.tensor is None else str(value.tensor) for value in node.node.outputs)
 
@@ -320,8 +300,15 @@ class _WeightReaders:
             }
             for view in views
         ]
-        # The comparison read the record's graph separately: match its nodes by name.
-        self._edge_nodes = [_by_name(view) for view in views]
+        # The comparison read the record's graph separately: match its nodes by their name, if it is
+        # unique (it is not in several branches).
+        self._edge_nodes: list[Mapping[str, Node]] = []
+        for view in views:
+            symbols = view.linked.symbols
+            graph = None if symbols is None else symbols.graph
+            nodes = [] if graph is None else [*graph.walk()]
+            count = Counter(node.name for node in nodes)
+            self._edge_nodes.append({one.name: one for one in nodes if count[one.name] == 1})
         self._words: tuple[dict[int, list[str]], dict[int, list[str]]] = {}, {}
         for change in diff.weights:
             if change.status in ("unchanged", "moved"):
@@ -333,22 +320,22 @@ class _WeightReaders:
                 for number in {*self._readers(side, weight), self._place(side, weight)} - {None}:
                     self._words[side].setdefault(number or 0, []).append(text)
 
-    def words(self, side: int, number: int | None) -> Sequence[str]:
-        """Sentences about the weights of a node that have changed."""
-        return () if number is None else self._words[side].get(number, ())
+    def words(self, *pair: int | None) -> tuple[str, ...]:
+        """Sentences about the weights of a pair of nodes that have changed."""
+        found = (
+            words.get(number, ()) if number is not None else ()
+            for words, number in zip(self._words, pair, strict=True)
+        )
+        return tuple(dict.fromkeys(chain(*found)))
 
     def places(self, change: WeightChange) -> tuple[int | None, int | None]:
         """Return the nodes that hold a weight, None without one."""
-        one, other = change.before, change.after
-        return (
-            None if one is None else self._place(0, one),
-            None if other is None else self._place(1, other),
-        )
+        return self._place(0, change.before), self._place(1, change.after)
 
-    def _place(self, side: int, weight: Weight) -> int | None:
-        view, tensor = self._views[side], weight.tensor
-        if tensor.method != view.method:
+    def _place(self, side: int, weight: Weight | None) -> int | None:
+        if weight is None or weight.tensor.method != self._views[side].method:
             return None
+        view, tensor = self._views[side], weight.tensor
         if isinstance(view.linked, ExecutedGraph) and tensor.value is not None:
             index = self._values[side].get(id(tensor.value))
             node = view.by_key.get(f"const_{index}")

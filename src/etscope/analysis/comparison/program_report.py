@@ -16,12 +16,12 @@ from etscope.analysis.comparison.program_weights import (
     WeightChange,
     compare_by_name,
     external_weights,
+    same_bytes,
 )
 from etscope.analysis.comparison.programs import (
     ProgramDiff,
     SizeChange,
     change_status,
-    is_equal,
     size_changes,
 )
 from etscope.analysis.memory.file_parts import external_parts
@@ -53,14 +53,15 @@ def program_diff_report(diff: ProgramDiff) -> Report:
     if diff.identical:
         text = f"{diff.after.name} is identical to {diff.before.name}: {diff.after.size:,} bytes."
         return Report(about, (), (text,))
+    content = _Content(diff)
     found = (
-        *_interface(diff),
-        _size(diff),
+        *content.interface(),
+        content.size(),
         weights_section(diff.weights),
-        *_instructions(diff),
-        _delegates(diff),
-        _ranges(diff),
-        *_memory(diff),
+        *content.instructions(),
+        content.delegates(),
+        content.ranges(),
+        *content.memory(),
         rows(
             "program",
             "The program as a whole",
@@ -72,10 +73,10 @@ def program_diff_report(diff: ProgramDiff) -> Report:
     has_external = any(side.data for side in diff.sides)
     name = f"{diff.after.name} with .ptd files" if has_external else diff.after.name
     sentences = [
-        *_requirements(diff),
+        *content.requirements(),
         size_sentence(name, diff.before.size, diff.after.size, diff.sizes),
         *weight_sentences(diff.weights),
-        *_work(diff),
+        *content.work(),
     ]
     if not diff.differs:
         sentences.append(
@@ -92,7 +93,7 @@ def external_diff_report(
     "identical" or "different"."""
     about = dict(zip(("before", "after"), names, strict=True))
     sizes = before.source.size, after.source.size
-    if is_equal(before.source, after.source):
+    if same_bytes(before.source.buffer, after.source.buffer):
         text = f"{names[1]} is identical to {names[0]}: {sizes[1]:,} bytes."
         return Report({**about, "result": "identical"}, (), (text,))
     weights = compare_by_name(external_weights(before), external_weights(after))
@@ -112,35 +113,6 @@ def external_diff_report(
 
 
 # -- sentences, breaking changes first
-
-
-def _requirements(diff: ProgramDiff) -> Iterator[str]:
-    """Yield new requirements of the later program on an app, and changes for its callers."""
-    before, after = diff.sides
-    new = sorted(after.kernels - before.kernels)
-    if new:
-        yield (
-            f"The app must register {_count(len(new), 'new kernel', 'new kernels')}: "
-            f"{', '.join(new)}."
-        )
-    backends = sorted(after.backends - before.backends)
-    if backends:
-        yield f"The app must link {_listed(backends)}, which {before.name} does not need."
-    external = sorted(after.external - before.external)
-    if external:
-        yield f"{_count(len(external), 'weight is', 'weights are')} in a .ptd file now."
-    gone = sorted(before.kernels - after.kernels)
-    if gone:
-        yield f"{_count(len(gone), 'kernel is', 'kernels are')} no longer needed: {_listed(gone)}."
-    backends = sorted(before.backends - after.backends)
-    if backends:
-        yield f"{_listed(backends)} is no longer needed."
-    for what, names in (("gone", diff.removed_methods), ("new", diff.added_methods)):
-        if names:
-            yield f"{'Method' if len(names) == 1 else 'Methods'} {what}: {_listed(names)}."
-    for change in diff.signatures:
-        one, other = change.before or "none", change.after or "none"
-        yield f"{change.what.capitalize()} of {change.method}: {one} → {other}."
 
 
 def size_sentence(name: str, before: int, after: int, sizes: Sequence[SizeChange]) -> str:
@@ -165,7 +137,6 @@ def size_sentence(name: str, before: int, after: int, sizes: Sequence[SizeChange
 
 
 def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
-    """Yield sentences on the weights that differ."""
     retyped: dict[tuple[str, str], list[WeightChange]] = {}
     for change in weights:
         if change.before is not None and change.after is not None:
@@ -214,36 +185,11 @@ def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
         )
 
 
-def _work(diff: ProgramDiff) -> Iterator[str]:
-    """Yield sentences on instructions, delegates and memory."""
-    for name in diff.shared:
-        ran = Counter[str](one.status for one in diff.instructions if one.method == name)
-        if set(ran) - {"same"}:
-            statuses = ("same", "changed", "moved", "added", "removed")
-            listed = ", ".join(f"{ran[one]:,} {one}" for one in statuses if ran[one])
-            yield f"Instructions of {name}: {listed}."
-    numbers = [sum(len(method.delegates) for method in side.program.methods) for side in diff.sides]
-    changed = [one for one in diff.delegates if one.status == "changed"]
-    if numbers[0] != numbers[1]:
-        yield f"{_count(numbers[1], 'delegate', 'delegates')} instead of {numbers[0]}."
-    elif changed:
-        yield f"{_count(len(changed), 'delegate has', 'delegates have')} other data."
-    for name in diff.shared:
-        one, other = (side.plans[name].planned_bytes for side in diff.sides)
-        if one != other:
-            share = f", {other / one - 1:+.1%}" if one else ""
-            yield (
-                f"Planned memory of {name}: {format_bytes(one)} → {format_bytes(other)} "
-                f"({other - one:+,} bytes{share})."
-            )
-
-
 def _count(number: int, one: str, several: str) -> str:
     return f"{number:,} {one if number == 1 else several}"
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the first names, and the number of others."""
     shown = list(names)
     more = len(shown) - _NAMES_SHOWN
     return ", ".join(shown[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
@@ -255,51 +201,6 @@ def _bytes(change: WeightChange) -> int:
 
 
 # -- sections
-
-
-def _interface(diff: ProgramDiff) -> Iterator[Section]:
-    """Yield requirements to register and link, then the methods and their signatures."""
-    before, after = diff.sides
-    yield rows(
-        "kernels",
-        "Kernels and backends that an app needs",
-        (_STATUS, Column("kind"), Column("name")),
-        [
-            (status, kind, name)
-            for kind, one, other in (
-                ("kernel", before.kernels, after.kernels),
-                ("backend", before.backends, after.backends),
-            )
-            for status, names in (("added", other - one), ("removed", one - other))
-            for name in sorted(names)
-        ],
-    )
-    methods: list[tuple[str, str | None, str | None]] = [
-        *(("removed", name, None) for name in diff.removed_methods),
-        *(("added", None, name) for name in diff.added_methods),
-    ]
-    yield rows(
-        "signatures",
-        "Methods, inputs and outputs",
-        (_METHOD, Column("what"), Column("before"), Column("after")),
-        [
-            *((one or other, f"method {status}", one, other) for status, one, other in methods),
-            *((one.method, one.what, one.before, one.after) for one in diff.signatures),
-        ],
-    )
-
-
-def _size(diff: ProgramDiff) -> Section:
-    before, after = (side.size for side in diff.sides)
-    has_external = any(side.data for side in diff.sides)
-    files = "bytes of programs and .ptd files" if has_external else "files' bytes"
-    notes = [f"The rows sum to the {files}: {before:,} → {after:,}."]
-    for side in diff.sides:
-        if side.external and not side.data:
-            count = _count(len(side.external), "weight", "weights")
-            notes.append(f"Not counted: {count} of {side.name} in a .ptd file (--data).")
-    whole = SizeChange("files" if has_external else "file", None, before, after, ((), ()))
-    return size_section(whole, diff.sizes, notes, "module" if diff.has_modules else None)
 
 
 def size_section(
@@ -378,221 +279,6 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
     )
 
 
-def _instructions(diff: ProgramDiff) -> Iterator[Section]:
-    """Yield the operators by their number, then the instructions one by one."""
-    yield rows(
-        "operators",
-        "Operators by number of calls",
-        (
-            _METHOD,
-            _STATUS,
-            Column("operator"),
-            Column("inside"),
-            Column("before", Kind.COUNT),
-            Column("after", Kind.COUNT),
-        ),
-        [
-            (one.method, one.status, one.operator, one.inside, one.before, one.after)
-            for one in diff.operators
-            if one.status != "same"
-        ],
-    )
-    found = [one for one in diff.instructions if one.status != "same"]
-    content = []
-    for one in found:
-        shown = one.after or one.before
-        content.append(
-            (
-                one.method,
-                one.status,
-                None if one.before is None else one.before.instruction_id,
-                None if one.after is None else one.after.instruction_id,
-                None if shown is None else shown.label,
-                one.module if one.module is None else _owner(one.module),
-                one.source,
-                "; ".join(one.what) or None,
-            )
-        )
-    yield rows(
-        "instructions",
-        "Instructions",
-        (
-            _METHOD,
-            _STATUS,
-            Column("before", Kind.INT, title="# before"),
-            Column("after", Kind.INT, title="# after"),
-            Column("op"),
-            Column("module", Kind.PATH, priority=1),
-            Column("source", Kind.PATH, priority=2),
-            Column("what"),
-        ),
-        content,
-        _same(len(diff.instructions) - len(found)),
-    )
-
-
-def _delegates(diff: ProgramDiff) -> Section:
-    content = []
-    for change in diff.delegates:
-        if change.status == "same":
-            continue
-        sides = change.before, change.after
-        was, now = (
-            {} if one is None else {spec.key: spec.text for spec in one.options} for one in sides
-        )
-        before, after = (Counter[str]() if one is None else one.operators for one in sides)
-        content.append(
-            (
-                change.method,
-                change.status,
-                *change.numbers,
-                next(one.backend_id for one in sides[::-1] if one is not None),
-                *(None if one is None else one.size for one in sides),
-                [
-                    f"{key}: {was.get(key, 'none')} → {now.get(key, 'none')}"
-                    for key in {**was, **now}
-                    if was.get(key) != now.get(key)
-                ],
-                [
-                    f"{key} {after[key] - before[key]:+}"
-                    for key in sorted({*before, *after})
-                    if before[key] != after[key]
-                ],
-            )
-        )
-    return rows(
-        "delegates",
-        "Delegates",
-        (
-            _METHOD,
-            _STATUS,
-            Column("before", Kind.INT, title="# before"),
-            Column("after", Kind.INT, title="# after"),
-            Column("backend"),
-            Column("bytes_before", Kind.BYTES),
-            Column("bytes_after", Kind.BYTES),
-            Column("options", Kind.LIST, title="options that differ"),
-            Column("operators", Kind.LIST, title="operators that differ", priority=1),
-        ),
-        content,
-        _same(len(diff.delegates) - len(content)),
-    )
-
-
-def _ranges(diff: ProgramDiff) -> Section:
-    """Show the ranges of quantized values that differ, by how much the scale changed."""
-    content: list[tuple[float, tuple[Any, ...]]] = []
-    same = 0
-    for method, before, after in _range_pairs(diff):
-        shown = after or before
-        assert shown is not None
-        sides = [None if one is None else one.range for one in (before, after)]
-        keys = [one and (one.scale, one.zero_point, one.quant_min) for one in sides]
-        if keys[0] == keys[1]:
-            same += 1
-            continue
-        ratio = None
-        if sides[0] is not None and sides[1] is not None and sides[0].scale:
-            ratio = (sides[1].scale or 0.0) / sides[0].scale
-        factor = abs(math.log(ratio)) if ratio else math.inf
-        row = (
-            method,
-            change_status(before is not None, after is not None, same=False),
-            shown.op,
-            shown.node,
-            *(None if one is None else one.scale for one in sides),
-            ratio,
-            *(None if one is None else one.zero_point for one in sides),
-            *(None if one is None else one.low for one in sides),
-            *(None if one is None else one.high for one in sides),
-            shown.module,
-            short_lines(shown.lines) or None,
-        )
-        content.append((factor, row))
-    content.sort(key=lambda one: -one[0])
-    return rows(
-        "quantization",
-        "Scales and ranges of quantized values",
-        (
-            replace(_METHOD, priority=3),
-            _STATUS,
-            Column("op"),
-            Column("node", priority=3),
-            Column("scale_before", Kind.FLOAT),
-            Column("scale_after", Kind.FLOAT),
-            Column("ratio", Kind.FLOAT),
-            Column("zero_point_before", Kind.INT, priority=1),
-            Column("zero_point_after", Kind.INT, priority=1),
-            Column("low_before", Kind.FLOAT, priority=2),
-            Column("low_after", Kind.FLOAT, priority=2),
-            Column("high_before", Kind.FLOAT, priority=2),
-            Column("high_after", Kind.FLOAT, priority=2),
-            Column("module", Kind.PATH, priority=1),
-            Column("source", Kind.PATH),
-        ),
-        [row for _, row in content],
-        notes=_same(same),
-    )
-
-
-def _memory(diff: ProgramDiff) -> Iterator[Section]:
-    """Yield the buffers, then the tensors alive only at the peak of one side."""
-    content: list[Sequence[object]] = []
-    for name in diff.shared:
-        arenas = [{a.memory_id: a for a in side.plans[name].arenas} for side in diff.sides]
-        for number in sorted({**arenas[0], **arenas[1]}):
-            before, after = (side.get(number) for side in arenas)
-            if before == after:
-                continue
-            sizes = [0 if arena is None else arena.size for arena in (before, after)]
-            peaks = [0 if arena is None else arena.peak_bytes for arena in (before, after)]
-            shown = after or before
-            device = "" if shown is None else shown.device
-            content.append((name, f"{number} ({device})", *sizes, sizes[1] - sizes[0], *peaks))
-    yield rows(
-        "memory",
-        "Planned memory by buffer",
-        (
-            _METHOD,
-            Column("memory"),
-            Column("before", Kind.BYTES),
-            Column("after", Kind.BYTES),
-            Column("change", Kind.BYTES, title="difference"),
-            Column("peak_before", Kind.BYTES, title="alive at peak before", priority=1),
-            Column("peak_after", Kind.BYTES, title="alive at peak after", priority=1),
-        ),
-        content,
-    )
-    content = []
-    for name in diff.shared:
-        plans = [side.plans[name] for side in diff.sides]
-        if plans[0].arenas == plans[1].arenas:
-            continue
-        alive = [
-            Counter(side.alive_at_peak(name, with_modules=diff.has_modules)) for side in diff.sides
-        ]
-        for key in sorted({**alive[0], **alive[1]}, key=lambda key: (-key[-1], key[:-1])):
-            one, other = alive[0][key], alive[1][key]
-            if one != other and key[-1]:
-                content.append((name, *(text or None for text in key[:-1]), key[-1], one, other))
-    yield rows(
-        "memory_tensors",
-        "Tensors alive at the peak of one side only",
-        (
-            _METHOD,
-            Column("tensor"),
-            Column("role", priority=2),
-            Column("op", title="made by"),
-            Column("module", Kind.PATH, priority=1),
-            Column("size", Kind.BYTES),
-            Column("before", Kind.COUNT),
-            Column("after", Kind.COUNT),
-        ),
-        content,
-        ("Tensors that share place and time, such as views, each have their whole size.",),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class RangeOfValue:
     """The range of a value with a fixed scale.
@@ -633,19 +319,335 @@ def quantized_ranges(graph: Graph) -> Iterator[RangeOfValue]:
         )
 
 
-def _range_pairs(
-    diff: ProgramDiff,
-) -> Iterator[tuple[str, RangeOfValue | None, RangeOfValue | None]]:
-    """Yield the method and the quantized values of both sides, if both have records with quantized
-    graphs; None on a side without quantization."""
-    for method in diff.shared:
-        graphs = [side.export.edge_nodes(method).symbols.graph for side in diff.sides]
-        before, after = ([] if one is None else list(quantized_ranges(one)) for one in graphs)
-        if not before or not after:
-            continue
-        turns: list[Callable[[RangeOfValue], Hashable]] = [
-            lambda one: (one.op, one.module, one.node),
-            lambda one: (one.op, one.module),
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The sentences and the sections of a comparison."""
+
+    diff: ProgramDiff
+
+    def requirements(self) -> Iterator[str]:
+        """Yield new requirements of the later program on an app, and changes for its callers."""
+        before, after = self.diff.sides
+        new = sorted(after.kernels - before.kernels)
+        if new:
+            yield (
+                f"The app must register {_count(len(new), 'new kernel', 'new kernels')}: "
+                f"{', '.join(new)}."
+            )
+        backends = sorted(after.backends - before.backends)
+        if backends:
+            yield f"The app must link {_listed(backends)}, which {before.name} does not need."
+        external = sorted(after.external - before.external)
+        if external:
+            yield f"{_count(len(external), 'weight is', 'weights are')} in a .ptd file now."
+        gone = sorted(before.kernels - after.kernels)
+        if gone:
+            count = _count(len(gone), "kernel is", "kernels are")
+            yield f"{count} no longer needed: {_listed(gone)}."
+        backends = sorted(before.backends - after.backends)
+        if backends:
+            yield f"{_listed(backends)} is no longer needed."
+        for what, names in (("gone", self.diff.removed_methods), ("new", self.diff.added_methods)):
+            if names:
+                yield f"{'Method' if len(names) == 1 else 'Methods'} {what}: {_listed(names)}."
+        for change in self.diff.signatures:
+            one, other = change.before or "none", change.after or "none"
+            yield f"{change.what.capitalize()} of {change.method}: {one} → {other}."
+
+    def work(self) -> Iterator[str]:
+        """Yield sentences on instructions, delegates and memory."""
+        for name in self.diff.shared:
+            ran = Counter[str](one.status for one in self.diff.instructions if one.method == name)
+            if set(ran) - {"same"}:
+                statuses = ("same", "changed", "moved", "added", "removed")
+                listed = ", ".join(f"{ran[one]:,} {one}" for one in statuses if ran[one])
+                yield f"Instructions of {name}: {listed}."
+        numbers = [
+            sum(len(method.delegates) for method in side.program.methods)
+            for side in self.diff.sides
         ]
-        for i, j in with_gaps(matched_in_turn(before, after, turns), len(before), len(after)):
-            yield method, None if i is None else before[i], None if j is None else after[j]
+        changed = [one for one in self.diff.delegates if one.status == "changed"]
+        if numbers[0] != numbers[1]:
+            yield f"{_count(numbers[1], 'delegate', 'delegates')} instead of {numbers[0]}."
+        elif changed:
+            yield f"{_count(len(changed), 'delegate has', 'delegates have')} other data."
+        for name in self.diff.shared:
+            one, other = (side.plans[name].planned_bytes for side in self.diff.sides)
+            if one != other:
+                share = f", {other / one - 1:+.1%}" if one else ""
+                yield (
+                    f"Planned memory of {name}: {format_bytes(one)} → {format_bytes(other)} "
+                    f"({other - one:+,} bytes{share})."
+                )
+
+    def interface(self) -> Iterator[Section]:
+        """Yield requirements to register and link, then the methods and their signatures."""
+        before, after = self.diff.sides
+        yield rows(
+            "kernels",
+            "Kernels and backends that an app needs",
+            (_STATUS, Column("kind"), Column("name")),
+            [
+                (status, kind, name)
+                for kind, one, other in (
+                    ("kernel", before.kernels, after.kernels),
+                    ("backend", before.backends, after.backends),
+                )
+                for status, names in (("added", other - one), ("removed", one - other))
+                for name in sorted(names)
+            ],
+        )
+        methods: list[tuple[str, str | None, str | None]] = [
+            *(("removed", name, None) for name in self.diff.removed_methods),
+            *(("added", None, name) for name in self.diff.added_methods),
+        ]
+        yield rows(
+            "signatures",
+            "Methods, inputs and outputs",
+            (_METHOD, Column("what"), Column("before"), Column("after")),
+            [
+                *((one or other, f"method {status}", one, other) for status, one, other in methods),
+                *((one.method, one.what, one.before, one.after) for one in self.diff.signatures),
+            ],
+        )
+
+    def size(self) -> Section:
+        before, after = (side.size for side in self.diff.sides)
+        has_external = any(side.data for side in self.diff.sides)
+        files = "bytes of programs and .ptd files" if has_external else "files' bytes"
+        notes = [f"The rows sum to the {files}: {before:,} → {after:,}."]
+        for side in self.diff.sides:
+            if side.external and not side.data:
+                count = _count(len(side.external), "weight", "weights")
+                notes.append(f"Not counted: {count} of {side.name} in a .ptd file (--data).")
+        whole = SizeChange("files" if has_external else "file", None, before, after, ((), ()))
+        return size_section(
+            whole, self.diff.sizes, notes, "module" if self.diff.has_modules else None
+        )
+
+    def instructions(self) -> Iterator[Section]:
+        """Yield the operators by their number, then the instructions one by one."""
+        yield rows(
+            "operators",
+            "Operators by number of calls",
+            (
+                _METHOD,
+                _STATUS,
+                Column("operator"),
+                Column("inside"),
+                Column("before", Kind.COUNT),
+                Column("after", Kind.COUNT),
+            ),
+            [
+                (one.method, one.status, one.operator, one.inside, one.before, one.after)
+                for one in self.diff.operators
+                if one.status != "same"
+            ],
+        )
+        found = [one for one in self.diff.instructions if one.status != "same"]
+        content = [
+            (
+                one.method,
+                one.status,
+                None if one.before is None else one.before.instruction_id,
+                None if one.after is None else one.after.instruction_id,
+                one.shown.label,
+                _owner(one.module),
+                one.source,
+                "; ".join(one.what) or None,
+            )
+            for one in found
+        ]
+        yield rows(
+            "instructions",
+            "Instructions",
+            (
+                _METHOD,
+                _STATUS,
+                Column("before", Kind.INT, title="# before"),
+                Column("after", Kind.INT, title="# after"),
+                Column("op"),
+                Column("module", Kind.PATH, priority=1),
+                Column("source", Kind.PATH, priority=2),
+                Column("what"),
+            ),
+            content,
+            _same(len(self.diff.instructions) - len(found)),
+        )
+
+    def delegates(self) -> Section:
+        content = []
+        for change in self.diff.delegates:
+            if change.status == "same":
+                continue
+            sides = change.before, change.after
+            was, now = (
+                {} if one is None else {spec.key: spec.text for spec in one.options}
+                for one in sides
+            )
+            before, after = (Counter[str]() if one is None else one.operators for one in sides)
+            content.append(
+                (
+                    change.method,
+                    change.status,
+                    *change.numbers,
+                    next(one.backend_id for one in sides[::-1] if one is not None),
+                    *(None if one is None else one.size for one in sides),
+                    [
+                        f"{key}: {was.get(key, 'none')} → {now.get(key, 'none')}"
+                        for key in {**was, **now}
+                        if was.get(key) != now.get(key)
+                    ],
+                    [
+                        f"{key} {after[key] - before[key]:+}"
+                        for key in sorted({*before, *after})
+                        if before[key] != after[key]
+                    ],
+                )
+            )
+        return rows(
+            "delegates",
+            "Delegates",
+            (
+                _METHOD,
+                _STATUS,
+                Column("before", Kind.INT, title="# before"),
+                Column("after", Kind.INT, title="# after"),
+                Column("backend"),
+                Column("bytes_before", Kind.BYTES),
+                Column("bytes_after", Kind.BYTES),
+                Column("options", Kind.LIST, title="options that differ"),
+                Column("operators", Kind.LIST, title="operators that differ", priority=1),
+            ),
+            content,
+            _same(len(self.diff.delegates) - len(content)),
+        )
+
+    def ranges(self) -> Section:
+        """Show the ranges of quantized values that differ, by how much the scale changed."""
+        content: list[tuple[float, tuple[Any, ...]]] = []
+        same = 0
+        for method, before, after in self.range_pairs():
+            shown = after or before
+            assert shown is not None
+            sides = [None if one is None else one.range for one in (before, after)]
+            keys = [one and (one.scale, one.zero_point, one.quant_min) for one in sides]
+            if keys[0] == keys[1]:
+                same += 1
+                continue
+            ratio = None
+            if sides[0] is not None and sides[1] is not None and sides[0].scale:
+                ratio = (sides[1].scale or 0.0) / sides[0].scale
+            factor = abs(math.log(ratio)) if ratio else math.inf
+            row = (
+                method,
+                change_status(before is not None, after is not None, same=False),
+                shown.op,
+                shown.node,
+                *(None if one is None else one.scale for one in sides),
+                ratio,
+                *(None if one is None else one.zero_point for one in sides),
+                *(None if one is None else one.low for one in sides),
+                *(None if one is None else one.high for one in sides),
+                shown.module,
+                short_lines(shown.lines) or None,
+            )
+            content.append((factor, row))
+        content.sort(key=lambda one: -one[0])
+        return rows(
+            "quantization",
+            "Scales and ranges of quantized values",
+            (
+                replace(_METHOD, priority=3),
+                _STATUS,
+                Column("op"),
+                Column("node", priority=3),
+                Column("scale_before", Kind.FLOAT),
+                Column("scale_after", Kind.FLOAT),
+                Column("ratio", Kind.FLOAT),
+                Column("zero_point_before", Kind.INT, priority=1),
+                Column("zero_point_after", Kind.INT, priority=1),
+                Column("low_before", Kind.FLOAT, priority=2),
+                Column("low_after", Kind.FLOAT, priority=2),
+                Column("high_before", Kind.FLOAT, priority=2),
+                Column("high_after", Kind.FLOAT, priority=2),
+                Column("module", Kind.PATH, priority=1),
+                Column("source", Kind.PATH),
+            ),
+            [row for _, row in content],
+            notes=_same(same),
+        )
+
+    def memory(self) -> Iterator[Section]:
+        """Yield the buffers, then the tensors alive only at the peak of one side."""
+        content: list[Sequence[object]] = []
+        for name in self.diff.shared:
+            arenas = [{a.memory_id: a for a in side.plans[name].arenas} for side in self.diff.sides]
+            for number in sorted({**arenas[0], **arenas[1]}):
+                before, after = (side.get(number) for side in arenas)
+                if before == after:
+                    continue
+                one, other = (0 if arena is None else arena.size for arena in (before, after))
+                peaks = (0 if arena is None else arena.peak_bytes for arena in (before, after))
+                device = next(arena.device for arena in (after, before) if arena is not None)
+                content.append((name, f"{number} ({device})", one, other, other - one, *peaks))
+        yield rows(
+            "memory",
+            "Planned memory by buffer",
+            (
+                _METHOD,
+                Column("memory"),
+                Column("before", Kind.BYTES),
+                Column("after", Kind.BYTES),
+                Column("change", Kind.BYTES, title="difference"),
+                Column("peak_before", Kind.BYTES, title="alive at peak before", priority=1),
+                Column("peak_after", Kind.BYTES, title="alive at peak after", priority=1),
+            ),
+            content,
+        )
+        content = []
+        for name in self.diff.shared:
+            plans = [side.plans[name] for side in self.diff.sides]
+            if plans[0].arenas == plans[1].arenas:
+                continue
+            alive = [
+                Counter(side.alive_at_peak(name, with_modules=self.diff.has_modules))
+                for side in self.diff.sides
+            ]
+            for key in sorted({**alive[0], **alive[1]}, key=lambda key: (-key[-1], key[:-1])):
+                one, other = alive[0][key], alive[1][key]
+                if one != other and key[-1]:
+                    content.append(
+                        (name, *(text or None for text in key[:-1]), key[-1], one, other)
+                    )
+        yield rows(
+            "memory_tensors",
+            "Tensors alive at the peak of one side only",
+            (
+                _METHOD,
+                Column("tensor"),
+                Column("role", priority=2),
+                Column("op", title="made by"),
+                Column("module", Kind.PATH, priority=1),
+                Column("size", Kind.BYTES),
+                Column("before", Kind.COUNT),
+                Column("after", Kind.COUNT),
+            ),
+            content,
+            ("Tensors that share place and time, such as views, each have their whole size.",),
+        )
+
+    def range_pairs(self) -> Iterator[tuple[str, RangeOfValue | None, RangeOfValue | None]]:
+        """Yield the method and the quantized values of both sides, if both have records with
+        quantized graphs; None on a side without quantization."""
+        for method in self.diff.shared:
+            graphs = [side.export.edge_nodes(method).symbols.graph for side in self.diff.sides]
+            before, after = ([] if one is None else list(quantized_ranges(one)) for one in graphs)
+            if not before or not after:
+                continue
+            turns: list[Callable[[RangeOfValue], Hashable]] = [
+                lambda one: (one.op, one.module, one.node),
+                lambda one: (one.op, one.module),
+            ]
+            for i, j in with_gaps(matched_in_turn(before, after, turns), len(before), len(after)):
+                yield method, None if i is None else before[i], None if j is None else after[j]

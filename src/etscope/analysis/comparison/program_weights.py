@@ -31,10 +31,11 @@ from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import scalar_type_of
-from etscope.model.common_subsequence import matched_in_turn
+from etscope.model.common_subsequence import matched_anywhere, matched_in_turn
 from etscope.model.graph import stem
 from etscope.units import format_float
 
+Bytes = memoryview | npt.NDArray[np.uint8]
 WeightStatus = Literal["unchanged", "moved", "reordered", "changed", "added", "removed"]
 
 OPAQUE = "bytes"  # the type of data in a .ptd file in a backend's format
@@ -310,7 +311,6 @@ class _Pairing:
         return found + [WeightChange("removed", before[i], None) for i in self._left[0]]
 
     def _pair(self, status: WeightStatus, found: Sequence[tuple[int, int]]) -> None:
-        """Take pairs out of what is left."""
         self._pairs.update((j, (i, status)) for i, j in found)
         for side, taken in enumerate(zip(*found, strict=True)):
             gone = set(taken)
@@ -329,10 +329,10 @@ class _Pairing:
             content = self._content_of(weight) if with_content else None
             return None if where is None else (where, content)
 
-        return self._first_of_each(key)
+        return self._same(key)
 
     def _moved(self) -> list[tuple[int, int]]:
-        return self._first_of_each(
+        return self._same(
             lambda w: None if not len(w.data) or _is_uniform(w.data) else self._content_of(w)
         )
 
@@ -349,21 +349,15 @@ class _Pairing:
                 return None
             return kind, _moments(elements)
 
-        return self._first_of_each(key)
+        return self._same(key)
 
-    def _first_of_each(self, key: Callable[[Weight], Hashable | None]) -> list[tuple[int, int]]:
-        before, after = self._sides
-        waiting: dict[Hashable, list[int]] = {}
-        for i in self._left[0]:
-            token = key(before[i])
-            if token is not None:
-                waiting.setdefault(token, []).append(i)
-        return [
-            (waiting[token].pop(0), j)
-            for j in self._left[1]
-            for token in [key(after[j])]
-            if token is not None and waiting.get(token)
-        ]
+    def _same(self, key: Callable[[Weight], Hashable | None]) -> list[tuple[int, int]]:
+        """Pair weights of the same key, in order; None has no partner."""
+        before, after = (
+            {i: key(side[i]) for i in left}
+            for left, side in zip(self._left, self._sides, strict=True)
+        )
+        return matched_anywhere(before, after)
 
     def _aligned(
         self, tokens: Sequence[Callable[[Weight], Hashable]], located: bool
@@ -412,7 +406,7 @@ class _Pairing:
                 if len(data) in sizes[0] & sizes[-1]:
                     sample = data[:: max(1, len(data) // _SAMPLES)].tobytes()
                     alike = known.setdefault((weight.tensor.dtype, len(data), sample), [])
-                    found = next((n for other, n in alike if _is_equal(data, other)), None)
+                    found = next((n for other, n in alike if same_bytes(data, other)), None)
                     if found is None:
                         alike.append((data, number))
                     number = number if found is None else found
@@ -424,15 +418,12 @@ def _by_reader(weight: Weight) -> Hashable | None:
     return None if weight.module is None else (weight.module, weight.operator, weight.part)
 
 
-def _is_equal(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> bool:
-    return all(
-        np.array_equal(_words(one[at : at + _CHUNK]), _words(other[at : at + _CHUNK]))
+def same_bytes(one: Bytes, other: Bytes) -> bool:
+    """Return True for equal bytes; memoryviews compare element by element, bytes all at once."""
+    return len(one) == len(other) and all(
+        bytes(one[at : at + _CHUNK]) == bytes(other[at : at + _CHUNK])
         for at in range(0, len(one), _CHUNK)
     )
-
-
-def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-    return data.view(np.uint64) if len(data) % 8 == 0 else data
 
 
 def _is_uniform(data: npt.NDArray[np.uint8]) -> bool:

@@ -22,6 +22,7 @@ from etscope.analysis.comparison.program_weights import (
     Weight,
     WeightChange,
     compare_weights,
+    same_bytes,
     weights_of,
 )
 from etscope.analysis.matching.export import Export
@@ -31,7 +32,6 @@ from etscope.analysis.memory.stored import StoredTensor, stored_tensors
 from etscope.analysis.program.program import InstructionRecord, is_prim, unfolded
 from etscope.analysis.program.source_location import common_module, short_lines
 from etscope.errors import FormatError
-from etscope.formats.bytes.files import Source
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.ptd import ExternalData, external_keys
 from etscope.formats.program.pte import Program
@@ -47,7 +47,7 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
-from etscope.model.common_subsequence import matched_in_turn, with_gaps
+from etscope.model.common_subsequence import matched_anywhere, matched_in_turn, with_gaps
 
 __all__ = ["Side", "diff_programs"]
 
@@ -139,7 +139,6 @@ class Side:
 
     @cached_property
     def delegates(self) -> Mapping[str, Sequence[ComparedDelegate]]:
-        """The delegates of each method."""
         return {
             method.name: [self._compared(delegate) for delegate in method.delegates]
             for method in self.program.methods
@@ -228,26 +227,18 @@ def size_changes(
     """Sum the parts of two sides by kind and owner, the largest change first. If `owner_of` returns
     None, the owner is the element type, else the backend or key."""
     sums: dict[tuple[str, str | None], list[int]] = {}
-    dtypes: dict[tuple[str, str | None], list[dict[str, None]]] = {}
+    dtypes: dict[tuple[str, str | None], tuple[dict[str, None], dict[str, None]]] = {}
     for number, parts in enumerate(sides):
         for part in parts:
             owner = owner_of(part)
             key = part.kind, owner if owner is not None else part.dtype or part.label
             sums.setdefault(key, [0, 0])[number] += part.size
+            known = dtypes.setdefault(key, ({}, {}))[number]
             if part.dtype is not None:
-                dtypes.setdefault(key, [{}, {}])[number][part.dtype] = None
+                known[part.dtype] = None
     changes = [
-        SizeChange(
-            kind=kind,
-            owner=owner,
-            before=sizes[0],
-            after=sizes[1],
-            dtypes=(
-                tuple(dtypes.get((kind, owner), [{}, {}])[0]),
-                tuple(dtypes.get((kind, owner), [{}, {}])[1]),
-            ),
-        )
-        for (kind, owner), sizes in sums.items()
+        SizeChange(*key, sizes[0], sizes[1], (tuple(dtypes[key][0]), tuple(dtypes[key][1])))
+        for key, sizes in sums.items()
     ]
     return tuple(sorted(changes, key=lambda one: (-abs(one.change), -one.after)))
 
@@ -280,6 +271,13 @@ class InstructionChange:
     module: str | None
     source: str | None
     what: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> InstructionRecord:
+        """The later side, or the earlier one if it was removed."""
+        shown = self.after or self.before
+        assert shown is not None
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +332,7 @@ class ProgramDiff:
             if len(one.data) != len(other.data):
                 return False
             files += zip(one.data, other.data, strict=True)
-        return all(is_equal(before.source, after.source) for before, after in files)
+        return all(same_bytes(one.source.buffer, other.source.buffer) for one, other in files)
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -406,7 +404,6 @@ class ProgramDiff:
 
     @cached_property
     def delegates(self) -> tuple[DelegateChange, ...]:
-        """The delegates of all methods, changed or not."""
         names = dict.fromkeys([*self.after.methods, *self.before.methods])
         return tuple(change for name in names for change in self._delegates_of(name))
 
@@ -432,22 +429,20 @@ class ProgramDiff:
         found = [side.facts() for side in self.sides]
         return tuple(
             ValueChange("", name, _fact(one, other), _fact(other, one))
-            for name, one, other in ((name, found[0][name], found[1][name]) for name in found[0])
+            for (name, one), other in zip(found[0].items(), found[1].values(), strict=True)
             if one != other
         )
 
     @property
     def differs(self) -> bool:
         """True if any compared content differs, apart from its order in the file."""
+        parts = (self.weights, self.operators, self.instructions, self.delegates)
         return bool(
             self.added_methods
             or self.removed_methods
             or self.signatures
             or self.facts
-            or any(change.status != "unchanged" for change in self.weights)
-            or any(change.status != "same" for change in self.operators)
-            or any(change.status != "same" for change in self.instructions)
-            or any(change.status != "same" for change in self.delegates)
+            or any(one.status not in ("same", "unchanged") for part in parts for one in part)
             or any(
                 self.before.plans[name].arenas != self.after.plans[name].arenas
                 for name in self.shared
@@ -467,15 +462,6 @@ def diff_programs(before: Side, after: Side, *, force: bool = False) -> ProgramD
     if before.record is None or after.record is None:
         before, after = replace(before, record=None), replace(after, record=None)
     return ProgramDiff(before, after)
-
-
-def is_equal(one: Source, other: Source) -> bool:
-    """Return True for files with the same bytes."""
-    step = 1 << 20  # faster: memoryviews compare element by element, bytes all at once
-    return len(one.buffer) == len(other.buffer) and all(
-        bytes(one.buffer[at : at + step]) == bytes(other.buffer[at : at + step])
-        for at in range(0, len(one.buffer), step)
-    )
 
 
 def _fact(own: str | frozenset[str], other: str | frozenset[str]) -> str:
@@ -516,8 +502,6 @@ def value_text(value: Value, values: Sequence[Value]) -> str:
 
 
 class _Instructions:
-    """The instructions of one method on both sides."""
-
     def __init__(self, diff: ProgramDiff, method: str) -> None:
         self._method = method
         self._with_modules = diff.has_modules
@@ -541,7 +525,12 @@ class _Instructions:
             turns.pop()
         pairs = matched_in_turn(tokens[0], tokens[1], turns)
         origins = self._origins(pairs)
-        moved = self._moved(tokens, pairs)
+        paired = {i for i, _ in pairs}, {j for _, j in pairs}
+        left = [
+            {number: token for number, token in enumerate(side) if number not in taken}
+            for side, taken in zip(tokens, paired, strict=True)
+        ]
+        moved = {j: i for i, j in matched_anywhere(left[0], left[1])}
         gone = set(moved.values())
         for i, j in with_gaps(pairs, *map(len, self._listed)):
             if j is None and i in gone:
@@ -562,21 +551,6 @@ class _Instructions:
         operator = record.operator or record.backend_id or record.kind
         return operator, module, written
 
-    def _moved(
-        self, tokens: Sequence[Sequence[Hashable]], pairs: Sequence[tuple[int, int]]
-    ) -> dict[int, int]:
-        """Map the later position of a moved instruction to its earlier one."""
-        paired = {i for i, _ in pairs}, {j for _, j in pairs}
-        waiting: dict[Hashable, list[int]] = {}
-        for i, token in enumerate(tokens[0]):
-            if i not in paired[0]:
-                waiting.setdefault(token, []).append(i)
-        return {
-            j: waiting[token].pop(0)
-            for j, token in enumerate(tokens[1])
-            if j not in paired[1] and waiting.get(token)
-        }
-
     def _origins(self, pairs: Sequence[tuple[int, int]]) -> list[dict[int, Hashable]]:
         """On each side, the origin of each value by its index: an input of the method, or a result
         of a pair. Values of other instructions are excluded."""
@@ -595,7 +569,6 @@ class _Instructions:
     def _differences(
         self, i: int, j: int, origins: Sequence[Mapping[int, Hashable]]
     ) -> Iterator[str]:
-        """Yield the differences of a pair of instructions."""
         records = self._listed[0][i], self._listed[1][j]
         for what in ("inputs", "outputs"):
             texts = [
@@ -622,9 +595,7 @@ class _Instructions:
     def _change(
         self, status: Status, i: int | None, j: int | None, what: tuple[str, ...] = ()
     ) -> InstructionChange:
-        side, number = (1, j) if j is not None else (0, i)
-        assert number is not None
-        place = self._places[side][number]
+        place = self._places[1][j] if j is not None else self._places[0][i or 0]
         return InstructionChange(
             method=self._method,
             status=status,

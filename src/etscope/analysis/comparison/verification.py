@@ -83,8 +83,92 @@ class OutputCheck:
             return NOT_COMPARABLE
         return PASSED if self.passed else FAILED
 
+    @classmethod
+    def of(
+        cls,
+        index: int,
+        expected: Any,
+        actual: Any,
+        rtol: float | None,
+        atol: float | None,
+        *,
+        dynamic: bool,
+    ) -> OutputCheck:
+        """Compare two outputs; see `compare_outputs`."""
+        check = cls(index, "", ())
+        try:
+            wanted = _described(expected)
+            check = cls(index, wanted.dtype, wanted.shape)
+            found = _described(actual)
+        except UsageError as error:
+            return replace(check, problem=error.message)
+        problem = wanted.difference(found)
+        if problem is not None:
+            return replace(check, problem=problem)
+        if wanted.array is None or found.array is None:
+            same = expected == actual
+            values = {} if same else {"worst": (), "expected": expected, "actual": actual}
+            return replace(check, elements=1, mismatched=int(not same), **values)
+        usual = TOLERANCES.get(wanted.dtype, (RTOL, ATOL))
+        if dynamic and wanted.array.dtype.kind not in "biu":
+            finite = wanted.array[np.isfinite(wanted.array)]
+            # The range includes 0, as for quantized values.
+            low, high = (
+                float(bound(finite, initial=0)) if finite.size else 0.0
+                for bound in (np.min, np.max)
+            )
+            usual = usual[0], max(usual[1], DYNAMIC_STEPS * (high - low) / 255)
+        return check._measured(
+            wanted.array,
+            found.array,
+            usual[0] if rtol is None else rtol,
+            usual[1] if atol is None else atol,
+        )
+
+    def _measured(
+        self,
+        expected: npt.NDArray[Any],
+        actual: npt.NDArray[Any],
+        rtol: float,
+        atol: float,
+    ) -> OutputCheck:
+        errors = _integer_errors if expected.dtype.kind in "biu" else _float_errors
+        flat_expected, flat_actual = expected.reshape(-1), actual.reshape(-1)
+        mismatched, largest, relative = 0, 0.0, 0.0
+        any_relative, worst, worst_excess = False, -1, -math.inf
+        for start in range(0, flat_expected.size, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            error, size, close, excess = errors(flat_expected[part], flat_actual[part], rtol, atol)
+            mismatched += int(np.count_nonzero(~close))
+            largest = max(largest, float(error.max()))
+            nonzero = size > 0
+            if nonzero.any():
+                any_relative = True
+                with np.errstate(over="ignore"):
+                    ratios = error[nonzero].astype(np.float64) / size[nonzero].astype(np.float64)
+                relative = max(relative, float(np.max(ratios)))
+            # Elements that are equal are never the worst.
+            excess = np.where(error > 0, excess, -np.inf)
+            place = int(np.argmax(excess))
+            if float(excess[place]) > worst_excess:
+                worst, worst_excess = start + place, float(excess[place])
+        values: dict[str, Any] = {}
+        if worst >= 0:
+            values = {
+                "worst": tuple(map(int, np.unravel_index(worst, expected.shape))),
+                "expected": _number(flat_expected[worst]),
+                "actual": _number(flat_actual[worst]),
+            }
+        return replace(
+            self,
+            elements=int(flat_expected.size),
+            mismatched=mismatched,
+            max_abs_error=largest if flat_expected.size else None,
+            max_rel_error=relative if any_relative else None,
+            **values,
+        )
+
     def cells(self) -> dict[str, Any]:
-        """Return the cells of a table."""
         known = self.problem is None
         return {
             "output": self.index,
@@ -229,47 +313,8 @@ def compare_outputs(
         return ()
     pairs = zip_longest(expected, actual, fillvalue=_ABSENT)
     return tuple(
-        _compare(index, *pair, rtol, atol, dynamic=dynamic) for index, pair in enumerate(pairs)
-    )
-
-
-def _compare(
-    index: int,
-    expected: Any,
-    actual: Any,
-    rtol: float | None,
-    atol: float | None,
-    *,
-    dynamic: bool,
-) -> OutputCheck:
-    check = OutputCheck(index, "", ())
-    try:
-        wanted = _described(expected)
-        check = OutputCheck(index, wanted.dtype, wanted.shape)
-        found = _described(actual)
-    except UsageError as error:
-        return replace(check, problem=error.message)
-    problem = wanted.difference(found)
-    if problem is not None:
-        return replace(check, problem=problem)
-    if wanted.array is None or found.array is None:
-        same = expected == actual
-        values = {} if same else {"worst": (), "expected": expected, "actual": actual}
-        return replace(check, elements=1, mismatched=int(not same), **values)
-    usual = TOLERANCES.get(wanted.dtype, (RTOL, ATOL))
-    if dynamic and wanted.array.dtype.kind not in "biu":
-        finite = wanted.array[np.isfinite(wanted.array)]
-        # The range includes 0, as for quantized values.
-        low, high = (
-            float(bound(finite, initial=0)) if finite.size else 0.0 for bound in (np.min, np.max)
-        )
-        usual = usual[0], max(usual[1], DYNAMIC_STEPS * (high - low) / 255)
-    return _measured(
-        check,
-        wanted.array,
-        found.array,
-        usual[0] if rtol is None else rtol,
-        usual[1] if atol is None else atol,
+        OutputCheck.of(index, *pair, rtol, atol, dynamic=dynamic)
+        for index, pair in enumerate(pairs)
     )
 
 
@@ -319,51 +364,6 @@ def _described(value: Any) -> _Described:
         raise UsageError(f"a value of type {type(value).__name__} cannot be compared")
     array = as_numpy(value)
     return _Described("tensor", scalar_type_of(array.dtype).torch_name, array.shape, array)
-
-
-def _measured(
-    check: OutputCheck,
-    expected: npt.NDArray[Any],
-    actual: npt.NDArray[Any],
-    rtol: float,
-    atol: float,
-) -> OutputCheck:
-    """The check with its numbers."""
-    errors = _integer_errors if expected.dtype.kind in "biu" else _float_errors
-    flat_expected, flat_actual = expected.reshape(-1), actual.reshape(-1)
-    mismatched, largest, relative = 0, 0.0, 0.0
-    any_relative, worst, worst_excess = False, -1, -math.inf
-    for start in range(0, flat_expected.size, _CHUNK):
-        part = slice(start, start + _CHUNK)
-        error, size, close, excess = errors(flat_expected[part], flat_actual[part], rtol, atol)
-        mismatched += int(np.count_nonzero(~close))
-        largest = max(largest, float(error.max()))
-        nonzero = size > 0
-        if nonzero.any():
-            any_relative = True
-            with np.errstate(over="ignore"):
-                ratios = error[nonzero].astype(np.float64) / size[nonzero].astype(np.float64)
-            relative = max(relative, float(np.max(ratios)))
-        # Elements that are equal are never the worst.
-        excess = np.where(error > 0, excess, -np.inf)
-        place = int(np.argmax(excess))
-        if float(excess[place]) > worst_excess:
-            worst, worst_excess = start + place, float(excess[place])
-    values: dict[str, Any] = {}
-    if worst >= 0:
-        values = {
-            "worst": tuple(map(int, np.unravel_index(worst, expected.shape))),
-            "expected": _number(flat_expected[worst]),
-            "actual": _number(flat_actual[worst]),
-        }
-    return replace(
-        check,
-        elements=int(flat_expected.size),
-        mismatched=mismatched,
-        max_abs_error=largest if flat_expected.size else None,
-        max_rel_error=relative if any_relative else None,
-        **values,
-    )
 
 
 _Errors = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[Any]]

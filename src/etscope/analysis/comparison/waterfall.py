@@ -163,8 +163,7 @@ def _parts(
         diff.policy,
         noise=[
             sides.noise_of(
-                mine[name].ticks,
-                [one[name].ticks if name in one else None for one in noise],
+                mine[name].ticks, [one[name].ticks if name in one else None for one in noise]
             )
             for name in both
         ],

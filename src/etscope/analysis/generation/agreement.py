@@ -90,10 +90,55 @@ class Agreement:
             raise MismatchError(f"token {wrong} is not one of the {size:,} that the logits are of")
         rows = max(1, _CHUNK // max(size, 1))
         parts = [
-            _rows(reference[at : at + rows], program[at : at + rows], forced[at : at + rows])
+            cls._of_few(reference[at : at + rows], program[at : at + rows], forced[at : at + rows])
             for at in range(0, len(forced), rows)
         ]
         return cls.joined(parts)
+
+    @classmethod
+    def _of_few(
+        cls, reference: npt.NDArray[Any], program: npt.NDArray[Any], tokens: Ints
+    ) -> Agreement:
+        """Compare a few rows, which are made float64."""
+        expected, actual = reference.astype(np.float64), program.astype(np.float64)
+        place = np.arange(len(tokens))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            reference_top, top = _likeliest(expected), _likeliest(actual)
+            best = expected[place, reference_top]
+            plain = np.where(np.isnan(expected), -np.inf, expected)
+            # A vocabulary of one token has no second one.
+            second = np.partition(plain, -2, axis=1)[:, -2] if plain.shape[1] > 1 else -np.inf
+            gap = np.where(top == reference_top, 0.0, best - expected[place, top])
+            sizes = [np.where(np.isfinite(one), np.abs(one), 0.0) for one in (expected, actual)]
+            largest = np.maximum(*(one.max(axis=1) for one in sizes))
+            # The place of the reference's token in the order of `_likeliest`: of equal ones the
+            # first, and one without a number below all others.
+            own = np.take_along_axis(actual, reference_top[:, None], axis=1)
+            above = (actual > own) | (
+                (actual == own) & (np.arange(actual.shape[1]) < reference_top[:, None])
+            )
+            unknown = np.where(np.isnan(own[:, 0]), np.sum(~np.isnan(actual), axis=1), 0)
+            rank = (1 + above.sum(axis=1) + unknown).astype(np.int64)
+            _log_softmax(expected)
+            _log_softmax(actual)
+            log_p, reference_log_p = actual[place, tokens], expected[place, tokens]
+            terms = np.exp(expected)
+            possible = terms != 0  # NaN is
+            np.subtract(expected, actual, out=actual)
+            terms *= np.where(possible, actual, 0.0)
+            divergence = terms.sum(axis=1)
+        return cls(
+            token=tokens,
+            reference_top=reference_top,
+            top=top,
+            kl=np.where(divergence < 0, 0.0, divergence),  # of rounding
+            margin=best - second,
+            gap=gap,
+            noise=_NOISE * largest,
+            rank=rank,
+            reference_log_p=reference_log_p,
+            log_p=log_p,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Agreement]) -> Agreement:
@@ -128,15 +173,11 @@ class Agreement:
         return 1.0 - float(self.flips.mean())
 
     @property
-    def first_flip(self) -> int | None:
-        """The index of the first flip; None without one."""
-        return _first(self.flips)
-
-    @property
     def first_divergence(self) -> int | None:
         """The index of the first token at which the program does not say the same: a flip that is
         no tie, or NaN that the reference has not; None without one."""
-        return _first((self.flips & ~self.ties) | self.non_finite)
+        found = np.flatnonzero((self.flips & ~self.ties) | self.non_finite)
+        return int(found[0]) if len(found) else None
 
     @property
     def non_finite(self) -> npt.NDArray[np.bool_]:
@@ -184,7 +225,6 @@ class Agreement:
 
     @cached_property
     def metrics(self) -> dict[str, float | int | None]:
-        """The summary as plain numbers, by name."""
         return {
             "tokens": len(self),
             "top1_agreement": self.top1_agreement,
@@ -202,68 +242,15 @@ class Agreement:
         }
 
 
-def _first(mask: npt.NDArray[np.bool_]) -> int | None:
-    found = np.flatnonzero(mask)
-    return int(found[0]) if len(found) else None
-
-
 def _perplexity(log_p: Floats) -> float:
     with np.errstate(over="ignore"):
         return float(np.exp(-log_p.mean()))
-
-
-def _rows(reference: npt.NDArray[Any], program: npt.NDArray[Any], tokens: Ints) -> Agreement:
-    """Compare a few rows, which are made float64."""
-    expected, actual = reference.astype(np.float64), program.astype(np.float64)
-    place = np.arange(len(tokens))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        reference_top, top = _likeliest(expected), _likeliest(actual)
-        best = expected[place, reference_top]
-        plain = np.where(np.isnan(expected), -np.inf, expected)
-        # A vocabulary of one token has no second one.
-        second = np.partition(plain, -2, axis=1)[:, -2] if plain.shape[1] > 1 else -np.inf
-        gap = np.where(top == reference_top, 0.0, best - expected[place, top])
-        finite = np.where(np.isfinite(expected), np.abs(expected), 0.0).max(axis=1)
-        largest = np.maximum(finite, np.where(np.isfinite(actual), np.abs(actual), 0.0).max(axis=1))
-        rank = _rank(actual, reference_top)
-        _log_softmax(expected)
-        _log_softmax(actual)
-        log_p, reference_log_p = actual[place, tokens], expected[place, tokens]
-        terms = np.exp(expected)
-        possible = terms != 0  # NaN is
-        np.subtract(expected, actual, out=actual)
-        terms *= np.where(possible, actual, 0.0)
-        divergence = terms.sum(axis=1)
-    return Agreement(
-        token=tokens,
-        reference_top=reference_top,
-        top=top,
-        kl=np.where(divergence < 0, 0.0, divergence),  # of rounding
-        margin=best - second,
-        gap=gap,
-        noise=_NOISE * largest,
-        rank=rank,
-        reference_log_p=reference_log_p,
-        log_p=log_p,
-    )
 
 
 def _likeliest(logits: Floats) -> Ints:
     """Return the first of the largest logits of each row, int64 [rows]; NaN is never the largest,
     as in `etscope.analysis.generation.plan.choose`."""
     found: Ints = np.where(np.isnan(logits), -np.inf, logits).argmax(axis=1).astype(np.int64)
-    return found
-
-
-def _rank(logits: Floats, wanted: Ints) -> Ints:
-    """Return the place of a token of each row, from 1, in the order of `_likeliest`: of equal ones
-    the first."""
-    own = np.take_along_axis(logits, wanted[:, None], axis=1)
-    above = (logits > own).sum(axis=1)
-    before = (logits == own) & (np.arange(logits.shape[1])[None] < wanted[:, None])
-    # A token without a number is below all others.
-    unknown = np.where(np.isnan(own[:, 0]), np.sum(~np.isnan(logits), axis=1), 0)
-    found: Ints = (1 + above + before.sum(axis=1) + unknown).astype(np.int64)
     return found
 
 

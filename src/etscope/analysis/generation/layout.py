@@ -279,6 +279,5 @@ def _integers(program: Program, name: str) -> tuple[int, ...]:
 
 def _unknown(method: str, why: str) -> MismatchError:
     return MismatchError(
-        f"the method {method!r} is not like a language model's: {why}",
-        hint=_LOOKS_LIKE,
+        f"the method {method!r} is not like a language model's: {why}", hint=_LOOKS_LIKE
     )

@@ -147,7 +147,6 @@ class Pace:
 
     @cached_property
     def phases(self) -> tuple[PhasePace, ...]:
-        """The phases in order of time."""
         present = (name for name in self.calls.phases if self.calls.in_phase(name).any())
         return tuple(map(self._phase, present))
 
@@ -189,7 +188,6 @@ def rate(rates: Floats, name: str) -> float | None:
 
 
 def phase_table(pace: Pace) -> Table:
-    """Return one row for each phase, of one generation: calls, tokens, time and rates."""
     columns = (
         Column("phase"),
         Column("calls", Kind.COUNT),

@@ -196,7 +196,6 @@ class Encoded:
 
     @property
     def call(self) -> PlannedCall:
-        """The encoder's call."""
         sources = tuple(f"given {index}" for index in self.given)
         return PlannedCall(self.encoder.method, sources, self.encoder.method)
 
@@ -368,7 +367,6 @@ def uniform(seed: int, step: int) -> float:
 
 
 def _mix(value: int) -> int:
-    """Compute the output function of SplitMix64."""
     value = (value + _GOLDEN) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

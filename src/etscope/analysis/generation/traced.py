@@ -82,7 +82,6 @@ class TracedCalls:
         return args
 
     def select(self, kept: npt.NDArray[np.bool_]) -> TracedCalls:
-        """Return the calls of a mask."""
         columns: dict[str, Any] = {
             one.name: column[kept]
             for one in fields(self)

@@ -26,12 +26,7 @@ __all__ = ["RunCalls", "inferred_calls", "recorded_calls"]
 Ints = npt.NDArray[np.int64]
 
 # Methods with calls of one phase only; an encoder's phase has the method's name.
-_PHASES = {
-    "prefill": PREFILL,
-    "prefill_forward": PREFILL,
-    "decode": DECODE,
-    "kv_forward": DECODE,
-}
+_PHASES = {"prefill": PREFILL, "prefill_forward": PREFILL, "decode": DECODE, "kv_forward": DECODE}
 _ENCODERS = ("vision_encoder", "audio_encoder", "encoder")
 _EMBEDDING = "token_embedding"
 # Other models have an encoder or a decoder, too: of a language model there is one of these pairs,
@@ -112,7 +107,6 @@ class RunCalls:
         return self._of(kept)
 
     def of_runs(self, runs: Ints) -> RunCalls:
-        """Return the calls that these runs of the dump are."""
         return self._of(np.isin(self.run, runs))
 
     def _of(self, kept: npt.NDArray[np.bool_]) -> RunCalls:
@@ -142,15 +136,12 @@ def inferred_calls(
     blocks: those that executed a method, by method. methods: all that the program has;
     of_one_length: methods that take the same number of tokens in every call.
     """
-    every = [block for of_it in blocks.values() for block in of_it]
-    working = {
-        id(block) for block in every if any(key.instruction is not None for key in block.keys)
-    }
     # Runners also execute methods that only return a constant, such as get_max_seq_len.
-    blocks = {
-        method: [block for block in of_it if not working or id(block) in working]
+    working = {
+        method: [one for one in of_it if any(key.instruction is not None for key in one.keys)]
         for method, of_it in blocks.items()
     }
+    blocks = working if any(working.values()) else blocks
     method_of = {
         run: method
         for method, of_it in blocks.items()
@@ -170,14 +161,21 @@ def inferred_calls(
     number = {run: index for index, run in enumerate(runs.tolist())}
     for method, of_it in blocks.items() if is_language_model else ():
         mine = sorted(number[run] for block in of_it for run in block.runs.tolist())
-        varies = method not in of_one_length
-        told = _told(dump, method, of_it, varies) if mine and method != _EMBEDDING else None
+        known = method if method in _ENCODERS else _PHASES.get(method or "")
+        if not mine or method == _EMBEDDING or (known is None and method in of_one_length):
+            continue
+        told: Ints | None = np.zeros(len(mine), np.int64)
+        text = "by the methods' names"
+        if known is None:
+            told, text = _by_values(dump, of_it), "by the sizes of the values"
+            if told is None:
+                told, text = _by_length(of_it), "by the calls' lengths"
         if told is None:
             continue
-        how[told.how] = None
-        tokens[mine] = np.maximum(told.tokens, 0)
-        for index, its_phase in zip(mine, told.phases, strict=True):
-            phase[index] = its_phase
+        how[text] = None
+        tokens[mine] = np.maximum(told, 0)
+        for index, its_tokens in zip(mine, told.tolist(), strict=True):
+            phase[index] = known or (DECODE if its_tokens == 1 else PREFILL)
     # An embedding is made for the call of the decoder that comes next.
     after: str | None = None
     for index in reversed(range(len(runs))):
@@ -189,33 +187,9 @@ def inferred_calls(
     return RunCalls(runs, tuple(phase), position, tokens, "; ".join(how) or None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """The executions of a method, in order: int64 tokens, -1 for an unknown number above 1, 0 if
-    unknown; phases, by default from the tokens. how: in words."""
-
-    tokens: Ints
-    how: str
-    phases: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.phases:
-            by_tokens = tuple(DECODE if one == 1 else PREFILL for one in self.tokens.tolist())
-            object.__setattr__(self, "phases", by_tokens)
-
-
-def _told(dump: ETDump, method: str | None, blocks: Sequence[Block], varies: bool) -> _Told | None:
-    """Infer the executions of a language model's method: from its name, or if its calls vary in
-    tokens from what was logged."""
-    calls = sum(len(block.runs) for block in blocks)
-    known = method if method in _ENCODERS else _PHASES.get(method or "")
-    if known is not None:
-        return _Told(np.zeros(calls, np.int64), "by the methods' names", (known,) * calls)
-    return (_by_values(dump, blocks) or _by_length(blocks)) if varies else None
-
-
-def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:
-    """Infer calls from the sizes of their logged tensors, which grow with the number of tokens."""
+def _by_values(dump: ETDump, blocks: Sequence[Block]) -> Ints | None:
+    """Infer the tokens of calls, int64 [calls], from the sizes of their logged tensors, which grow
+    with the number of tokens."""
     if len(blocks) != 1:
         return None
     block = blocks[0]
@@ -228,13 +202,14 @@ def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:
                 continue
             tokens = np.array([(size or 0) // least for size in sizes], np.int64)
             if tokens[0] > 1:
-                return _Told(tokens, "by the sizes of the values")
+                return tokens
     return None
 
 
-def _by_length(blocks: Sequence[Block]) -> _Told | None:
-    """Infer calls from their times: the first one takes the prompt, and a call of several tokens is
-    longer than the single-token calls after it in most of its instructions."""
+def _by_length(blocks: Sequence[Block]) -> Ints | None:
+    """Infer the tokens of calls, -1 for an unknown number above 1, from their times: the first one
+    takes the prompt, and a call of several tokens is longer than the single-token calls after it in
+    most of its instructions."""
     runs = np.concatenate([block.runs for block in blocks])
     order = np.argsort(runs, kind="stable")
     total = np.concatenate([block.ticks[list(block.executions)].sum(axis=0) for block in blocks])
@@ -253,7 +228,7 @@ def _by_length(blocks: Sequence[Block]) -> _Told | None:
             near = [float(total[index]), *near[: _NEAR - 1]]
     if tokens[0] != -1 or (tokens == 1).sum() < 2:
         return None
-    return _Told(tokens, "by the calls' lengths")
+    return tokens
 
 
 def _typical_ratio(block: Block) -> npt.NDArray[np.float64]:

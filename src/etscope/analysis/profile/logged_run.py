@@ -90,7 +90,7 @@ def unfolded(values: Sequence[Any]) -> list[Any]:
     """The values, with the tensors of lists one by one."""
     found: list[Any] = []
     for value in values:
-        found.extend(value) if isinstance(value, (list, tuple)) else found.append(value)
+        found += value if isinstance(value, (list, tuple)) else [value]
     return found
 
 

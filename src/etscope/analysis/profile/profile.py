@@ -180,7 +180,6 @@ class MethodProfile:
 
     @property
     def runs_as_plain(self) -> dict[str, Any]:
-        """The numbers of runs as plain values for JSON."""
         left = self.excluded
         return {
             "method": self.method,
@@ -272,14 +271,15 @@ def method_profile(
                 around = None if found is None else found.parent
                 parent = None if around is None else identity(block.keys[around])
                 start = int(block.starts[index][0])
-                entry = sums[same] = _Sum(key, len(runs), found, parent, start)
+                ticks, calls = np.zeros((2, len(runs)), dtype=np.int64)
+                entry = sums[same] = _Sum(key, found, parent, start, ticks, calls)
             entry.ticks[columns] += block.ticks[index]
             entry.calls[columns] += ~block.backwards[index] if index in block.backwards else 1
     by_instruction: dict[int | None, list[_Sum]] = {}
     for entry in sums.values():
         by_instruction.setdefault(entry.key.instruction, []).append(entry)
     ordered = sorted(by_instruction, key=lambda i: (i is None, i or 0))
-    rows = [row for i in ordered for row in _instruction_rows(i, by_instruction[i], attribute)]
+    rows = [row for i in ordered for row in _instruction_rows(by_instruction[i], attribute)]
     return MethodProfile(
         method=method,
         runs=runs[order],
@@ -304,18 +304,17 @@ def load_ticks(blocks: Sequence[Block]) -> dict[str, Ticks]:
     return {name: ticks for name, ticks in found.items() if len(ticks)}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Sum:
-    """Ticks and calls of one event, added up over its occurrences in each run."""
+    """One event, added up over its occurrences in each run. parent: the identity of the event that
+    it is a part of. start: in ticks, of the first occurrence."""
 
-    def __init__(
-        self, key: EventKey, runs: int, meaning: Meaning | None, parent: Hashable, start: int
-    ) -> None:
-        self.key = key
-        self.start = start  # in ticks, of the first of them
-        self.ticks = np.zeros(runs, dtype=np.int64)
-        self.calls = np.zeros(runs, dtype=np.int64)
-        self.meaning = meaning
-        self.parent = parent  # the identity of the event that it is a part of
+    key: EventKey
+    meaning: Meaning | None
+    parent: Hashable
+    start: int
+    ticks: Ticks
+    calls: Ticks
 
     @property
     def identity(self) -> Hashable:
@@ -332,26 +331,22 @@ def identity(key: EventKey) -> Hashable:
     return key.instruction, key.delegate_id, key.name if named else key.role
 
 
-def _instruction_rows(
-    instruction: int | None, entries: list[_Sum], attribute: Attribute
-) -> Iterator[Row]:
-    """Yield the row of the call, then a row for each event that its delegate logged."""
+def _instruction_rows(entries: Sequence[_Sum], attribute: Attribute) -> Iterator[Row]:
+    """Yield the row of an instruction's call, then a row for each event that its delegate
+    logged."""
 
-    def row(kind: str, entry: _Sum, **more: Any) -> Row:
-        key = entry.key
-        attribution = attribute(key)
-        fields: dict[str, Any] = {"name": key.name, "attribution": attribution, **more}
-        if entry.meaning is not None:
-            fields["name"] = attribution.told_name(entry.meaning.name)
+    def row(kind: str, entry: _Sum, name: str, **more: Any) -> Row:
         return Row(
-            kind=kind,
-            ticks=entry.ticks,
-            calls=entry.calls,
-            instruction_id=key.instruction,
-            delegate_id=key.delegate_id,
+            kind,
+            name,
+            entry.ticks,
+            entry.calls,
+            instruction_id=entry.key.instruction,
+            delegate_id=entry.key.delegate_id,
+            attribution=attribute(entry.key),
             meaning=entry.meaning,
-            event=key,
-            **fields,
+            event=entry.key,
+            **more,
         )
 
     call = next((entry for entry in entries if entry.key.role in CALL_ROLES), None)
@@ -364,7 +359,7 @@ def _instruction_rows(
     if call is None:
         for entry in kernels:
             kind = "kernel" if entry.key.role == "kernel" else "other"
-            yield row(kind, entry, name=entry.key.name.removeprefix(KERNEL_PREFIX))
+            yield row(kind, entry, entry.key.name.removeprefix(KERNEL_PREFIX))
     else:
         # A kernel may log its phases, which are parts of its event.
         kernels = [entry for entry in kernels if entry.key.role == "kernel"] or kernels
@@ -375,7 +370,7 @@ def _instruction_rows(
         head = row(
             "kernel" if call.key.role == "call" else call.key.role,
             call,
-            name=name,
+            name,
             kernel_ticks=np.sum([entry.ticks for entry in kernels], axis=0) if kernels else None,
         )
     yield from _nested(head, delegated, row)
@@ -417,9 +412,10 @@ def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]
 
     def inside(parts: Sequence[_Sum], depth: int, adds: bool) -> Iterator[Row]:
         for entry in parts:
-            inner = row("delegated", entry, depth=depth)
-            if head is not None:
-                inner = replace(inner, attribution=_within(head, inner))
+            inner = row("delegated", entry, "", depth=depth)
+            told = inner.attribution.told_name(entry.meaning.name if entry.meaning else "")
+            whole = inner.attribution if head is None else _within(head, inner)
+            inner = replace(inner, name=told, attribution=whole)
             yield from with_parts(inner, below.get(entry.identity, ()), adds)
 
     if head is None:

@@ -46,7 +46,6 @@ class Group:
 
     @property
     def rows(self) -> list[Row]:
-        """The leaves."""
         return [leaf for _, leaf in self.members]
 
     @property

@@ -15,15 +15,7 @@ from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import Attribution, handle_list
-from etscope.model.event_table import (
-    ESTIMATED,
-    Block,
-    Clock,
-    EventKey,
-    Ints,
-    Meaning,
-    TableEvent,
-)
+from etscope.model.event_table import ESTIMATED, Block, Clock, EventKey, Ints, Meaning, TableEvent
 from etscope.model.table import Column, Kind, Table, object_column
 from etscope.model.timeline import Timeline, Track
 from etscope.units import TimeScale, scale_factor
@@ -81,27 +73,19 @@ def _calls(trace: Trace) -> dict[Column, Any]:
     """Return the columns of the calls of a language model, for each row of `trace.events`; {} if no
     phase is known."""
     table, calls = trace.events, trace.calls_of_runs
-    if not calls.phases:
-        return {}
-    known: dict[int, tuple[str | None, int | None, int | None]] = {
-        run: (phase, None if position < 0 else position, tokens or None)
-        for run, phase, position, tokens in zip(
-            calls.run.tolist(),
-            calls.phase,
-            calls.position.tolist(),
-            calls.tokens.tolist(),
-            strict=True,
-        )
-    }
-    rows = [known.get(run, (None, None, None)) for run in range(table.dump.num_runs)]
-    phase, position, tokens = (
-        object_column(column)[table.run] for column in zip(*rows, strict=True)
-    )
-    return {
-        Column("phase"): phase,
-        Column("position", Kind.INT): position,
-        Column("tokens", Kind.INT): tokens,
-    }
+    content: dict[Column, Any] = {}
+    for column, cells in (
+        (Column("phase"), calls.phase),
+        (
+            Column("position", Kind.INT),
+            [None if one < 0 else one for one in calls.position.tolist()],
+        ),
+        (Column("tokens", Kind.INT), [one or None for one in calls.tokens.tolist()]),
+    ):
+        by_run = np.full(table.dump.num_runs, None, object)
+        by_run[calls.run] = object_column(cells)
+        content[column] = by_run[table.run]
+    return content if calls.phases else {}
 
 
 _RUNTIME = "runtime"
@@ -174,15 +158,13 @@ def event_spans(
         meaning = table.meaning[number]
         head: tuple[str, str | None] = (_RUNTIME, None)
         if meaning is not None:
-            head = (found.backend_id or "delegate", _lane_note(meaning))
+            own = _OWN_CLOCK if meaning.clock is Clock.DEVICE else None
+            note = ", ".join(filter(None, (own, ESTIMATED if meaning.is_estimate else None)))
+            head = (found.backend_id or "delegate", note or None)
         track[number] = tracks.setdefault(head, len(tracks))
         name = key.name if meaning is None else meaning.name
         name_id[number] = names.setdefault(name, len(names))
-        about = _args(table.methods[table.block[number]], key, found)
-        if meaning is not None:
-            about = {**about, **meaning.columns}
-            if meaning.is_estimate:
-                about["quantity"] = ESTIMATED
+        about = _args(table.methods[table.block[number]], key, found, meaning)
         args_id[number] = len(args) if about else -1
         if about:
             args.append(about)
@@ -216,12 +198,6 @@ def event_spans(
     )
 
 
-def _lane_note(meaning: Meaning) -> str | None:
-    """Return the note next to the name of a backend's track."""
-    own = _OWN_CLOCK if meaning.clock is Clock.DEVICE else None
-    return ", ".join(filter(None, (own, ESTIMATED if meaning.is_estimate else None))) or None
-
-
 def _device_shifts(trace: Trace) -> Ints:
     """Return the ticks to add to the start of each row of the events, 0 on the runtime's clock: the
     first of a call, in each run, starts with the call."""
@@ -243,26 +219,25 @@ def _device_shifts(trace: Trace) -> Ints:
     return trace.events.by_row(shifts(block) for block in trace.blocks)
 
 
-def _args(method: str | None, key: EventKey, found: Attribution) -> dict[str, Any]:
+def _args(
+    method: str | None, key: EventKey, found: Attribution, meaning: Meaning | None
+) -> dict[str, Any]:
     """Return the annotations that a trace viewer shows with a slice."""
-    args: dict[str, Any] = {}
     if key.is_framework:
         return {} if method is None else {"method": method}
-    if key.instruction is not None:
-        args["instruction_id"] = key.instruction
-    if key.delegate_id is not None:
-        args["delegate_debug_identifier"] = key.delegate_id
-    if found.debug_handles is not None:
-        args["debug_handle"] = ", ".join(map(str, handle_list(found.debug_handles)))
-    if found.op_types:
-        args["op_types"] = ", ".join(dict.fromkeys(found.op_types))
-    module = found.module
-    if module:
-        args["module"] = module
-    lines = found.lines
-    if lines:
-        args["source"] = ", ".join(map(str, lines))
-    return args
+    handles = found.debug_handles
+    args = {
+        "instruction_id": key.instruction,
+        "delegate_debug_identifier": key.delegate_id,
+        "debug_handle": None if handles is None else ", ".join(map(str, handle_list(handles))),
+        "op_types": ", ".join(dict.fromkeys(found.op_types)) or None,
+        "module": found.module or None,
+        "source": ", ".join(map(str, found.lines)) or None,
+    }
+    known: dict[str, Any] = {name: value for name, value in args.items() if value is not None}
+    if meaning is not None:
+        known |= {**meaning.columns, **({"quantity": ESTIMATED} if meaning.is_estimate else {})}
+    return known
 
 
 # A page draws all spans of some runs only: a dump of ten thousand runs has millions of them. The
@@ -313,7 +288,6 @@ def loading_runs(trace: Trace) -> list[int]:
 
 
 def run_spans(trace: Trace, runs: Sequence[int], limit: int) -> list[RunSpans]:
-    """Return the spans of each of these runs of the dump, the longest `limit` of them."""
     spans = event_spans(trace, runs)
     return [spans.of_run(run, limit) for run in runs]
 

@@ -47,13 +47,7 @@ from etscope.analysis.program.xnnpack_events import (
 from etscope.backends.registry.decoders import meanings
 from etscope.errors import EtscopeWarning, FormatError, MismatchError, MissingDataError
 from etscope.formats.etdump.debug_values import DebugBuffer
-from etscope.formats.etdump.reader import (
-    DebugValue,
-    ETDump,
-    EventKind,
-    TensorRef,
-    logged_values,
-)
+from etscope.formats.etdump.reader import DebugValue, ETDump, EventKind, TensorRef, logged_values
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.generation import InputType, program_input_types
 from etscope.formats.json_values import JsonValue
@@ -182,14 +176,17 @@ class Trace(MadeOnce):
     def blocks(self) -> tuple[Block, ...]:
         """The runs that are looked at by events, and by method and phase where they are known."""
         phases = self.run_phases
-        wanted = None if self.chosen is None else set(self.chosen.run.tolist())
-        return tuple(
+        parts = [
             part
             for block in self._all_blocks
             for part in _split(block, lambda run: phases.get(run, ""))
-            if wanted is None or not wanted.isdisjoint(part.runs.tolist())
-            for part in [part if wanted is None else runs_of(part, wanted)]
-        )
+        ]
+        if self.chosen is not None:
+            wanted = set(self.chosen.run.tolist())
+            parts = [
+                runs_of(one, wanted) for one in parts if not wanted.isdisjoint(one.runs.tolist())
+            ]
+        return tuple(parts)
 
     @cached_property
     def _all_blocks(self) -> tuple[Block, ...]:
@@ -221,9 +218,14 @@ class Trace(MadeOnce):
         for block in self._all_blocks:
             if block.executions:
                 by_method.setdefault(self.method_of(block), []).append(block)
+        return inferred_calls(self.dump, by_method, self.methods, self._of_one_length)
+
+    @cached_property
+    def _of_one_length(self) -> frozenset[str]:
+        """The methods of which the program shows that each call has inputs of one size."""
         program = self.recorded_program
-        fixed = [] if program is None else [m.name for m in program.methods if is_of_one_length(m)]
-        return inferred_calls(self.dump, by_method, self.methods, fixed)
+        methods = () if program is None else program.methods
+        return frozenset(method.name for method in methods if is_of_one_length(method))
 
     @cached_property
     def run_phases(self) -> Mapping[int, str]:
@@ -234,10 +236,6 @@ class Trace(MadeOnce):
             for run, phase in zip(calls.run.tolist(), calls.phase, strict=True)
             if phase is not None
         }
-
-    def phase_of(self, block: Block) -> str | None:
-        """Return the phase of a block's runs; None where it is not known."""
-        return self.run_phases.get(int(block.runs[0]))
 
     def only(self, phase: str | None = None, calls: range | None = None) -> Trace:
         """Return the trace of only some executions: of a phase, and of the calls with these
@@ -287,7 +285,6 @@ class Trace(MadeOnce):
 
     @cached_property
     def events(self) -> EventTable:
-        """All timed events of the dump as one table."""
         every = self._all_blocks
         return EventTable(
             dump=self.dump,
@@ -302,12 +299,10 @@ class Trace(MadeOnce):
     def attributions(self) -> tuple[Attribution, ...]:
         """The attribution of each of `events.events`, to what ran there. What a delegate logged
         has its backend, if it is known."""
-        by_block = {
-            id(block): (self.shown_at(block), self.backend_of(block)) for block in self.blocks
-        }
+        of = {id(block): (self.shown_at(block), self.backend_of(block)) for block in self.blocks}
         found: list[Attribution] = []
         for event, meaning in zip(self.events.events, self.events.meaning, strict=True):
-            shown_at, backend_of = by_block[id(event.block)]
+            shown_at, backend_of = of[id(event.block)]
             shown = shown_at(event.key)
             if meaning is not None and shown.backend_id is None:
                 shown = replace(shown, backend_id=backend_of(event.key))
@@ -549,7 +544,7 @@ class Trace(MadeOnce):
         named: dict[tuple[str | None, str | None], list[Block]] = {}
         for block in self.blocks:
             if block.executions:
-                kind = self.method_of(block), self.phase_of(block)
+                kind = self.method_of(block), self.run_phases.get(int(block.runs[0]))
                 named.setdefault(kind, []).append(block)
         groups = [
             (method, phase, part)
@@ -579,22 +574,15 @@ class Trace(MadeOnce):
         return found
 
     def _counted(self, profile: MethodProfile) -> MethodProfile:
-        """Return the profile of the runs that count."""
         calls = [] if self.saved_run is None else self.saved_run.calls
         mine = [
             call for call in calls if call.optional("method", JsonValue.label) == profile.method
         ]
         inputs = {block.bundled_input_index for block in self.blocks if block.executions}
-        if (len(mine) > 1 or len(inputs) > 1) and not self._is_of_one_length(profile.method):
+        if (len(mine) > 1 or len(inputs) > 1) and profile.method not in self._of_one_length:
             return profile  # other inputs may take longer
         warmups = [call.optional("warmup", JsonValue.whole) for call in mine]
         return counted(profile, is_warmed_up=any(warmups))
-
-    def _is_of_one_length(self, name: str | None) -> bool:
-        """Return True if the program shows that each call of a method has inputs of one size."""
-        program = self.recorded_program
-        methods = () if program is None else program.methods
-        return any(method.name == name and is_of_one_length(method) for method in methods)
 
     def meanings(self, block: Block) -> Mapping[int, Meaning]:
         """The meaning of each event that a delegate logged, by its index in the block's keys."""
@@ -731,7 +719,6 @@ def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:
 
 
 def warn_no_debug_buffer() -> None:
-    """Warn that logged tensors are there, but cannot be read."""
     warnings.warn(
         "this ETDump refers to tensors, but no debug buffer was given: they are absent "
         "(pass debug_buffer_path)",

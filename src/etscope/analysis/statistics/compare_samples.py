@@ -379,17 +379,14 @@ def pooled_noise(programs: Sequence[npt.ArrayLike]) -> Noise:
     return Noise(sqrt(squares / freedom), freedom + 1)
 
 
-def noise_between(dumps: Sequence[Sequence[npt.ArrayLike]]) -> list[Noise]:
-    """Estimate the variation of each set of samples between dumps of one program.
-
-    dumps: [dumps, sets] of samples; two dumps at least, else `UsageError`.
-    """
+def noise_between(dumps: Sequence[npt.ArrayLike]) -> Noise:
+    """Estimate the variation of a set of samples between dumps of one program; NaN or infinite for
+    times of 0. dumps: the samples of each, two dumps at least, else `UsageError`."""
     if len(dumps) < 2:
         raise UsageError("noise between dumps takes two dumps of one program at least")
-    centres = np.array([locations(sets).centre for sets in dumps])
     with np.errstate(divide="ignore", invalid="ignore"):
-        spreads = np.log(centres).std(axis=0, ddof=1)
-    return [Noise(float(spread), len(dumps)) for spread in spreads]
+        spread = np.log(locations(dumps).centre).std(ddof=1)
+    return Noise(float(spread), len(dumps))
 
 
 def locations(samples: Sequence[npt.ArrayLike], steps: npt.ArrayLike | None = None) -> Locations:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from dataclasses import replace
 
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
 from etscope.analysis.profile.scale import Scale
@@ -55,33 +53,38 @@ def _table(profile: MethodProfile, scale: Scale, has_record: bool) -> Table:
             reason = _reason(group, row, has_record)
             reasons.setdefault(reason, [])
             others[backend, reason] = others.get((backend, reason), 0) + 1
-    shown = [
-        (backend, reason, rows, sum(map(_mean, rows)) if rows else None)
-        for backend, reasons in parts.items()
-        for reason, rows in sorted(reasons.items(), key=lambda item: -sum(map(_mean, item[1])))
-    ]
-    totals = {
-        backend: sum(time or 0 for name, *_, time in shown if name == backend) for backend in parts
-    }
-    content: dict[Column, Sequence[Any]] = {
-        Column("method", priority=9): [profile.method] * len(shown),
-        Column("backend"): [backend for backend, *_ in shown],
-        Column("line"): [reason for _, reason, *_ in shown],
-        Column("events", Kind.COUNT): [len(rows) or None for _, _, rows, _ in shown],
-        Column("avg", Kind.DURATION, scale.unit): [
-            None if time is None else float(scale(np.float64(time))) for *_, time in shown
-        ],
-        Column("share", Kind.SHARE, title="share of backend"): [
-            None if time is None or not totals[backend] else time / totals[backend]
-            for backend, *_, time in shown
-        ],
-        Column("other_events", Kind.COUNT, title="other numbers"): [
-            others.get((backend, reason)) for backend, reason, *_ in shown
-        ],
-    }
+    content = []
+    for backend, reasons in parts.items():
+        times = {
+            reason: sum(float(row.ticks.mean()) for row in rows) for reason, rows in reasons.items()
+        }
+        whole = sum(times.values())
+        for reason, time in sorted(times.items(), key=lambda item: -item[1]):
+            events = len(reasons[reason])
+            content.append(
+                (
+                    profile.method,
+                    backend,
+                    reason,
+                    events or None,
+                    scale.one(time) if events else None,
+                    time / whole if events and whole else None,
+                    others.get((backend, reason)),
+                )
+            )
+    columns = (
+        Column("method", priority=9),
+        Column("backend"),
+        Column("line"),
+        Column("events", Kind.COUNT),
+        Column("avg", Kind.DURATION, scale.unit),
+        Column("share", Kind.SHARE, title="share of backend"),
+        Column("other_events", Kind.COUNT, title="other numbers"),
+    )
     title = f"{profile.title('unnamed method')} · lines of what ran inside delegates"
     notes = (LACKS_PROGRAM,) if lacks_program(profile) else ()
-    return Table.of(content, title=title, notes=notes, breaks=frozenset({len(shown)}))
+    table = Table.of_rows(columns, content, title=title, notes=notes)
+    return replace(table, breaks=frozenset({len(content)}))
 
 
 def _reason(group: InstructionRows, row: Row, has_record: bool) -> str:
@@ -106,7 +109,3 @@ def _reason(group: InstructionRows, row: Row, has_record: bool) -> str:
     if any(one.attribution.nodes for one in group.below):
         return "no node is known by its identifier"
     return "no event of the call is known by its identifier"
-
-
-def _mean(row: Row) -> float:
-    return float(row.ticks.mean())

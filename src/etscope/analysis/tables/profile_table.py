@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from etscope.analysis.profile.counted import FEWEST
 from etscope.analysis.profile.growth import GROWTH, growth_columns, growth_note
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
-from etscope.analysis.profile.rollup import AVERAGE, Measure, Rollup, rollup
+from etscope.analysis.profile.rollup import Group, rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program import vulkan_calls, xnnpack_events
 from etscope.analysis.program.correlate import handle_list
@@ -32,6 +32,7 @@ from etscope.model.event_table import ESTIMATED, EXECUTE, LOAD_METHOD, Quantity
 from etscope.model.report import filled_columns
 from etscope.model.statistics import Floats, statistic, summarize_rows
 from etscope.model.table import Column, Kind, Table
+from etscope.support.options import takes_fields
 from etscope.units import count, format_duration
 
 if TYPE_CHECKING:
@@ -93,15 +94,19 @@ def default_columns(
     """Return the columns of `profile_table`, or of `grouped_table`, to show by default, and at the
     end the columns that backends add. work: show the columns of the work, too."""
     filled = {name for table in tables for name in filled_columns(table)}
+
+    def of_work(names: Sequence[str]) -> list[str]:
+        """Columns that the tables have; those that need a calibration where there is one."""
+        known = (name for name in names if name in tables[0].names)
+        return [name for name in known if name in filled or name not in CALIBRATED]
+
     if by is not None:
         shown = ["avg", "share", *(["growth"] if "growth" in filled else [])]
         if "value" in tables[0].names:
             numbers = ("avg", "value", "unit", "derived", "share")
             shown = [name for name in numbers if name in filled]
-        wanted = SHOWN if work else ("peak",) if by == "bound" else ()
-        of_work = _of_work(wanted, tables, filled)
-        of_work = [name for name in of_work if name != by]
-        return [by, "events", "calls", *shown, *of_work]
+        shown += of_work(SHOWN if work else ("peak",) if by == "bound" else ())
+        return [by, "events", "calls", *(name for name in shown if name != by)]
     known = {*(column.name for column in columns("")), "phase", *GROWTH, *NAMES}
     of_backends: dict[str, None] = {}
     for table in tables:
@@ -116,14 +121,8 @@ def default_columns(
     if work:
         shown = [name for name in shown if name not in _LESS_BESIDE_WORK]
         at = shown.index("share") + 1
-        shown[at:at] = _of_work(SHOWN, tables, filled)
+        shown[at:at] = of_work(SHOWN)
     return [*shown, *of_backends]
-
-
-def _of_work(names: Sequence[str], tables: Sequence[Table], filled: set[str]) -> list[str]:
-    """Return the columns of the work to show; those that need a calibration where there is one."""
-    known = tables[0].names
-    return [name for name in names if name in known and (name in filled or name not in CALIBRATED)]
 
 
 def backend_columns(rows: Iterable[Row]) -> dict[str, str]:
@@ -143,24 +142,39 @@ def _phase_column(profile: MethodProfile, rows: int) -> dict[Column, list[str]]:
     return {Column("phase", priority=9): [profile.phase] * rows}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """Options of `profile_table` and `grouped_table`.
+
+    sort: "time" (longest first), "run" (execution order), or the name of a statistic or of a number
+    of the work, with "-" or without: largest first; groups by "time" or a number of the work. keep:
+    selects the leaves. limit: the most leaves or groups to show, the first in that order. limits:
+    for the columns of `WORK_COLUMNS`, and for groups by "bound".
+    """
+
+    sort: str = "time"
+    keep: Callable[[Row], bool] | None = None
+    limit: int | None = None
+    limits: ProfileLimits | None = None
+
+
+@takes_fields(TableOptions)
 def profile_table(
     profile: MethodProfile,
     scale: Scale,
     *,
-    sort: str = "time",
-    keep: Callable[[Row], bool] | None = None,
-    limit: int | None = None,
-    limits: ProfileLimits | None = None,
+    options: TableOptions = TableOptions(),
+    **changes: Any,
 ) -> Table:
     """Return one row for each instruction, a delegate's events below its call, then closing rows.
 
-    sort: "time" (longest first), "run" (execution order), or the name of a statistic or of a number
-    of the work, with "-" or without: largest first. limits: for the columns of `WORK_COLUMNS`.
-    keep: selects the leaves to show. limit: the most leaves to show, the first in that order. What
-    is not shown is summed in a row below its call or among the closing rows, so that the shown
-    `avg` of leaves always adds up to ``Method::execute``.
+    What is not shown is summed in a row below its call or among the closing rows, so that the shown
+    `avg` of leaves always adds up to ``Method::execute``. options, changes: fields of
+    `TableOptions`; changes go before `options`.
     """
-    rows, hidden = _shown_rows(profile, _measures(profile.rows, scale, sort, limits), keep, limit)
+    options = replace(options, **changes)
+    limits = options.limits
+    rows, hidden = _shown_rows(profile, scale, options)
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
     times = [row.ticks if row.is_time and not row.own_clock else None for row in everything]
@@ -203,36 +217,30 @@ def profile_table(
     return replace(table, runs=(profile.runs_as_plain,))
 
 
-def _shares(rows: Sequence[Row]) -> list[dict[str, float | None]]:
-    """Return for each row its share of the last one, the total, and the share of all rows up to
+def _shares(rows: Sequence[Row]) -> Iterator[dict[str, float | None]]:
+    """Yield for each row its share of the last one, the total, and the share of all rows up to
     it."""
-    total = float(rows[-1].ticks.mean())
-    found: list[dict[str, float | None]] = []
-    cumulative = 0.0
+    total, cumulative = float(rows[-1].ticks.mean()), 0.0
     for row in rows:
         share = None if row.own_clock or not total else float(row.ticks.mean()) / total
         adds = row.depth == 0 and share is not None
         if share is not None and adds:
             cumulative = 1.0 if row.kind == "total" else cumulative + share
-        found.append({"share": share, "cumulative": cumulative if adds else None})
-    return found
+        yield {"share": share, "cumulative": cumulative if adds else None}
 
 
 def _shown_rows(
-    profile: MethodProfile,
-    measure: Mapping[int, float] | None,
-    keep: Callable[[Row], bool] | None,
-    limit: int | None,
+    profile: MethodProfile, scale: Scale, options: TableOptions
 ) -> tuple[list[Row], list[Row]]:
-    """Return the rows to show, largest `measure` first or in run order, and the instructions of
-    which no leaf is shown."""
+    """Return the rows to show in their order, and the instructions of which no leaf is shown."""
+    measure, keep = _measures(profile.rows, scale, options), options.keep
     groups = profile.instructions
     if measure is not None:
         groups = sorted(groups, key=lambda group: -measure[id(group.head)])
     leaves = [leaf for group in groups for leaf in group.kept(keep)]
-    if measure is not None and limit is not None:
+    if measure is not None and options.limit is not None:
         leaves.sort(key=lambda leaf: -measure[id(leaf)])
-    wanted = {id(leaf) for leaf in leaves[:limit]}
+    wanted = {id(leaf) for leaf in leaves[: options.limit]}
     rows: list[Row] = []
     hidden: list[Row] = []
     for group in groups:
@@ -272,10 +280,8 @@ def _sorted_apart(row: Row) -> tuple[bool, bool, str, str]:
     """Return the sort key for the parts of a call: times first, the rest last among them, then
     other numbers by kind."""
     meaning = row.meaning
-    is_rest = row.kind == "unaccounted"
-    if meaning is None:
-        return row.own_clock, is_rest, "", ""
-    return row.own_clock, is_rest, meaning.quantity.value, meaning.unit or ""
+    kind = ("", "") if meaning is None else (meaning.quantity.value, meaning.unit or "")
+    return row.own_clock, row.kind == "unaccounted", *kind
 
 
 def _cells(row: Row, scale: Scale) -> dict[str, Any]:
@@ -315,9 +321,7 @@ def _number(row: Row, scale: Scale) -> tuple[float | None, str | None, float | N
     """Return the number of a row that is not a time, its unit, and the microseconds derived from
     it: the mean of the runs that logged it. A point in time has no number."""
     meaning, ran = row.meaning, row.ran
-    if meaning is None or meaning.is_time or not ran.any():
-        return None, None, None
-    if meaning.quantity is Quantity.INSTANT:
+    if meaning is None or meaning.is_time or not ran.any() or meaning.quantity is Quantity.INSTANT:
         return None, None, None
     if meaning.is_estimate:
         return float(scale(row.ticks[ran]).mean()), f"{scale.unit}, {ESTIMATED}", None
@@ -431,15 +435,13 @@ def _statistics(rows: Sequence[Row], scale: Scale) -> dict[str, Floats]:
     return summarize_rows(samples, np.stack([row.ran for row in rows]), _STATISTICS)
 
 
-def _measures(
-    rows: Sequence[Row], scale: Scale, sort: str, limits: ProfileLimits | None
-) -> dict[int, float] | None:
+def _measures(rows: Sequence[Row], scale: Scale, options: TableOptions) -> dict[int, float] | None:
     """Return what rows are sorted by, largest first, by the id of the row; None: run order."""
-    sort = sort.removeprefix("-")
+    sort = options.sort.removeprefix("-")
     if sort == "run":
         return None
     if sort in SORTED_BY:
-        measure = sorted_by(limits, sort)
+        measure = sorted_by(options.limits, sort)
         return {id(row): measure([row]) for row in rows}
     if sort not in ("time", "avg", "calls", *_STATISTICS):
         raise UsageError(
@@ -504,169 +506,165 @@ def _time(value: float, scale: Scale) -> str:
 GROUPINGS = ("op", "type", "source", "delegate")  # and "module", which is a tree, and "bound"
 
 
+@takes_fields(TableOptions)
 def grouped_table(
     profile: MethodProfile,
     scale: Scale,
     by: str,
     *,
-    keep: Callable[[Row], bool] | None = None,
-    limit: int | None = None,
-    sort: str = "time",
-    limits: ProfileLimits | None = None,
+    options: TableOptions = TableOptions(),
+    **changes: Any,
 ) -> Table:
     """Roll leaves up by "op", "type", "module", "source", "delegate" or "bound", longest first; or
     events of delegates by a column of their backend, such as "compute_unit".
 
     A leaf counts for what all its nodes have in common: for "module" the innermost module that
-    holds them all. limit: the most groups to show; a line says how many are left out. limits:
-    for the columns of `WORK_COLUMNS`, the sums of leaves, and for "bound". sort: "time", or a
-    number of the work.
+    holds them all. A line says how many groups are left out. options, changes: as for
+    `profile_table`.
     """
+    groups = _Groups(profile, scale, by, replace(options, **changes))
     of_backends = backend_columns(profile.rows)
     if by not in (*GROUPINGS, "module", "bound", *of_backends):
         known = ", ".join((*GROUPINGS, "module", "bound", *of_backends))
         raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
-    if by in of_backends:
-        table = _by_backend_column(profile, scale, by, keep, limit)
-    else:
-        name = by if by != "bound" else lambda _, leaf: bound_name(limits, leaf)
-        measure = _of_group(limits, sort.removeprefix("-"))
-        table = _by_group(rollup(profile, name, keep=keep), scale, by, limit, measure, limits)
+    table = groups.by_backend_column() if by in of_backends else groups.by_leaf()
     return replace(table, runs=(profile.runs_as_plain,))
 
 
-def _by_group(
-    found: Rollup,
-    scale: Scale,
-    by: str,
-    limit: int | None,
-    measure: Measure,
-    limits: ProfileLimits | None,
-) -> Table:
-    profile = found.profile
-    groups = found.tree(measure) if by == "module" else found.largest(measure)
-    cut = 0 if limit is None else len(groups[limit:])
-    groups = groups[:limit]
-    name = not_shown(**{group_noun(by): cut}, row=len(found.others.members))
-    counted = {id(leaf) for group in groups for leaf in group.rows}
-    hidden = [leaf for _, leaf in profile.leaves if id(leaf) not in counted]
-    tail = [(row.name, [row]) for row in closing_rows(profile, hidden, name)]
-    if cut and not hidden:  # modules that count in the modules around them
-        tail.insert(0, (name, []))
-    everything = [*((group.name, group.rows) for group in groups), *tail]
-    counts = [*(len(group.members) for group in groups), *([None] * len(tail))]
-    return Table.of(
-        {
-            Column("method", priority=9): [profile.method] * len(everything),
-            **_phase_column(profile, len(everything)),
-            Column(by): [name for name, _ in everything],
-            Column("events", Kind.COUNT, title="events", priority=2): counts,
-            **_sums(profile, scale, [rows for _, rows in everything]),
-            **{
-                column: values
-                for column, values in work_columns(limits, [rows for _, rows in everything]).items()
-                if column.name != by
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The groups of a profile by what `grouped_table` allows."""
+
+    profile: MethodProfile
+    scale: Scale
+    by: str
+    options: TableOptions
+
+    def by_leaf(self) -> Table:
+        profile, limit, limits = self.profile, self.options.limit, self.options.limits
+        sort = self.options.sort.removeprefix("-")
+        of_rows = sorted_by(limits, sort) if sort in SORTED_BY else None
+
+        def measure(group: Group) -> float:
+            return group.average if of_rows is None else of_rows(group.rows)
+
+        name = self.by if self.by != "bound" else lambda _, leaf: bound_name(limits, leaf)
+        found = rollup(profile, name, keep=self.options.keep)
+        groups = found.tree(measure) if self.by == "module" else found.largest(measure)
+        cut = 0 if limit is None else len(groups[limit:])
+        groups = groups[:limit]
+        title = not_shown(**{group_noun(self.by): cut}, row=len(found.others.members))
+        counted = {id(leaf) for group in groups for leaf in group.rows}
+        hidden = [leaf for _, leaf in profile.leaves if id(leaf) not in counted]
+        tail = [(row.name, [row]) for row in closing_rows(profile, hidden, title)]
+        if cut and not hidden:  # modules that count in the modules around them
+            tail.insert(0, (title, []))
+        everything = [*((group.name, group.rows) for group in groups), *tail]
+        counts = [*(len(group.members) for group in groups), *([None] * len(tail))]
+        rows = [rows for _, rows in everything]
+        work = work_columns(limits, rows)
+        return Table.of(
+            {
+                Column("method", priority=9): [profile.method] * len(everything),
+                **_phase_column(profile, len(everything)),
+                Column(self.by): [name for name, _ in everything],
+                Column("events", Kind.COUNT, title="events", priority=2): counts,
+                **self._sums(rows),
+                **{column: cells for column, cells in work.items() if column.name != self.by},
             },
-        },
-        title=f"{profile_title(profile, scale)} · by {by}",
-        notes=(
-            *_notes(profile, [leaf for group in found.groups for leaf in group.rows]),
-            *work_notes(limits),
-        ),
-        depth=[*(group.depth for group in groups), *([0] * len(tail))],
-        breaks=frozenset({len(groups)}),
-    )
-
-
-def _of_group(limits: ProfileLimits | None, sort: str) -> Measure:
-    """Return what groups are sorted by: a number of the work, or their time."""
-    if sort not in SORTED_BY:
-        return AVERAGE
-    of_rows = sorted_by(limits, sort)
-    return lambda group: of_rows(group.rows)
-
-
-def _sums(
-    profile: MethodProfile, scale: Scale, groups: Sequence[Sequence[Row]]
-) -> dict[Column, list[Any]]:
-    """Return the columns of times of groups of rows; None for a group without rows."""
-    total = float(profile.total.mean())
-    ticks = [np.sum([row.ticks for row in rows], axis=0) if rows else None for rows in groups]
-    means = [None if one is None else float(one.mean()) for one in ticks]
-    return {
-        Column("calls", Kind.FLOAT, priority=3): [
-            sum(float(row.calls.mean()) for row in rows) if rows else None for rows in groups
-        ],
-        Column("avg", Kind.DURATION, scale.unit): [
-            None if mean is None else float(scale(mean)) for mean in means
-        ],
-        Column("share", Kind.SHARE): [
-            mean / total if total and mean is not None else None for mean in means
-        ],
-        **growth_columns(profile, ticks, scale),
-    }
-
-
-def _by_backend_column(
-    profile: MethodProfile,
-    scale: Scale,
-    by: str,
-    keep: Callable[[Row], bool] | None,
-    limit: int | None,
-) -> Table:
-    """Add up the numbers of delegates' events that have a column of their backend, by its value and
-    by unit. What holds another such event is not added to it."""
-    name = backend_columns(profile.rows)[by]
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    depth = 0  # of the row below that has the column, read from the end
-    for row in reversed(profile.rows):
-        value = None if row.meaning is None else row.meaning.columns.get(name)
-        if value is None or row.meaning is None:
-            depth = min(depth, row.depth)
-            continue
-        if row.depth >= depth and (keep is None or keep(row)):
-            clock, quantity = row.meaning.clock.value, row.meaning.quantity.value
-            key = value, row.attribution.backend_id, clock, quantity, row.meaning.unit
-            groups.setdefault(key, []).append(row)
-        depth = row.depth
-    shown = sorted(
-        groups.items(),
-        key=lambda item: (str(item[0][1:]), -sum(float(row.ticks.mean()) for row in item[1])),
-    )
-    rows = [(key[0], members) for key, members in shown[:limit]]
-    added = [
-        replace(
-            members[0],
-            ticks=np.sum([row.ticks for row in members], axis=0),
-            calls=np.sum([row.calls for row in members], axis=0),
+            title=f"{profile_title(profile, self.scale)} · by {self.by}",
+            notes=(
+                *_notes(profile, [leaf for group in found.groups for leaf in group.rows]),
+                *work_notes(limits),
+            ),
+            depth=[*(group.depth for group in groups), *([0] * len(tail))],
+            breaks=frozenset({len(groups)}),
         )
-        for _, members in rows
-    ]
-    numbers = [_number(row, scale) for row in added]
-    left_out, total = len(shown) - len(rows), float(profile.total.mean())
-    return Table.of(
-        {
-            Column("method", priority=9): [profile.method] * len(rows),
-            **_phase_column(profile, len(rows)),
-            Column(by): [str(value) for value, _ in rows],
-            Column("backend", priority=4): [row.attribution.backend_id for row in added],
-            Column("events", Kind.COUNT, title="events", priority=2): [len(m) for _, m in rows],
-            Column("calls", Kind.FLOAT, priority=3): [float(row.calls.mean()) for row in added],
-            Column("avg", Kind.DURATION, scale.unit): [
-                float(scale(row.ticks).mean()) if row.is_time else None for row in added
-            ],
-            Column("value", Kind.FLOAT): [value for value, _, _ in numbers],
-            Column("unit"): [unit for _, unit, _ in numbers],
-            Column("derived", Kind.DURATION, "us"): [derived for *_, derived in numbers],
-            Column("share", Kind.SHARE): [
-                float(row.ticks.mean()) / total if total and not row.own_clock else None
-                for row in added
-            ],
-        },
-        title=f"{profile_title(profile, scale)} · by {by}",
-        notes=(*([not_shown(group=left_out)] if left_out else []), *_notes(profile, profile.rows)),
-        breaks=frozenset({len(rows)}),
-    )
+
+    def _sums(self, groups: Sequence[Sequence[Row]]) -> dict[Column, list[Any]]:
+        """Return the columns of times of groups of rows; None for a group without rows."""
+        total = float(self.profile.total.mean())
+        ticks = [np.sum([row.ticks for row in rows], axis=0) if rows else None for rows in groups]
+        calls = [sum(float(row.calls.mean()) for row in rows) if rows else None for rows in groups]
+        means = [None if one is None else float(one.mean()) for one in ticks]
+        shares = [mean / total if total and mean is not None else None for mean in means]
+        return {
+            Column("calls", Kind.FLOAT, priority=3): calls,
+            Column("avg", Kind.DURATION, self.scale.unit): list(map(self.scale.one, means)),
+            Column("share", Kind.SHARE): shares,
+            **growth_columns(self.profile, ticks, self.scale),
+        }
+
+    def by_backend_column(self) -> Table:
+        """Add up the numbers of delegates' events by the value of a column of their backend."""
+        profile, scale, by = self.profile, self.scale, self.by
+        groups = self._numbers()
+        added = [
+            replace(
+                members[0],
+                ticks=np.sum([row.ticks for row in members], axis=0),
+                calls=np.sum([row.calls for row in members], axis=0),
+                parts=tuple(members),
+            )
+            for members in groups.values()
+        ]
+        shown = sorted(
+            zip(groups, added, strict=True),
+            key=lambda item: (str(item[0][1:]), -float(item[1].ticks.mean())),
+        )
+        total = float(profile.total.mean())
+        cells = [
+            {
+                **_cells(row, scale),
+                "method": profile.method,
+                "phase": profile.phase,
+                by: str(value),
+                "events": len(row.parts),
+                "share": float(row.ticks.mean()) / total if total and not row.own_clock else None,
+            }
+            for (value, *_), row in shown[: self.options.limit]
+        ]
+        left_out = len(shown) - len(cells)
+        return Table.of_cells(
+            (
+                Column("method", priority=9),
+                *_phase_column(profile, 0),
+                Column(by),
+                Column("backend", priority=4),
+                Column("events", Kind.COUNT, title="events", priority=2),
+                Column("calls", Kind.FLOAT, priority=3),
+                Column("avg", Kind.DURATION, scale.unit),
+                Column("value", Kind.FLOAT),
+                Column("unit"),
+                Column("derived", Kind.DURATION, "us"),
+                Column("share", Kind.SHARE),
+            ),
+            cells,
+            title=f"{profile_title(profile, scale)} · by {by}",
+            notes=(
+                *([not_shown(group=left_out)] if left_out else []),
+                *_notes(profile, profile.rows),
+            ),
+            breaks=frozenset({len(cells)}),
+        )
+
+    def _numbers(self) -> dict[tuple[Any, ...], list[Row]]:
+        """Group the events of delegates that have a column of their backend, by its value and by
+        unit. What holds another such event is left out."""
+        name, keep = backend_columns(self.profile.rows)[self.by], self.options.keep
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        depth = 0  # of the row below that has the column, read from the end
+        for row in reversed(self.profile.rows):
+            value = None if row.meaning is None else row.meaning.columns.get(name)
+            if value is None or row.meaning is None:
+                depth = min(depth, row.depth)
+                continue
+            if row.depth >= depth and (keep is None or keep(row)):
+                clock, quantity = row.meaning.clock.value, row.meaning.quantity.value
+                key = value, row.attribution.backend_id, clock, quantity, row.meaning.unit
+                groups.setdefault(key, []).append(row)
+            depth = row.depth
+        return groups
 
 
 def group_noun(by: str) -> str:

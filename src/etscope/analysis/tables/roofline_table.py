@@ -42,10 +42,7 @@ def roofline_report(found: Roofline, scale: Scale, limit: int | None = None) -> 
     operators = Section("operators", operators_table(found, scale))
     if limit is not None:
         (operators,) = limited(Report(about, (operators,)), limit).sections
-    sections = [
-        operators,
-        Section("places", places_table(found, scale)),
-    ]
+    sections = [operators, Section("places", places_table(found, scale))]
     if found.ceilings is not None:
         sections.append(Section("ceilings", ceilings_table(found.ceilings)))
     return Report(about, tuple(sections))
@@ -54,6 +51,11 @@ def roofline_report(found: Roofline, scale: Scale, limit: int | None = None) -> 
 def operators_table(found: Roofline, scale: Scale) -> Table:
     """Return a row for each point, those with most time first."""
     name = found.by or "event"
+    origin = (
+        Column("module", Kind.PATH, priority=1),
+        Column("source", Kind.PATH, priority=2),
+        Column("backend", priority=6),
+    )
     columns = (
         Column("method", priority=9),
         Column("phase", priority=9),
@@ -72,15 +74,7 @@ def operators_table(found: Roofline, scale: Scale) -> Table:
         Column("place", priority=3),
         Column("flops", Kind.COUNT, title="FLOPs", priority=5),
         Column("bytes", Kind.BYTES, priority=5),
-        *(
-            ()
-            if found.by
-            else (
-                Column("module", Kind.PATH, priority=1),
-                Column("source", Kind.PATH, priority=2),
-                Column("backend", priority=6),
-            )
-        ),
+        *(() if found.by else origin),
         Column("partial", Kind.BOOL, title="at least", priority=8),
         Column("reason", priority=8),
     )
@@ -128,45 +122,46 @@ def _time(points: Sequence[RooflinePoint], scale: Scale) -> float:
 def places_table(found: Roofline, scale: Scale) -> Table:
     """Return the number of points of each place, and their time, which adds up to the method's."""
     of_place = {place: points for place in PLACES if (points := found.of_place(place))}
-    return Table.of(
-        {
-            Column("place"): list(of_place),
-            Column("meaning", is_sentence=True): [_MEANINGS[place] for place in of_place],
-            Column("points", Kind.COUNT, title="groups" if found.by else "operators"): [
-                len(points) for points in of_place.values()
-            ],
-            Column("time", Kind.DURATION, scale.unit): [
-                _time(points, scale) for points in of_place.values()
-            ],
-            Column("share", Kind.SHARE): [
-                sum(point.share for point in points) for points in of_place.values()
-            ],
-        },
+    return Table.of_rows(
+        (
+            Column("place"),
+            Column("meaning", is_sentence=True),
+            Column("points", Kind.COUNT, title="groups" if found.by else "operators"),
+            Column("time", Kind.DURATION, scale.unit),
+            Column("share", Kind.SHARE),
+        ),
+        [
+            (
+                place,
+                _MEANINGS[place],
+                len(points),
+                _time(points, scale),
+                sum(point.share for point in points),
+            )
+            for place, points in of_place.items()
+        ],
         title="Where the time is",
     )
 
 
 def ceilings_table(ceilings: Ceilings) -> Table:
     """Return a row for each ceiling: of compute by dtype, of memory by level."""
-    compute, memory = ceilings.compute, ceilings.memory
     threads = "" if ceilings.threads is None else f", {ceilings.threads} threads"
-    return Table.of(
-        {
-            Column("kind"): ["compute"] * len(compute) + ["memory"] * len(memory),
-            Column("name"): [name for name, _ in compute] + [level.name for level in memory],
-            Column("gflops", Kind.FLOAT, title="GFLOP/s"): [
-                *(rate for _, rate in compute),
-                *(None for _ in memory),
-            ],
-            Column("gbps", Kind.FLOAT, title="GB/s"): [
-                *(None for _ in compute),
-                *(level.bytes_per_s / 1e9 for level in memory),
-            ],
-            Column("up_to", Kind.BYTES, title="working sets up to"): [
-                *(None for _ in compute),
-                *(level.up_to_bytes for level in memory),
-            ],
-        },
+    return Table.of_rows(
+        (
+            Column("kind"),
+            Column("name"),
+            Column("gflops", Kind.FLOAT, title="GFLOP/s"),
+            Column("gbps", Kind.FLOAT, title="GB/s"),
+            Column("up_to", Kind.BYTES, title="working sets up to"),
+        ),
+        [
+            *(("compute", name, rate, None, None) for name, rate in ceilings.compute),
+            *(
+                ("memory", level.name, None, level.bytes_per_s / 1e9, level.up_to_bytes)
+                for level in ceilings.memory
+            ),
+        ],
         title=f"Ceilings: {ceilings.device}{threads}, measured "
         f"{ceilings.measured_at:%Y-%m-%d %H:%M}",
     )

@@ -340,7 +340,7 @@ def _nothing_selected(
     def again(keep: Callable[[Fields], bool]) -> None:
         for profile, limits in profiles:
             fields = partial(_row_fields, profile=profile, limits=limits)
-            profile_table(profile, scale, keep=lambda row, of=fields: keep(of(row)))  # type: ignore[misc]
+            profile_table(profile, scale, keep=lambda row, of=fields: keep(of(row)))
 
     return nothing_selected(select, again)
 

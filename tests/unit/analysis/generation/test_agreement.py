@@ -33,7 +33,7 @@ def test_divergence_by_hand() -> None:
     assert found.rank.tolist() == [2, 1]  # 0.25 twice: the first one comes first
     assert np.exp(found.log_p) == pytest.approx([0.25, 0.3])
     assert found.top1_agreement == 0.5
-    assert found.first_flip == found.first_divergence == 0
+    assert found.first_divergence == 0
     assert found.perplexity == pytest.approx(1 / math.sqrt(0.25 * 0.3))
     assert found.reference_perplexity == found.perplexity
     assert found.log_likelihood_difference == pytest.approx(0.0, abs=1e-15)
@@ -82,12 +82,12 @@ def test_a_flip_between_equals_is_a_tie_and_diverges_nowhere() -> None:
     found = Agreement.of(reference, program, [0, 0])
     assert found.flips.tolist() == [True, True]
     assert found.ties.tolist() == [True, False]
-    assert (found.first_flip, found.first_divergence) == (0, 1)
+    assert found.first_divergence == 1
     # Equal logits agree, and the first of equals is the likeliest.
     row = np.array([[1.0, 3.0, 3.0]], np.float32)
     found = Agreement.of(row, row.copy(), [2])
     assert (found.top.tolist(), found.rank.tolist(), found.kl.tolist()) == ([1], [1], [0.0])
-    assert (found.margin.tolist(), found.first_flip) == ([0.0], None)
+    assert (found.margin.tolist(), found.flips.tolist()) == ([0.0], [False])
 
 
 def test_tokens_that_are_ruled_out() -> None:
