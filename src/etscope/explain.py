@@ -10,20 +10,24 @@ for method in explain(open_capture("ran")):
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-from etscope.analysis.insights.explanation_table import explanation_table
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.insights import insights
+from etscope.analysis.insights.insights import LEAST_SHARE, insights
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Capture, Trace
+from etscope.analysis.tables.profile_table import runs_notes
+from etscope.analysis.work.limits import calibration_doubts
 from etscope.analysis.work.roofline import choose_calibration
 from etscope.capture.profiles import chosen_profiles
 from etscope.errors import MissingDataError
 from etscope.formats.bytes.files import PathLike
 from etscope.model.finding import Files, Finding
-from etscope.model.table import Table
+from etscope.model.table import Column, Kind, Table
 from etscope.support.options import takes_fields
+from etscope.units import format_share
 
 __all__ = ["ExplainOptions", "ExplainedMethod", "explain"]
 
@@ -43,7 +47,7 @@ class ExplainOptions:
 
     method: str | None = None
     rules: tuple[str, ...] = ()
-    least_share: float = 0.02
+    least_share: float = LEAST_SHARE
     peaks: PathLike | None = None
     source_unit: str = "ns"
     unit: str | None = None
@@ -58,8 +62,59 @@ class ExplainedMethod:
     least_share: float
 
     def table(self, files: Files | None = None) -> Table:
-        """Return the findings as a table. files: the names of the run's files in commands."""
-        return explanation_table(self.facts, self.findings, files or Files(), self.least_share)
+        """Return a table with a row for each finding and their sentences below; times are of one
+        run. files: the names of the run's files in commands."""
+        facts, profile, unit = self.facts, self.facts.profile, self.facts.scale.unit
+        known = [
+            (one, one.quantity, one.explanation)
+            for one in self.findings
+            if one.quantity is not None and one.explanation is not None
+        ]
+        content: dict[Column, list[Any]] = {
+            Column("finding"): [one.kind for one, _, _ in known],
+            Column("severity"): [one.severity.value for one, _, _ in known],
+            Column("method"): [one.method for one, _, _ in known],
+            Column("phase"): [profile.phase for _ in known],
+            Column("time", Kind.DURATION, unit): [quantity.value for _, quantity, _ in known],
+            Column("share", Kind.SHARE): [quantity.share for _, quantity, _ in known],
+            Column("low", Kind.DURATION, unit): [explained.low for _, _, explained in known],
+            Column("high", Kind.DURATION, unit): [explained.high for _, _, explained in known],
+            Column("sureness"): [explained.sureness.value for _, _, explained in known],
+        }
+        average = "the average of " if len(profile.runs) > 1 else ""
+        total = f"{facts.time.text(facts.time.total)}, {average}{profile.runs_in_words}"
+        return replace(
+            Table.of(content, title=f"{profile.title()} · {total}", notes=tuple(self._notes())),
+            findings=tuple(one.plain(files or Files()) for one in self.findings),
+            runs=(profile.runs_as_plain,),
+        )
+
+    def _notes(self) -> Iterator[str]:
+        facts = self.facts
+        if not self.findings:
+            yield (
+                f"No rule found anything that takes {format_share(self.least_share)} of the time "
+                "or more. What takes it: etscope inspect."
+            )
+        elif len(facts.profile.runs) > 1:
+            yield "low and high: the 95% interval of the average time, over the runs."
+        yield from runs_notes(facts.profile)
+        if facts.trace.record is None:
+            yield "Without an ETRecord (-r), graphs, lines and refused nodes were not looked at."
+        elif facts.partition is None or facts.partition.partitionings is None:
+            yield (
+                "The record has no reasons for refused nodes; records made by etscope export have "
+                "them."
+            )
+        if facts.program is None:
+            yield "Without a program (-p), types of tensors and layouts were not looked at."
+        if facts.work is not None and facts.work.unknown_share >= self.least_share:
+            yield (
+                f"The work of operators with {format_share(facts.work.unknown_share)} of the time "
+                "is not known."
+            )
+        if self.findings and facts.limits is not None:
+            yield from calibration_doubts(facts.limits)
 
 
 @takes_fields(ExplainOptions)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from etscope.analysis.insights.facts import Level
-from etscope.analysis.insights.rules import rules
+from etscope.analysis.insights.insights import rules
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/findings.md"
 

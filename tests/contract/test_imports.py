@@ -14,7 +14,7 @@ from pathlib import Path
 
 import etscope
 from etscope.analysis.insights.facts import Level
-from etscope.analysis.insights.rules import rules
+from etscope.analysis.insights.insights import rules
 
 HEAVY = ["torch", "executorch", "pandas", "matplotlib", "pyarrow", "scipy", "perfetto", "IPython"]
 

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
-from etscope.analysis.insights.rules import rules
+from etscope.analysis.insights.insights import rules
 from tests.support.artifacts import EXPLAINED, artifacts
 from tests.support.explain.cases import CLEAN, SEEDED
 from tests.support.explain.recording import recorded

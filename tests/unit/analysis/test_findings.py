@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.facts import Facts, Level
 from etscope.analysis.insights.insights import insights
 from etscope.analysis.insights.leaf_times import LeafTimes
-from etscope.analysis.insights.rules.delegation import coarse_clock
+from etscope.analysis.insights.rules.delegation import ISLANDS_SHARE, coarse_clock
 from etscope.analysis.insights.rules.memory import memory_of
 from etscope.analysis.insights.rules.runs import outlier
 from etscope.analysis.insights.rules.time import module_of_roll_up, slowest_module
@@ -130,7 +129,7 @@ def test_a_portable_model_has_nothing_outside_of_delegates() -> None:
     members = [row for row in profile.rows if row.kind == "kernel"]
     assert ("outside-delegates" not in kinds(trace)) == (
         sum(float(row.ticks.mean()) for row in members)
-        < thresholds.ISLANDS_SHARE * float(profile.total.mean())
+        < ISLANDS_SHARE * float(profile.total.mean())
     )
 
 

@@ -5,10 +5,10 @@ What only some rules ask for is imported then: a summary needs times alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import short_lines
 from etscope.formats.generation import DECODE, PREFILL
-from etscope.model.finding import Explanation, Finding, Place, Remedy, Severity, Site
+from etscope.model.finding import Explanation, Finding, Place, Remedy, Severity, Site, Sureness
 from etscope.model.graph import Node
 from etscope.model.student_t import t_quantile
 from etscope.units import TimeScale
@@ -169,11 +169,11 @@ class Facts:
         run = self.trace.saved_run
         return ProfileLimits(self.work, self.scale.source, self.calibration, self.threads, run)
 
-    def work_of(self, member: Leaf) -> Work:
-        """The work of a leaf in one run, the mean of its runs; none where it is not known."""
+    def work_of(self, *members: Leaf) -> Work:
+        """The work of leaves in one run, the mean of its runs; none where it is not known."""
         from etscope.analysis.work.operation import NO_WORK
 
-        found = None if self.work is None else self.work.of([member[1]])
+        found = None if self.work is None else self.work.of([leaf for _, leaf in members])
         return NO_WORK if found is None else found
 
     def ns(self, ticks: float) -> float | None:
@@ -275,7 +275,7 @@ class Facts:
         selectors = filter(None, (select, numbered if len(ids) <= _SITES else ""))
         found = self.time.finding(rule, Severity.COST, sentence, members, *selectors, by=by)
         low, high = self._interval([leaf.ticks for _, leaf in members])
-        sites = explanation.sites or tuple(self.sites(members))
+        sites = tuple(self.sites(members))
         explained = replace(explanation, low=low, high=high, sites=sites)
         # A command that picks nothing says nothing.
         command = found.command if len(found.command) > 1 else ()
@@ -286,22 +286,23 @@ class Facts:
         rule: str,
         sentence: str,
         ticks: Ticks,
+        members: Sequence[Leaf],
         explanation: Explanation,
-        severity: Severity = Severity.COST,
     ) -> Finding:
         """Make a finding about a part of the method's time that is not a sum of leaves.
 
-        ticks: the part, of each run.
+        ticks: the part, of each run. members: the leaves that it is at.
         """
         low, high = self._interval([ticks])
+        sites = tuple(self.sites(members))
         return Finding(
             rule,
-            severity,
+            Severity.COST,
             sentence,
             self.profile.method,
             self.time.quantity(float(ticks.mean())),
             Place("events"),
-            explanation=replace(explanation, low=low, high=high),
+            explanation=replace(explanation, low=low, high=high, sites=sites),
         )
 
     def sites(self, members: Sequence[Leaf]) -> list[Site]:
@@ -328,3 +329,51 @@ class Facts:
         half = float(t_quantile(0.05, runs - 1)) * float(ticks.std(ddof=1)) / runs**0.5
         mean = float(ticks.mean())
         return float(self.scale(max(0.0, mean - half))), float(self.scale(mean + half))
+
+
+def explained(
+    sureness: Sureness, evidence: Iterable[str], remedies: Iterable[Remedy] = ()
+) -> Explanation:
+    """Make an explanation; `Facts.finding` and `Facts.part` add its interval."""
+    return Explanation(sureness, tuple(evidence), remedies=tuple(remedies))
+
+
+# -- rules
+
+
+Find = Callable[[Facts], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of insight.
+
+    name: the `kind` of its findings ("not-delegated"); of a rule for the summary alone, what its
+    kinds have in common. title: what it is, in a few words. find: returns the findings of a
+    method's runs, and claims the nodes and leaves that they are about; those below the least share
+    of time are left out afterwards. level: at which it is asked, by the list of rules.
+    """
+
+    name: str
+    title: str
+    find: Find
+    level: Level = Level.FULL
+
+
+def rule(title: str) -> Callable[[Find], Rule]:
+    """Make a function the `Rule` of its name: `lost_fusion` finds "lost-fusion"."""
+    return lambda find: Rule(find.__name__.replace("_", "-"), title, find)
+
+
+def graph_rule(title: str) -> Callable[[Callable[[Facts, RunGraph], Iterable[Finding]]], Rule]:
+    """Make a function of the facts and the graph a `Rule`; without a graph it finds nothing."""
+
+    def made(find: Callable[[Facts, RunGraph], Iterable[Finding]]) -> Rule:
+        @wraps(find)
+        def with_graph(facts: Facts) -> Iterable[Finding]:
+            run = facts.run_graph
+            return () if run is None else find(facts, run)
+
+        return rule(title)(with_graph)
+
+    return made

@@ -1,17 +1,68 @@
-"""`insights`: the findings of all rules on a method's runs, those that matter most first."""
+"""`insights`: the findings of all rules on a method's runs, those that matter most first.
+
+To add a rule: write a function with `@rule` in the module of its theme in `rules`, add its name,
+module and level to `_RULES`, and, if it explains anything, a section with the rule's name to
+docs/reference/findings.md, which a test compares with this list.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 
-from etscope.analysis.insights.facts import Facts, Level
-from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import rules
+from etscope.analysis.insights.facts import Facts, Level, Rule
 from etscope.errors import UsageError
 from etscope.model.finding import SEVERITIES, Finding, Sureness, ranked
 
 __all__ = ["insights"]
+
+# The order of precedence: a rule is not about what one before it claims, and findings that rank
+# alike keep this order. The level is here, so that a summary imports no module without its rules.
+_RULES: Mapping[str, tuple[str, Level]] = {
+    "generation": ("time", Level.SUMMARY),
+    "slowest_parts": ("time", Level.SUMMARY),
+    "not_delegated": ("delegation", Level.ALL),
+    "lost_fusion": ("fusion", Level.FULL),
+    "runtime_constants": ("state", Level.FULL),
+    "float_among_quantized": ("quantization", Level.FULL),
+    "cancelling_quantization": ("quantization", Level.FULL),
+    "whole_caches": ("state", Level.FULL),
+    "rewritten_buffers": ("state", Level.FULL),
+    "needless_copies": ("copies", Level.FULL),
+    "layout_conversions": ("delegation", Level.ALL),
+    "untaken_types": ("islands", Level.FULL),
+    "portable_kernels": ("kernels", Level.FULL),
+    "outside_delegates": ("delegation", Level.ALL),
+    "first_run": ("runs", Level.ALL),
+    "threads": ("runs", Level.FULL),
+    "unsteady": ("runs", Level.ALL),
+    "small_operators": ("overhead", Level.FULL),
+    "unrolled_loops": ("overhead", Level.FULL),
+    "memory_bound": ("kernels", Level.FULL),
+    "float_weights": ("quantization", Level.FULL),
+    "outside_instructions": ("overhead", Level.ALL),
+    "delegate_rest": ("delegation", Level.ALL),
+    "inside_delegates": ("delegation", Level.SUMMARY),
+    "unknown_work": ("kernels", Level.FULL),
+    "single_runs": ("runs", Level.SUMMARY),
+    "memory": ("memory", Level.SUMMARY),
+    "values": ("memory", Level.SUMMARY),
+    "files": ("memory", Level.SUMMARY),
+}
+
+
+@cache
+def rules(level: Level = Level.ALL) -> Mapping[str, Rule]:
+    """Return the rules of a level by name, in the order of precedence."""
+    found = (
+        replace(getattr(import_module(f"{__package__}.rules.{module}"), name), level=own_level)
+        for name, (module, own_level) in _RULES.items()
+        if own_level & level
+    )
+    return {rule.name: rule for rule in found}
+
 
 LEAST_SHARE = 0.02  # of the method's time; less is not worth a change
 
@@ -34,34 +85,28 @@ def insights(
     facts.level, facts.claimed = level, set()
     found: list[Finding] = []
     for name, rule in rules(level).items():  # those not wanted claim what they are about, too
-        told = [one for one in rule.find(facts) if _is_worth_it(rule, one, least_share)]
+        told = list(rule.find(facts))
+        if Level.FULL in rule.level:  # a cause; a number that is not a part of the time stays
+            shares = [None if one.quantity is None else one.quantity.share for one in told]
+            pairs = zip(told, shares, strict=True)
+            told = [one for one, share in pairs if share is None or share >= least_share]
         found += told if not only or name in only else ()
     if not Level.FULL & level:
         found = [replace(one, explanation=None) for one in found]
-    largest = ranked([_of_phase(one, facts) for one in found])
-    return tuple(sorted(largest, key=lambda one: (SEVERITIES.index(one.severity), _is_guess(one))))
-
-
-def _is_guess(finding: Finding) -> bool:
-    explanation = finding.explanation
-    return explanation is not None and explanation.sureness is Sureness.POSSIBLE
-
-
-def _is_worth_it(rule: Rule, finding: Finding, least_share: float) -> bool:
-    """Return False for a cause with too small a part of the time. A quantity that is not a part of
-    the time is always worth it."""
-    quantity = finding.quantity
-    if quantity is None or quantity.share is None or Level.FULL not in rule.level:
-        return True
-    return quantity.share >= least_share
-
-
-def _of_phase(found: Finding, facts: Facts) -> Finding:
-    """Let the next command show the same calls."""
     phase, method = facts.profile.phase, facts.profile.method
-    if phase is None or found.place is None or found.command[:1] != ("inspect",):
-        return found
-    calls = ["--calls", phase]
-    if method is not None and facts.is_one_of_several:
-        calls = ["--method", method, *calls]
-    return replace(found, command=("inspect", *calls, *found.command[1:]))
+    if phase is not None:  # the next command shows the same calls
+        of_method = () if method is None or not facts.is_one_of_several else ("--method", method)
+        inspect = ("inspect", *of_method, "--calls", phase)
+        found = [
+            replace(one, command=(*inspect, *one.command[1:]))
+            if one.place is not None and one.command[:1] == ("inspect",)
+            else one
+            for one in found
+        ]
+
+    def rank(finding: Finding) -> tuple[int, bool]:
+        reason = finding.explanation
+        is_guess = reason is not None and reason.sureness is Sureness.POSSIBLE
+        return SEVERITIES.index(finding.severity), is_guess
+
+    return tuple(sorted(ranked(found), key=rank))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.insights.thresholds import COARSE_STEP_NS
 from etscope.analysis.profile.profile import InstructionRows, Leaf, MethodProfile, Row
 from etscope.analysis.profile.rollup import Group, rollup
 from etscope.analysis.profile.scale import Scale
@@ -21,6 +20,8 @@ from etscope.errors import UsageError
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.model.selector import Selector
 from etscope.units import TimeScale, count, duration_decimals, format_durations, format_share
+
+COARSE_STEP_NS = 1000  # of a clock of whole microseconds
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Words for nodes in the sentences of insights: their operators, their lines, their number."""
+"""Nodes of a graph: the words for them in sentences, and those that are connected."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from etscope.analysis.program.source_location import lines_of, short_lines
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from etscope.analysis.insights.leaf_times import LeafTimes
     from etscope.analysis.profile.profile import Leaf
 
-_NAMED = 4  # operators in a sentence: more do not fit a line
+NAMED = 4  # operators in a sentence: more do not fit a line
 
 
 def operators(nodes: Iterable[Node]) -> str:
     """The operators of nodes, the most frequent first: "mean, add and 2 others"."""
     counted = Counter(stem(node.op) for node in nodes)
     names = [name for name, _ in counted.most_common()]
-    return listed(names[:_NAMED], len(names) - _NAMED)
+    return listed(names[:NAMED], len(names) - NAMED)
 
 
 def listed(names: Sequence[str], others: int = 0) -> str:
@@ -71,3 +71,21 @@ def fewer_calls(run: RunGraph, nodes: Iterable[Node], when: str) -> Iterator[str
     if merged := run.merged_calls(nodes):
         calls = len(run.calls)
         yield f"{when}, {calls:,} delegate calls would be {calls - merged:,}."
+
+
+def connected(
+    run: RunGraph, nodes: Iterable[Node], inside: Collection[int], *, only_readers: bool = False
+) -> list[Node]:
+    """The nodes with an `id` in `inside` that these lead to, through such nodes alone.
+
+    only_readers: go from values to what reads them, and not back.
+    """
+    found: dict[int, Node] = {}
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if id(node) in inside and id(node) not in found:
+            found[id(node)] = node
+            waiting += () if only_readers else run.givers(node)
+            waiting += run.readers(node)
+    return list(found.values())

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.profile.counted import SLOW_RATIO, SlowRuns, drift, slow_runs, two_speeds
 from etscope.analysis.profile.growth import growth, is_enough
@@ -22,6 +21,10 @@ from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, count, scale_factor
 
 Floats = npt.NDArray[np.float64]
+FIRST_RUN_LEAST_US = 20.0  # a shorter first run is long by caches alone
+SLOW_RUNS_LIFT = 0.10  # of the average over the median: averages are then a poor summary
+BUSY_SHARE = 0.25  # of the runs: other programs that disturb so many make the others longer, too
+ENOUGH_RUNS = 100  # averages of so many runs are as good as more runs make them
 _MORE_RUNS = ("run", "--warmup", "10", "--iterations", "100")
 _MORE_GENERATIONS = ("generate", "-X", "profiled_iterations=5", "--save", "ran")
 
@@ -87,7 +90,7 @@ def _of(
     quantity = None if ticks is None else Quantity(float(time.scale(ticks)), time.scale.unit)
     place = Place("timeline") if len(profile.every.runs) > 1 else None
     command: tuple[str, ...] = _MORE_RUNS if profile.phase is None else _MORE_GENERATIONS
-    if len(profile.every.runs) >= thresholds.ENOUGH_RUNS:
+    if len(profile.every.runs) >= ENOUGH_RUNS:
         command = ()
     return Finding(kind, severity, sentence, profile.method, quantity, place, command)
 
@@ -102,7 +105,7 @@ def _first_run(time: LeafTimes, slow: SlowRuns) -> Finding | None:
     first, median = float(total[0]), float(np.median(total[1:]))
     source = time.scale.source
     is_time = source is not TimeScale.CYCLES
-    if is_time and first / scale_factor(source, TimeScale.US) < thresholds.FIRST_RUN_LEAST_US:
+    if is_time and first / scale_factor(source, TimeScale.US) < FIRST_RUN_LEAST_US:
         return None
     sentence = (
         f"The first recorded run took {time.text(first)}, {first / median:.1f} times the median of "
@@ -152,14 +155,14 @@ def _disturbed_runs(time: LeafTimes, slow: SlowRuns) -> Finding | None:
     if not number:
         return None
     mean, median = float(every.total[~slow.warmup | is_slow].mean()), float(np.median(every.total))
-    if mean < (1 + thresholds.SLOW_RUNS_LIFT) * median:
+    if mean < (1 + SLOW_RUNS_LIFT) * median:
         return None
     runs = f"{number:,} of {count(len(every.runs), 'run')}"
     most = time.text(float(every.total[is_slow].max()))
     were = "was" if number == 1 else "were"
     if left_out is not None:
         share = number / len(every.runs)
-        is_busy = share >= thresholds.BUSY_SHARE
+        is_busy = share >= BUSY_SHARE
         excluded = "is" if number == 1 else "are"
         usual = time.text(float(np.median(time.profile.total)))
         return _of(

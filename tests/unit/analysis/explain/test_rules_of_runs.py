@@ -14,7 +14,7 @@ import pytest
 
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.insights import insights
-from etscope.analysis.insights.slow_products import slow_products
+from etscope.analysis.insights.rules.kernels import slow_products
 from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -147,9 +147,8 @@ def test_times_are_of_the_runs_that_nothing_interrupted(tmp_path: Path) -> None:
     assert known.time.total == pytest.approx(total[~is_slow].mean())
     members = known.time.members
     assert known.time.share(known.time.ticks(members)) <= 1.0
-    one = known.part(
-        "threads", "It takes time.", known.profile.total, Explanation(Sureness.MEASURED, ())
-    )
+    measured = Explanation(Sureness.MEASURED, ())
+    one = known.part("threads", "It takes time.", known.profile.total, (), measured)
     assert one.quantity is not None and one.quantity.share == pytest.approx(1.0)
     assert one.explanation.high < known.scale(total.mean())  # the slow run is in no interval
 

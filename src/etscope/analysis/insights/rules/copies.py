@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from etscope.analysis.graphs.delegate_io import INPUT, OUTPUT, Borders
 from etscope.analysis.graphs.run_graph import (
     OF_TORCH,
-    Kernel,
     RunGraph,
     bytes_of,
     function_of,
@@ -18,8 +17,7 @@ from etscope.analysis.graphs.run_graph import (
     spec_of,
     varying_givers,
 )
-from etscope.analysis.insights.added_transposes import added_transposes, sizes
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, explained, graph_rule
 from etscope.analysis.insights.node_words import (
     at_lines,
     does,
@@ -28,12 +26,13 @@ from etscope.analysis.insights.node_words import (
     operators,
     places,
 )
-from etscope.analysis.insights.rule import graph_rule
-from etscope.analysis.profile.profile import Leaf
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.analysis.profile.profile import Leaf, Row
+from etscope.analysis.program.xnnpack_events import event_kind
+from etscope.model.finding import Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, VIEWS, Node, stem
 from etscope.units import format_bytes
 
+_SHOWN = 3  # copies among the evidence: the sites have all
 _UNCHANGED = SAME_VALUE - VIEWS - {"squeeze", "unsqueeze"}
 
 
@@ -45,18 +44,6 @@ _POINTWISE = frozenset(
 
 
 _COPIES = frozenset({"clone", "clone_dim_order", "contiguous", "to", "to_dim_order"})
-
-
-def _conversions(facts: Facts, run: RunGraph) -> Iterator[Node]:
-    """The kernels that copy a value to another order of its dimensions in memory."""
-    for kernel in run.kernels.values():
-        if kernel.op not in _COPIES or not facts.is_free(kernel.node):
-            continue
-        giver = next(run.givers(kernel.node), None)
-        one = spec_of(kernel.node)
-        two = None if giver is None else spec_of(giver)
-        if one is not None and two is not None and order_of(one) != order_of(two):
-            yield kernel.node
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,65 +58,111 @@ class Pair:
 def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
     """Yield pairs of permutes: the second undoes the first, with only elementwise operators between
     them."""
+
+    def value_read(node: Node) -> Node | None:
+        """The one value that a node reads which differs from run to run."""
+        givers = list(varying_givers(run, node))
+        return givers[0] if len(givers) == 1 else None
+
+    def dimensions(node: Node) -> list[int]:
+        spec, dims = spec_of(node), re.findall(r"-?\d+", dict(node.arguments).get("dims", ""))
+        rank = 0 if spec is None else len(spec.shape)
+        return [int(text) % rank for text in dims] if rank == len(dims) and rank else []
+
     for second in run.partition.linked.graph.operators.values():
-        first = _value_read(run, second) if stem(second.op) == "permute" else None
+        first = value_read(second) if stem(second.op) == "permute" else None
         between: list[Node] = []
         while first is not None and stem(first.op) in _UNCHANGED | _POINTWISE:
             if stem(first.op) in _POINTWISE:
                 between.insert(0, first)
-            first = _value_read(run, first)
+            first = value_read(first)
         if first is None or stem(first.op) != "permute":
             continue
-        once, again = _dimensions(first), _dimensions(second)
+        once, again = dimensions(first), dimensions(second)
         is_undone = len(once) == len(again) and [once[axis] for axis in again] == sorted(once)
         if is_undone and all(map(facts.is_free, (first, second))) and run.members([second]):
             yield Pair(first, second, tuple(between))
 
 
-def _value_read(run: RunGraph, node: Node) -> Node | None:
-    """The one value that a node reads which differs from run to run; None if there are several."""
-    givers = list(varying_givers(run, node))
-    return givers[0] if len(givers) == 1 else None
+# -- transposes that XNNPACK adds around its operators, for values of another layout
 
 
-def _dimensions(node: Node) -> list[int]:
-    spec, dims = spec_of(node), re.findall(r"-?\d+", dict(node.arguments).get("dims", ""))
-    rank = 0 if spec is None else len(spec.shape)
-    return [int(text) % rank for text in dims] if rank == len(dims) and rank else []
+def added_transposes(run: RunGraph) -> dict[int, tuple[Leaf, ...]]:
+    """The transposes without a node, by the instruction of their delegate call: XNNPACK
+    convolves with the channels last, and lays out what comes with the channels first."""
+
+    def is_added(leaf: Row) -> bool:
+        (value, *others) = leaf.attribution.inputs or ("",)
+        is_transpose = event_kind(leaf.name) == "Transpose" and not leaf.attribution.nodes
+        return is_transpose and not others and value.count(",") == 3
+
+    def found() -> dict[int, tuple[Leaf, ...]]:
+        added = {
+            number: tuple(one for one in members if is_added(one[1]))
+            for number, members in run.events_of_calls.items()
+        }
+        return {number: members for number, members in added.items() if members}
+
+    return run.once("added transposes", found)
+
+
+def transposes_at(
+    run: RunGraph, entering: set[tuple[int, str]], leaving: set[tuple[int, str]]
+) -> list[Leaf]:
+    """The added transposes of values that go into a call or come out of it, each given as the
+    call's instruction with the sizes of the value."""
+    return [
+        member
+        for number, members in added_transposes(run).items()
+        for member in members
+        if (number, sizes(member[1].attribution.inputs[0])) in entering
+        or (number, sizes((member[1].attribution.outputs or ("",))[0])) in leaving
+    ]
+
+
+def sizes(tensor: object) -> str:
+    """The sizes of a tensor's text ("float32[1, 8]"), without its type: a value may be quantized
+    before it is laid out."""
+    return str(tensor).partition("[")[2]
 
 
 def changes_of_layout(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Find copies to another layout, permutes that cancel, and transposes that XNNPACK added."""
-    nodes, pairs = list(_conversions(facts, run)), list(_cancelling_pairs(facts, run))
+    nodes: list[Node] = []
+    evidence: list[str] = []
+    for kernel in run.kernels.values():
+        giver = next(run.givers(kernel.node), None)
+        one, two = None if giver is None else spec_of(giver), spec_of(kernel.node)
+        is_copy = kernel.op in _COPIES and facts.is_free(kernel.node)
+        if is_copy and one is not None and two is not None and order_of(one) != order_of(two):
+            nodes.append(kernel.node)
+            orders = f"dimensions in the order {order_of(one)} to {order_of(two)}"
+            evidence.append(f"{kernel.node.name}: {one}, {orders}.")
+    pairs = list(_cancelling_pairs(facts, run))
     facts.claim([*nodes, *(node for pair in pairs for node in (pair.first, pair.second))])
     if nodes:
         members = run.members(nodes)
+        remedy = Remedy(
+            "Keep one memory format throughout: give the inputs in the one that the "
+            "convolutions want, and leave out `.to(memory_format=...)`"
+            f"{at_lines(nodes)}.",
+            "channels_last",
+        )
         yield facts.finding(
             "layout-conversions",
             f"{operators(nodes)} put values in another order in memory: "
             f"{facts.time.taken(members)}{places(len(nodes))}"
             f"{at_lines(nodes)}.",
             members,
-            Explanation(
-                Sureness.MEASURED,
-                tuple(_orders(run, nodes)),
-                remedies=(
-                    Remedy(
-                        "Keep one memory format throughout: give the inputs in the one that the "
-                        "convolutions want, and leave out `.to(memory_format=...)`"
-                        f"{at_lines(nodes)}.",
-                        "channels_last",
-                    ),
-                ),
-            ),
+            explained(Sureness.MEASURED, evidence[:_SHOWN], [remedy]),
         )
     for computes in (False, True):
         if alike := [pair for pair in pairs if bool(pair.between) == computes]:
-            yield _cancelling(facts, run, alike)
-    yield from _added(facts, run)
+            yield _undone(facts, run, alike)
+    yield from _laid_out_anew(facts, run)
 
 
-def _cancelling(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
+def _undone(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
     both = [pair.second for pair in pairs]
     both += [pair.first for pair in pairs if len(list(run.readers(pair.first))) == 1]
     members = run.members(both)
@@ -148,19 +181,11 @@ def _cancelling(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
         "layout-conversions",
         f"Transposes that undo each other take {taken}{places(len(pairs))}{at_lines(both)}.",
         members,
-        Explanation(Sureness.MEASURED, tuple(evidence), remedies=(remedy,)),
+        explained(Sureness.MEASURED, evidence, [remedy]),
     )
 
 
-def _orders(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
-    for node in nodes[:3]:
-        giver = next(run.givers(node))
-        one, two = spec_of(giver), spec_of(node)
-        if one is not None and two is not None:
-            yield f"{node.name}: {one}, dimensions in the order {order_of(one)} to {order_of(two)}."
-
-
-def _added(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+def _laid_out_anew(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """The transposes that XNNPACK added for inputs and outputs of the model, and between
     operators. Those at a kernel outside of delegates are a part of its finding."""
     borders = Borders(run.partition)
@@ -174,38 +199,30 @@ def _added(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             continue
         entering = {sizes(one.tensor): one.kind for one in borders.entering(call)}
         leaving = {sizes(one.tensor): one.kind for one in borders.leaving(call)}
-        ranks = {
-            len(spec.shape)
-            for node in call.nodes
-            if stem(node.op) == "convolution" and (spec := spec_of(node)) is not None
-        }
+        specs = [spec_of(node) for node in call.nodes if stem(node.op) == "convolution"]
+        is_one_dimensional = {len(spec.shape) for spec in specs if spec is not None} == {3}
         for member in added:
             before, after = member[1].attribution.inputs[0], member[1].attribution.outputs
             kinds = {entering.get(sizes(before)), leaving.get(sizes(after[0] if after else ""))}
-            if ranks == {3}:
+            if is_one_dimensional:
                 one_dimensional.append(member)
             elif kinds == {None}:
                 inner.append(member)
             elif kinds <= {INPUT, OUTPUT, None}:
                 outer.append(member)
-    for members, finding in (
+    for members, (where, reason, remedy) in (
         (outer, _OUTER), (inner, _INNER), (one_dimensional, _ONE_DIMENSIONAL),
     ):  # fmt: skip
         if members:
             facts.claim(leaves=members)
             taken = facts.time.taken(members)
-            where, reason, remedy = finding
+            stand = does(len(members), "transpose", "stand")
             yield facts.finding(
                 "layout-conversions",
                 f"XNNPACK lays out {where} anew, which takes {taken}{places(len(members))}.",
                 members,
-                Explanation(
-                    Sureness.MEASURED,
-                    (
-                        f"{does(len(members), 'transpose', 'stand')} for no operator of the model: "
-                        f"{reason}",
-                    ),
-                    remedies=(remedy,),
+                explained(
+                    Sureness.MEASURED, [f"{stand} for no operator of the model: {reason}"], [remedy]
                 ),
             )
 
@@ -237,7 +254,6 @@ _INNER = (
 )
 
 
-_SAME, _VIEW = "same", "view"  # what would do in place of a copy: what it reads, or a view of it
 # Operators, by `stem`, that give the values that they read, if type and shape are the same.
 _MAY_KEEP = frozenset(
     {"alias", "cat", "clone", "clone_dim_order", "contiguous", "detach", "expand", "lift_fresh",
@@ -247,69 +263,49 @@ _MAY_KEEP = frozenset(
 _RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
 
 
-def _reorderings(facts: Facts, run: RunGraph) -> Iterator[tuple[Node, ...]]:
-    """The slices of one value that are put together again, each with the cat that does so last;
-    outside of delegates and inside."""
+@graph_rule("Copies where a view, or nothing, would do")
+def needless_copies(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Kernels that copy values without a change: a view would do, or nothing at all."""
+    kinds: dict[bool, list[Node]] = {}  # whether the copy changes nothing, or the shape
+    for kernel in run.kernels.values():
+        node, givers = kernel.node, list(run.givers(kernel.node))
+        if kernel.op not in _MAY_KEEP or len(givers) != 1 or not facts.is_free(node):
+            continue
+        one, two = spec_of(node), spec_of(givers[0])
+        # A node with several values has the type of the first only: do not compare these.
+        if len(givers[0].outputs) != 1 or one is None or two is None:
+            continue
+        if is_same_type(node, givers[0]):
+            kinds.setdefault(True, []).append(node)
+        elif kernel.op in _RESHAPING and one.dtype == two.dtype:
+            kinds.setdefault(False, []).append(node)
+    # The slices of one value that are put together again, outside of delegates and inside.
+    reordered: list[tuple[Node, ...]] = []
     for node in run.partition.linked.graph.operators.values():
         parts = list(run.givers(node)) if stem(node.op) == "cat" else []
         if len(parts) < 2 or any(stem(part.op) != "slice" for part in parts):
             continue
         values = {giver.name for part in parts for giver in run.givers(part)}
-        nodes = (*(one for one in parts if len(list(run.readers(one))) == 1), node)
-        if len(values) == 1 and all(map(facts.is_free, nodes)):
-            yield nodes
-
-
-def _copy_kind(run: RunGraph, kernel: Kernel) -> str | None:
-    """Return what would do in place of a kernel that only copies; None for another kernel."""
-    node = kernel.node
-    givers = list(run.givers(node))
-    if kernel.op not in _MAY_KEEP or len(givers) != 1:
-        return None
-    # A node with several values has the type of the first only: do not compare these.
-    if len(givers[0].outputs) != 1 or spec_of(node) is None:
-        return None
-    if is_same_type(node, givers[0]):
-        return _SAME
-    one, two = spec_of(node), spec_of(givers[0])
-    if one is None or two is None or kernel.op not in _RESHAPING or one.dtype != two.dtype:
-        return None
-    return _VIEW
-
-
-@graph_rule("Copies where a view, or nothing, would do")
-def needless_copies(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Kernels that copy values without a change: a view would do, or nothing at all."""
-    kinds: dict[str, list[Kernel]] = {}
-    for kernel in run.kernels.values():
-        found = _copy_kind(run, kernel) if facts.is_free(kernel.node) else None
-        if found is not None:
-            kinds.setdefault(found, []).append(kernel)
-    reordered = list(_reorderings(facts, run))
-    for kind, kernels in kinds.items():
-        facts.claim(kernel.node for kernel in kernels)
-        yield _copy_finding(facts, run, kind, kernels)
+        together = (*(one for one in parts if len(list(run.readers(one))) == 1), node)
+        if len(values) == 1 and all(map(facts.is_free, together)):
+            reordered.append(together)
+    for is_same, nodes in kinds.items():
+        facts.claim(nodes)
+        yield _copies(facts, run, nodes, is_same=is_same)
     facts.claim(node for nodes in reordered for node in nodes)
     yield from _reordered(facts, run, reordered)
 
 
-def _copy_finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
-    nodes = [kernel.node for kernel in kernels]
+def _copies(facts: Facts, run: RunGraph, nodes: Sequence[Node], *, is_same: bool) -> Finding:
     members = run.members(nodes)
     taken = facts.time.taken(members)
-    size = format_bytes(sum(map(bytes_of, nodes)))
-    evidence = [f"Together they write {size} in each run."]
+    evidence = [f"Together they write {format_bytes(sum(map(bytes_of, nodes)))} in each run."]
     names = operators(nodes)
-    if kind == _SAME:
+    if is_same:
         sentence = f"Copies that change nothing ({names}) take {taken}"
         evidence.append("Each has the type, shape and layout of what it reads.")
-        remedies = [
-            Remedy(
-                "Remove them from the graph when the program is made.",
-                "pass",
-                {"name": "remove_dead_copies"},
-            )
-        ]
+        remove = "Remove them from the graph when the program is made."
+        remedies = [Remedy(remove, "pass", {"name": "remove_dead_copies"})]
         functions = {function_of(node) for node in nodes if stem(node.op) == "expand"}
         if "matmul" in functions:
             remedies.append(
@@ -335,7 +331,7 @@ def _copy_finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kern
         "needless-copies",
         f"{sentence}{places(len(nodes))}{at_lines(nodes)}.",
         members,
-        Explanation(Sureness.MEASURED, tuple(evidence), remedies=tuple(remedies)),
+        explained(Sureness.MEASURED, evidence, remedies),
     )
 
 
@@ -348,20 +344,17 @@ def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -
     taken = facts.time.taken(members)
     evidence = [f"They only reorder the values of one tensor{places(len(found))}."]
     evidence += fewer_calls(run, nodes, "Without them")
+    remedies = [
+        Remedy(
+            "Reorder in one step: every other row first is `x.view(n // 2, 2, -1)."
+            "transpose(0, 1)`; where what reads it does not mind the order, leave it."
+        ),
+        Remedy("Or put the order into the weights before, once and for all."),
+    ]
     yield facts.finding(
         "needless-copies",
         f"Slices that are put together again (slice and cat) take {taken}{places(len(found))}"
         f"{at_lines(nodes)}.",
         members,
-        Explanation(
-            Sureness.MEASURED,
-            tuple(evidence),
-            remedies=(
-                Remedy(
-                    "Reorder in one step: every other row first is `x.view(n // 2, 2, -1)."
-                    "transpose(0, 1)`; where what reads it does not mind the order, leave it."
-                ),
-                Remedy("Or put the order into the weights before, once and for all."),
-            ),
-        ),
+        explained(Sureness.MEASURED, evidence, remedies),
     )

@@ -1,18 +1,24 @@
-"""Rules about operators outside of delegates, and about what delegates do not show."""
+"""Rules about operators outside of delegates, changes of layout, and what delegates do not show,
+from times alone; with a graph, `islands` and `copies` have more."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
-from etscope.analysis.insights.leaf_times import LeafTimes
+from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level, explained, rule
+from etscope.analysis.insights.leaf_times import COARSE_STEP_NS, LeafTimes, quoted
 from etscope.analysis.insights.node_words import places, time_of_kinds
-from etscope.analysis.insights.rule import rule
-from etscope.analysis.insights.thresholds import COARSE_STEP_NS, ISLANDS_SHARE, REST_SHARE
-from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
+from etscope.analysis.profile.profile import Row
+from etscope.analysis.program.xnnpack_events import event_kind
+from etscope.model.finding import Finding, Remedy, Severity, Sureness
 from etscope.units import count, format_bytes
+
+ISLANDS_SHARE = 0.05  # of the operators outside of delegates: less is not worth a line
+LAYOUT_SHARE = 0.05  # of changes of layout and type: a few % are normal with any delegate
+REST_SHARE = 0.10  # of what a delegate's events leave over: packing and threads cost some %
+COARSE_STEPS = 5  # of the clock: an event of fewer is known to a fifth at best
+COARSE_SHARE = 0.10  # of the time in such events and in the rest that they leave
 
 
 @rule("Nothing runs on a backend")
@@ -23,31 +29,25 @@ def not_delegated(facts: Facts) -> Iterator[Finding]:
         return
     types = facts.untaken_types
     evidence = [f"{len(kernels):,} kernels ran, and no delegate call."]
-    remedy = Remedy(
-        "Lower the model to a backend: `etscope export MODEL --backend xnnpack`.",
-        "backend",
-        {"backend": "xnnpack"},
-    )
-    if types:
-        remedy = Remedy(
-            "Export the model in float32 (`model.float()`), and lower it to XNNPACK.",
-            "dtype",
-            {"dtype": "float32"},
-        )
-    remedies = [remedy]
+    lower = "Lower the model to a backend: `etscope export MODEL --backend xnnpack`."
+    convert = "Export the model in float32 (`model.float()`), and lower it to XNNPACK."
+    remedies = [
+        Remedy(convert, "dtype", {"dtype": "float32"})
+        if types
+        else Remedy(lower, "backend", {"backend": "xnnpack"})
+    ]
     if Level.FULL in facts.level:
-        from etscope.analysis.insights.slow_products import slow_products
+        from etscope.analysis.insights.rules.kernels import slow_products
 
         slow = slow_products(facts)
-        if slow is not None:
-            evidence += slow.evidence
-            remedies += slow.remedies
+        evidence += () if slow is None else slow.evidence
+        remedies += () if slow is None else slow.remedies
     taken = facts.time.taken(kernels)
     yield facts.finding(
         "not-delegated",
         f"Nothing is delegated: kernels of the runtime take {taken}.{types}",
         kernels,
-        Explanation(Sureness.MEASURED, tuple(evidence), remedies=tuple(remedies)),
+        explained(Sureness.MEASURED, evidence, remedies),
         "kind:kernel",
     )
 
@@ -64,12 +64,8 @@ def outside_delegates(facts: Facts) -> Iterator[Finding]:
         from etscope.analysis.insights.rules.islands import islands_outside
 
         yield from islands_outside(facts, run)
-    elif facts.has_delegates:
-        yield from _outside_by_time(facts)
-
-
-def _outside_by_time(facts: Facts) -> Iterator[Finding]:
-    """Find all operators outside of delegates together, from times alone."""
+    if run is not None or not facts.has_delegates:
+        return
     time = facts.time
     members = facts.free(one for one in time.members if one[1].kind == "kernel")
     ticks = time.ticks(members)
@@ -93,13 +89,63 @@ def _outside_by_time(facts: Facts) -> Iterator[Finding]:
         "outside-delegates",
         f"{sentence}{time.lines(its)}.{facts.untaken_types}",
         members,
-        Explanation(
-            Sureness.MEASURED,
-            tuple(time_of_kinds(time, kinds))[:_NAMED],
-            remedies=(RECORD_NEEDED,),
-        ),
+        explained(Sureness.MEASURED, list(time_of_kinds(time, kinds))[:_NAMED], [RECORD_NEEDED]),
         "kind:kernel",
     )
+
+
+@rule("Changes of layout at run time")
+def layout_conversions(facts: Facts) -> Iterator[Finding]:
+    """Changes of layout at run time: channels first to last, and transposes that cancel."""
+    run = facts.run_graph if Level.FULL in facts.level else None
+    if run is not None:
+        from etscope.analysis.insights.rules.copies import changes_of_layout
+
+        yield from changes_of_layout(facts, run)
+        return
+    time = facts.time
+
+    def kind_of(row: Row) -> str:
+        """The name of an operator up to its overload, or to the types that XNNPACK names."""
+        is_event = row.kind == "delegated"
+        return event_kind(row.name) if is_event else row.name.partition(".")[0]
+
+    def is_layout(row: Row) -> bool:
+        if row.kind == "kernel":
+            return row.name.rpartition("::")[2].startswith(_LAYOUT_KERNELS)
+        return row.kind == "delegated" and kind_of(row) in _LAYOUT_DELEGATED
+
+    members = [one for one in facts.free(time.members) if is_layout(one[1])]
+    ticks = time.ticks(members)
+    if time.share(ticks) < LAYOUT_SHARE:
+        return
+    kinds = time.by_kind(members, kind_of)
+    listed = list(kinds)
+    longest = max(members, key=lambda one: time.averages[id(one[1])])
+    sentence = f"Changes of layout and type ({', '.join(listed[:4])}) take {time.with_share(ticks)}"
+    if len(members) > 1:
+        sentence += (
+            f" in {len(members):,} places, the most in {longest[1].name} of instruction "
+            f"{longest[0].head.instruction_id}, {time.text(time.ticks([longest]))}"
+        )
+    yield facts.finding(
+        "layout-conversions",
+        f"{sentence}{time.lines([longest])}.",
+        members,
+        explained(Sureness.MEASURED, time_of_kinds(time, kinds), [RECORD_NEEDED]),
+        " or ".join(f"name:{quoted(name)}*" for name in listed),
+        by=("op", listed[0]),
+    )
+
+
+# What moves or converts values without computing any: kernels by the start of their names, and the
+# names that XNNPACK gives such operators.
+_LAYOUT_KERNELS = (
+    "permute_copy", "transpose_copy", "t_copy", "clone", "_clone_dim_order", "_to_copy",
+    "_to_dim_order_copy", "_conj_physical", "expand_copy", "copy_", "contiguous",
+    "quantize_", "dequantize_", "choose_qparams",
+)  # fmt: skip
+_LAYOUT_DELEGATED = ("Transpose", "Convert", "Copy")
 
 
 @rule("What is not known inside of delegates")
@@ -112,7 +158,7 @@ def undivided(time: LeafTimes) -> Finding | None:
     """Find the delegate calls without events that divide their time."""
     members = [member for member in time.members if member[1].kind == "delegate"]
     ticks = time.ticks(members)
-    if time.share(ticks) < thresholds.REST_SHARE:
+    if time.share(ticks) < REST_SHARE:
         return None
     below = [row for group, _ in members for row in group.below]
     why = "log no events"
@@ -137,12 +183,12 @@ def coarse_clock(facts: Facts) -> Finding | None:
     events = [one for one in time.members if one[1].kind == "delegated"]
     if not time.is_coarse(events):
         return None
-    least = thresholds.COARSE_STEPS * thresholds.COARSE_STEP_NS
+    least = COARSE_STEPS * COARSE_STEP_NS
     short = [one for one in events if time.averages[id(one[1])] < least]
     # `delegate-rest` reports calls with a large rest.
     rests = facts.free(one for one in time.members if one[1].kind == "unaccounted")
-    lost = len(events) * thresholds.COARSE_STEP_NS
-    if time.share(time.ticks(rests)) >= thresholds.REST_SHARE:
+    lost = len(events) * COARSE_STEP_NS
+    if time.share(time.ticks(rests)) >= REST_SHARE:
         heads = len({id(group.head) for group, _ in rests})
         calls = f"{heads:,} delegate calls" if heads > 1 else "delegate call"
         each = f"each of {len(events):,} events" if len(events) > 1 else "its one event"
@@ -152,7 +198,7 @@ def coarse_clock(facts: Facts) -> Finding | None:
             f"logs whole microseconds: {each} can be up to 1 us too short{together}."
         )
         return time.finding("coarse-clock", Severity.UNKNOWN, sentence, rests, "kind:unaccounted")
-    if time.share(time.ticks(short)) < thresholds.COARSE_SHARE:
+    if time.share(time.ticks(short)) < COARSE_SHARE:
         return None
     sentence = (
         f"{count(len(short), 'event')} inside delegates, together "
@@ -195,10 +241,10 @@ def delegate_rest(facts: Facts) -> Iterator[Finding]:
         f"call{'s' if many else ''}: the backend prepares {'them' if many else 'it'}, and takes in "
         "and gives out tensors.",
         rests,
-        Explanation(
+        explained(
             Sureness.POSSIBLE,
-            tuple(evidence),
-            remedies=(
+            evidence,
+            [
                 Remedy(
                     "Make fewer calls: lower the operators between them, so that neighbours become "
                     "one."
@@ -209,7 +255,7 @@ def delegate_rest(facts: Facts) -> Iterator[Finding]:
                     "Keep shapes the same from run to run: a backend plans anew for sizes that "
                     "changed."
                 ),
-            ),
+            ],
         ),
         "kind:unaccounted",
     )

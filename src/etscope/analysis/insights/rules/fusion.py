@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of, varying_givers
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, explained, graph_rule
 from etscope.analysis.insights.node_words import (
     at_lines,
     fewer_calls,
@@ -16,8 +16,7 @@ from etscope.analysis.insights.node_words import (
     operators,
     places,
 )
-from etscope.analysis.insights.rule import graph_rule
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.finding import Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count
 
@@ -45,6 +44,8 @@ def parts_of(run: RunGraph) -> Iterator[Parts]:
 
 # -- the softmax of scaled_dot_product_attention, with a guard for rows that see no key
 
+_ZEROS = frozenset({"full_like", "zeros_like", "full", "zeros", "scalar_tensor"})
+
 
 def _guards(run: RunGraph) -> Iterator[Parts]:
     """where(not any(not (scores == -inf)), 0, softmax(scores)), as torch decomposes it.
@@ -58,9 +59,13 @@ def _guards(run: RunGraph) -> Iterator[Parts]:
     for kernel in run.kernels.values():
         if kernel.op != "where" or len(kernel.node.inputs) != 3:
             continue
-        condition, zeros, softmax = run.givers(kernel.node)
-        chain = _chain(run, condition, ("logical_not", "any", "logical_not", "eq"))
-        if chain is None or stem(softmax.op) != "softmax" or stem(zeros.op) not in _ZEROS:
+        node, zeros, softmax = run.givers(kernel.node)
+        chain: list[Node] = []
+        for name in ("logical_not", "any", "logical_not", "eq"):
+            if node.kind == "call_function" and stem(node.op) == name:
+                chain.append(node)
+                node = next(run.givers(node), node)
+        if len(chain) < 4 or stem(softmax.op) != "softmax" or stem(zeros.op) not in _ZEROS:
             continue
         nodes = {id(node): node for node in (*chain, zeros, kernel.node)}
         for other in calls.get(kernel.call or "", ()):
@@ -69,121 +74,114 @@ def _guards(run: RunGraph) -> Iterator[Parts]:
         yield Parts(_ATTENTION, tuple(nodes.values()))
 
 
-_ZEROS = frozenset({"full_like", "zeros_like", "full", "zeros", "scalar_tensor"})
-
-
-def _chain(run: RunGraph, node: Node, names: Sequence[str]) -> list[Node] | None:
-    """The nodes from this one back, each of one operator; None if they are others."""
-    found: list[Node] = []
-    for name in names:
-        if node.kind != "call_function" or stem(node.op) != name:
-            return None
-        found.append(node)
-        node = next(run.givers(node), node)
-    return found
-
-
 # -- operators written by hand
+
+_DEEPEST = 7  # operators from the first to the last of one that is written by hand
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
     """The form of an operator in parts, of one value in and one value out.
 
-    anchor: an operator that it has. needed: the operators of all ways to write it, each a choice;
-    allowed: others that may be there. xnnpack: only XNNPACK has a kernel of it.
+    anchors: operators of which it has one. needed: the operators of all ways to write it, each a
+    choice; allowed: these, and others that may be there. xnnpack: only XNNPACK has a kernel of it.
     """
 
     kind: str
     anchors: frozenset[str]
     needed: tuple[frozenset[str], ...]
     allowed: frozenset[str]
-    xnnpack: bool = False
+    xnnpack: bool
 
+    @classmethod
+    def of(
+        cls, kind: str, anchors: str, needed: str, allowed: str, *, xnnpack: bool = False
+    ) -> _Form:
+        choices = tuple(frozenset(choice.split("|")) for choice in needed.split())
+        every = frozenset(allowed.split()).union(*choices)
+        return cls(kind, frozenset(anchors.split()), choices, every, xnnpack)
 
-def _form(kind: str, anchors: str, needed: str, allowed: str, *, xnnpack: bool = False) -> _Form:
-    choices = tuple(frozenset(choice.split("|")) for choice in needed.split())
-    return _Form(kind, frozenset(anchors.split()), choices, frozenset(allowed.split()), xnnpack)
+    def region(self, run: RunGraph, anchor: Node) -> list[Node] | None:
+        """Return the nodes of a decomposed operator around one of them: between one input and one
+        output, with no other value read outside and only constants as further inputs.
 
+        The smallest with all needed operators is taken.
+        """
+        ends = [anchor, *self._near(anchor, run.readers)]
+        readers = [anchor, *self._near(anchor, run.givers)]
+        starts = {id(one): one for node in readers for one in _read(run, node)}
+        best: list[Node] | None = None
+        for start in starts.values():
+            for end in ends:
+                if stem(end.op) not in self.needed[-1] | {"div", "mul"}:
+                    continue
+                found = self._between(run, start, end)
+                if found is None or not any(node is anchor for node in found):
+                    continue
+                if (best is None or len(found) < len(best)) and self._is_made_of(run, found):
+                    best = found
+        return best
 
-_FORMS = (
-    _form("gelu", "erf", "erf add mul", "div"),
-    _form("gelu", "tanh", "tanh add add mul pow|mul", "div"),
-    _form("layer_norm", "rsqrt sqrt", "rsqrt|sqrt mean sub var|pow|mul add mul|div", "reciprocal"),
-    _form("softmax", "exp", "exp sum div|mul", "amax max sub reciprocal"),
-    _form("hardswish", "clamp hardtanh", "clamp|hardtanh add mul", "div", xnnpack=True),
-)
-_KERNELS = {"gelu": "gelu", "layer_norm": "native_layer_norm", "softmax": "softmax"}
-_DEEPEST = 7  # operators from the first to the last of one that is written by hand
+    def _near(self, node: Node, step: Callable[[Node], Iterator[Node]]) -> list[Node]:
+        """The nodes near to a node, of the form's operators, in one direction."""
+        found: dict[int, Node] = {}
+        front = [node]
+        for _ in range(_DEEPEST):
+            front = [
+                other
+                for one in front
+                for other in step(one)
+                if self._may_have(other) and id(other) not in found
+            ]
+            found.update((id(one), one) for one in front)
+        return list(found.values())
 
+    def _may_have(self, node: Node) -> bool:
+        return node.kind == "call_function" and stem(node.op) in self.allowed
 
-def _written_out(run: RunGraph) -> Iterator[Parts]:
-    graph = run.partition.linked.graph
-    seen: set[int] = set()
-    for node in graph.operators.values():
-        for form in _FORMS:
-            if stem(node.op) not in form.anchors or (form.xnnpack and not run.has_xnnpack):
+    def _between(self, run: RunGraph, start: Node, end: Node) -> list[Node] | None:
+        """The nodes that lead from a value to a node, that one included; None if something else
+        leads there, or leads away."""
+        found: dict[int, Node] = {}
+        waiting = [end]
+        while waiting:
+            node = waiting.pop()
+            if node is start or id(node) in found:
                 continue
-            found = _region(run, node, form)
-            if found and form.kind == "softmax":
-                found += _shift(run, found)
-            if found and not seen & set(map(id, found)):
-                seen.update(map(id, found))
-                yield Parts(form.kind, tuple(found))
-                break
+            if not self._may_have(node) or len(found) > 2 * _DEEPEST:
+                return None
+            found[id(node)] = node
+            waiting += _read(run, node)
+        for node in found.values():
+            if node is not end and any(id(reader) not in found for reader in run.readers(node)):
+                return None
+        return list(found.values()) if any(start in run.givers(n) for n in found.values()) else None
+
+    def _is_made_of(self, run: RunGraph, nodes: Sequence[Node]) -> bool:
+        """Return whether nodes have all needed operators, each once at least, and what else
+        identifies the form."""
+        counted = Counter(stem(node.op) for node in nodes)
+        for choice in sorted(self.needed, key=len):
+            name = next((one for one in sorted(choice) if counted[one] > 0), None)
+            if name is None:
+                return False
+            counted[name] -= 1
+        if self.kind == "layer_norm":  # over the last dimensions, else it is another norm
+            means = [node for node in nodes if stem(node.op) in ("mean", "var")]
+            return all(_is_over_last(node) for node in means)
+        if self.kind == "softmax":
+            return True
+        if self.kind == "hardswish" and not any(
+            {"0", "6"} <= {text.removesuffix(".0") for _, text in node.arguments} for node in nodes
+        ):
+            return False
+        # x * f(x): a product of two values, which a sigmoid or tanh by itself has not
+        return any(stem(node.op) == "mul" and len(list(_read(run, node))) == 2 for node in nodes)
 
 
-def _region(run: RunGraph, anchor: Node, form: _Form) -> list[Node] | None:
-    """Return the nodes of a decomposed operator around one of them: between one input and one
-    output, with no other value read outside and only constants as further inputs.
-
-    The smallest with all needed operators is taken.
-    """
-    allowed = form.allowed.union(*form.needed)
-    below = _within(run, anchor, allowed, run.readers)
-    above = _within(run, anchor, allowed, run.givers)
-    best: list[Node] | None = None
-    ends = [anchor, *below]
-    for start in {id(one): one for node in (anchor, *above) for one in _read(run, node)}.values():
-        for end in ends:
-            if stem(end.op) not in form.needed[-1] | {"div", "mul"}:
-                continue
-            found = _between(run, start, end, allowed)
-            if found is None or not any(node is anchor for node in found):
-                continue
-            if (best is None or len(found) < len(best)) and _is_of(run, found, form):
-                best = found
-    return best
-
-
-def _shift(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes that take the largest score from the scores before a softmax; none without."""
-    for node in nodes:
-        shifted = next(run.givers(node), node) if stem(node.op) == "exp" else node
-        if stem(shifted.op) != "sub":
-            continue
-        scores, *largest = run.givers(shifted)
-        if [stem(one.op) for one in largest] in (["amax"], ["max"]):
-            givers = list(run.givers(largest[0]))
-            return [shifted, *largest] if givers[:1] == [scores] else []
-    return []
-
-
-def _is_of(run: RunGraph, nodes: Sequence[Node], form: _Form) -> bool:
-    """Return whether nodes have all operators of a form, and what else identifies it."""
-    if not _has_all(nodes, form):
-        return False
-    if form.kind == "layer_norm":  # over the last dimensions, else it is another norm
-        means = [node for node in nodes if stem(node.op) in ("mean", "var")]
-        return all(_is_over_last(node) for node in means)
-    if form.kind == "softmax":
-        return True
-    if form.kind == "hardswish" and not any(
-        {"0", "6"} <= {text.removesuffix(".0") for _, text in node.arguments} for node in nodes
-    ):
-        return False
-    # x * f(x): a product of two values, which a sigmoid or tanh by itself has not
-    return any(stem(node.op) == "mul" and len(list(_read(run, node))) == 2 for node in nodes)
+def _read(run: RunGraph, node: Node) -> Iterator[Node]:
+    """Yield the nodes that make the values that a node reads, except weights and constants."""
+    return (giver for giver in varying_givers(run, node) if giver.outputs)
 
 
 def _is_over_last(node: Node) -> bool:
@@ -198,61 +196,43 @@ def _is_over_last(node: Node) -> bool:
     return sorted(int(digit) % rank for digit in digits) == list(wanted)
 
 
-def _within(run: RunGraph, node: Node, allowed: frozenset[str], step: object) -> list[Node]:
-    """The nodes near to a node, of these operators, in one direction."""
-    found: dict[int, Node] = {}
-    front = [node]
-    for _ in range(_DEEPEST):
-        front = [
-            other
-            for one in front
-            for other in step(one)  # type: ignore[operator]
-            if other.kind == "call_function"
-            and stem(other.op) in allowed
-            and id(other) not in found
-        ]
-        found.update((id(one), one) for one in front)
-    return list(found.values())
+_FORMS = (
+    _Form.of("gelu", "erf", "erf add mul", "div"),
+    _Form.of("gelu", "tanh", "tanh add add mul pow|mul", "div"),
+    _Form.of(
+        "layer_norm", "rsqrt sqrt", "rsqrt|sqrt mean sub var|pow|mul add mul|div", "reciprocal"
+    ),
+    _Form.of("softmax", "exp", "exp sum div|mul", "amax max sub reciprocal"),
+    _Form.of("hardswish", "clamp hardtanh", "clamp|hardtanh add mul", "div", xnnpack=True),
+)
 
 
-def _read(run: RunGraph, node: Node) -> Iterator[Node]:
-    """Yield the nodes that make the values that a node reads, except weights and constants."""
-    return (giver for giver in varying_givers(run, node) if giver.outputs)
+def _written_out(run: RunGraph) -> Iterator[Parts]:
+    seen: set[int] = set()
+    for node in run.partition.linked.graph.operators.values():
+        for form in _FORMS:
+            if stem(node.op) not in form.anchors or (form.xnnpack and not run.has_xnnpack):
+                continue
+            found = form.region(run, node)
+            if found and form.kind == "softmax":
+                found += _shift(run, found)
+            if found and not seen & set(map(id, found)):
+                seen.update(map(id, found))
+                yield Parts(form.kind, tuple(found))
+                break
 
 
-def _between(run: RunGraph, start: Node, end: Node, allowed: frozenset[str]) -> list[Node] | None:
-    """The nodes that lead from a value to a node, that one included; None if something else leads
-    there, or leads away."""
-    found: dict[int, Node] = {}
-    waiting = [end]
-    while waiting:
-        node = waiting.pop()
-        if node is start or id(node) in found:
+def _shift(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that take the largest score from the scores before a softmax; none without."""
+    for node in nodes:
+        shifted = next(run.givers(node), node) if stem(node.op) == "exp" else node
+        if stem(shifted.op) != "sub":
             continue
-        if (
-            node.kind != "call_function"
-            or stem(node.op) not in allowed
-            or len(found) > 2 * _DEEPEST
-        ):
-            return None
-        found[id(node)] = node
-        waiting += _read(run, node)
-    for node in found.values():
-        if node is not end and any(id(reader) not in found for reader in run.readers(node)):
-            return None
-    return list(found.values()) if any(start in run.givers(n) for n in found.values()) else None
-
-
-def _has_all(nodes: Iterable[Node], form: _Form) -> bool:
-    """Return whether nodes are of the needed operators, each once at least. Of one value, a product
-    with itself stands for a power."""
-    counted = Counter(stem(node.op) for node in nodes)
-    for choice in sorted(form.needed, key=len):
-        name = next((one for one in sorted(choice) if counted[one] > 0), None)
-        if name is None:
-            return False
-        counted[name] -= 1
-    return True
+        scores, *largest = run.givers(shifted)
+        if [stem(one.op) for one in largest] in (["amax"], ["max"]):
+            givers = list(run.givers(largest[0]))
+            return [shifted, *largest] if givers[:1] == [scores] else []
+    return []
 
 
 # -- batch norm after a convolution, which could be a part of its weights
@@ -289,8 +269,6 @@ def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         if not members:
             continue
         members += run.rests(members)
-        taken = facts.time.taken(members)
-        where = f"{places(len(alike))}{at_lines(nodes)}"
         outside = [node for node in nodes if id(node) in run.kernels]
         evidence = [f"{count(len(nodes), 'node')} of {operators(nodes)} {_WHAT[kind]}."]
         if run.calls:
@@ -298,14 +276,15 @@ def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
                 f"{len(outside):,} of their {count(len(nodes), 'node')} are outside of delegates."
             )
         evidence += fewer_calls(run, outside, "Without them")
+        is_by_form = kind not in (_ATTENTION, "batch_norm")
         yield facts.finding(
             "lost-fusion",
-            f"{_SENTENCE[kind]} {taken}{where}.",
+            f"{_SENTENCE[kind]} {facts.time.taken(members)}{places(len(alike))}{at_lines(nodes)}.",
             members,
-            Explanation(
-                Sureness.LIKELY if kind in _KERNELS or kind == "hardswish" else Sureness.MEASURED,
-                tuple(evidence),
-                remedies=tuple(_remedies(run, kind, nodes)),
+            explained(
+                Sureness.LIKELY if is_by_form else Sureness.MEASURED,
+                evidence,
+                _remedies(kind, nodes),
             ),
         )
 
@@ -329,7 +308,7 @@ _SENTENCE: Mapping[str, str] = {
 }
 
 
-def _remedies(run: RunGraph, kind: str, nodes: Sequence[Node]) -> Iterator[Remedy]:
+def _remedies(kind: str, nodes: Sequence[Node]) -> Iterator[Remedy]:
     line = first_line(nodes)
     there = f" at {line}" if line else ""
     if kind == _ATTENTION:

@@ -2,104 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from etscope.analysis.graphs.node_table import short_tensor
-from etscope.analysis.graphs.run_graph import OF_TORCH, Kernel, RunGraph, function_of, spec_of
-from etscope.analysis.insights.added_transposes import sizes, transposes_at
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.graphs.partition import NodeRefusal
+from etscope.analysis.graphs.run_graph import OF_TORCH, RunGraph, function_of, spec_of
+from etscope.analysis.insights.facts import Facts, explained, graph_rule
 from etscope.analysis.insights.node_words import (
+    NAMED,
     at_lines,
+    connected,
     fewer_calls,
     first_line,
+    listed,
     operators,
     places,
 )
-from etscope.analysis.insights.partitioner_reasons import (
-    kind_of_refusal,
-    reasons,
-    refusals_of,
-    ways_in,
-)
-from etscope.analysis.insights.rule import graph_rule
-from etscope.analysis.profile.profile import Leaf
+from etscope.analysis.insights.rules.copies import sizes, transposes_at
 from etscope.analysis.program.xnnpack_events import takes
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.formats.etrecord.partitioning import NOT_ASKED, TOLD, UNKNOWN, UNPLACED
+from etscope.model.finding import Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes
-
-
-@dataclass(frozen=True, eq=False)
-class Island:
-    """Connected kernels outside of delegates."""
-
-    kernels: tuple[Kernel, ...]
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [kernel.node for kernel in self.kernels]
-
-
-def _islands(facts: Facts, run: RunGraph) -> list[Island]:
-    """Find the islands, without the kernels that another rule reports in more detail."""
-    left = {
-        key: kernel
-        for key, kernel in run.kernels.items()
-        if run.calls and facts.is_free(kernel.node) and _may_be_inside(kernel.node)
-    }
-    found, seen = [], set[int]()
-    for key, kernel in left.items():
-        if key in seen:
-            continue
-        part, waiting = list[Kernel](), [kernel]
-        while waiting:
-            one = waiting.pop()
-            if id(one.node) not in seen:
-                seen.add(id(one.node))
-                part.append(one)
-                around = (*run.givers(one.node), *run.readers(one.node))
-                waiting += [left[id(node)] for node in around if id(node) in left]
-        found.append(Island(tuple(part)))
-    return found
-
 
 _NAMESPACES = frozenset({"aten", "dim_order_ops", "quantized_decomposed", "torchao"})
 
 
-def _may_be_inside(node: Node) -> bool:
-    """Return whether a backend could take an operator. What gives a number is the runtime's, and an
-    own operator ("llama.custom_sdpa") is outside of delegates on purpose."""
-    parts = node.op.split(".")
-    is_own = len(parts) > 2 and parts[0] not in _NAMESPACES
-    return not is_own and spec_of(node) is not None
-
-
 def islands_outside(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Find islands of kernels outside of delegates: alike ones together."""
-    groups: dict[tuple[frozenset[str], frozenset[str]], list[Island]] = {}
-    for island in _islands(facts, run):
-        names = frozenset(kernel.op for kernel in island.kernels)
-        why = frozenset(
-            kind_of_refusal(one) for node in island.nodes for one in refusals_of(run, node)
-        )
+    """Find islands of kernels outside of delegates, without the kernels that another rule reports
+    in more detail: alike ones together."""
+    left: dict[int, Node] = {}
+    for key, kernel in run.kernels.items():
+        # A backend takes no number, and an own operator ("llama.custom_sdpa") is outside of
+        # delegates on purpose.
+        parts = kernel.node.op.split(".")
+        is_own = len(parts) > 2 and parts[0] not in _NAMESPACES
+        if run.calls and facts.is_free(kernel.node) and not is_own and spec_of(kernel.node):
+            left[key] = kernel.node
+    groups: dict[tuple[frozenset[str], frozenset[str]], list[list[Node]]] = {}
+    seen: set[int] = set()
+    for key, node in left.items():
+        if key in seen:
+            continue
+        island = connected(run, [node], left)
+        seen.update(map(id, island))
+        names = frozenset(stem(one.op) for one in island)
+        why = frozenset(kind_of_refusal(one) for each in island for one in refusals_of(run, each))
         groups.setdefault((names, why), []).append(island)
     for alike in groups.values():
-        facts.claim(node for island in alike for node in island.nodes)
-        yield _islands_finding(facts, run, alike)
+        nodes = [node for island in alike for node in island]
+        facts.claim(nodes)
+        yield _islands_finding(facts, run, nodes, len(alike))
 
 
-def _islands_finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Finding:
-    nodes = [node for island in alike for node in island.nodes]
-    kernels = run.members(nodes)
-    at_borders = _border_transposes(run, nodes)
-    members = [*kernels, *at_borders]
-    taken = facts.time.taken(members)
+def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: int) -> Finding:
+    values = list(_values(run, nodes))
+    numbered = [(one[0], one[1], sizes(one[2])) for one in values if one[1] is not None]
+    entering = {(number, size) for enters, number, size in numbered if enters}
+    leaving = {(number, size) for enters, number, size in numbered if not enters}
+    at_borders = transposes_at(run, entering, leaving)
+    members = [*run.members(nodes), *at_borders]
     evidence = list(reasons(run, nodes))
     names = {function_of(node) for node in nodes}
     if len(names) == 1 and names <= {*OF_TORCH, "rms_norm"}:
         evidence.append(f"torch decomposes {names.pop()} so.")
-    crossing = {name: size for _, _, name, size in _values(run, nodes)}
+    crossing = {name: size for _, _, name, size in values}
     if crossing:
         evidence.append(
             f"{count(len(crossing), 'value')} of {format_bytes(sum(crossing.values()))} "
@@ -112,42 +80,26 @@ def _islands_finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Fi
             f"{facts.time.text(facts.time.ticks(at_borders))} of it: XNNPACK keeps images with the "
             "channels last, and the runtime's kernels do not."
         )
-    evidence += _merging(run, nodes)
+    merging = list(fewer_calls(run, nodes, "Inside of delegates"))
+    if not merging:  # perhaps with the kernels around them that other findings are about
+        around = connected(run, nodes, run.kernels)
+        inside = set(map(id, nodes))
+        others = operators(node for node in around if id(node) not in inside)
+        merging += fewer_calls(run, around, f"Inside of delegates with {others} beside it")
+    same = f"The {count(len(run.calls), 'delegate call')} would stay as many without it."
     told = any(refusals_of(run, node) for node in nodes)
     verb = "runs" if len({stem(node.op) for node in nodes}) == 1 else "run"
     return facts.finding(
         "outside-delegates",
-        f"{operators(nodes)} {verb} outside of delegates: {taken}{places(len(alike))}"
-        f"{at_lines(nodes)}.",
+        f"{operators(nodes)} {verb} outside of delegates: {facts.time.taken(members)}"
+        f"{places(alike)}{at_lines(nodes)}.",
         members,
-        Explanation(
+        explained(
             Sureness.MEASURED if told else Sureness.LIKELY,
-            tuple(evidence),
-            remedies=tuple(ways_in(run, nodes)),
+            [*evidence, *(merging or [same])],
+            ways_in(run, nodes),
         ),
     )
-
-
-# -- evidence
-
-
-def _merging(run: RunGraph, nodes: Sequence[Node]) -> list[str]:
-    """Say how many delegate calls there would be, if nodes were inside of them; else with the
-    kernels around them that other findings are about."""
-    if said := list(fewer_calls(run, nodes, "Inside of delegates")):
-        return said
-    around: dict[int, Node] = {}
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if id(node) not in around and id(node) in run.kernels:
-            around[id(node)] = node
-            waiting += [*run.givers(node), *run.readers(node)]
-    inside = set(map(id, nodes))
-    others = operators(node for key, node in around.items() if key not in inside)
-    together = fewer_calls(run, around.values(), f"Inside of delegates with {others} beside it")
-    same = f"The {count(len(run.calls), 'delegate call')} would stay as many without it."
-    return list(together) or [same]
 
 
 def _values(run: RunGraph, nodes: Sequence[Node]) -> Iterator[tuple[bool, int | None, str, int]]:
@@ -155,27 +107,14 @@ def _values(run: RunGraph, nodes: Sequence[Node]) -> Iterator[tuple[bool, int | 
     type of the value with its name in front, and its bytes."""
     inside = set(map(id, nodes))
     for node in nodes:
-        for giver in run.givers(node):
-            call = run.partition.call_of.get(id(giver))
+        pairs = [(giver, node, giver) for giver in run.givers(node)]
+        pairs += [(node, one, one) for one in run.readers(node) if id(one) not in inside]
+        for giver, reader, other in pairs:
+            call = run.partition.call_of.get(id(other))
             for value in giver.outputs if call is not None else ():
-                if value.tensor is not None and value.name in node.inputs and call is not None:
-                    size = value.tensor.nbytes or 0
-                    yield False, call.instruction, f"{value.name} {value.tensor}", size
-        for reader in run.readers(node):
-            call = run.partition.call_of.get(id(reader))
-            for value in node.outputs if call is not None and id(reader) not in inside else ():
                 if value.tensor is not None and value.name in reader.inputs and call is not None:
                     size = value.tensor.nbytes or 0
-                    yield True, call.instruction, f"{value.name} {value.tensor}", size
-
-
-def _border_transposes(run: RunGraph, nodes: Sequence[Node]) -> list[Leaf]:
-    """The transposes that XNNPACK added for values that go between its calls and the nodes."""
-    entering, leaving = set[tuple[int, str]](), set[tuple[int, str]]()
-    for enters, number, name, _ in _values(run, nodes):
-        if number is not None:
-            (entering if enters else leaving).add((number, sizes(name)))
-    return transposes_at(run, entering, leaving)
+                    yield giver is node, call.instruction, f"{value.name} {value.tensor}", size
 
 
 _TAKEN = frozenset({"float32", "float16", "int8", "uint8"})  # by XNNPACK
@@ -183,71 +122,226 @@ _WIDER_FLOATS = frozenset({"bfloat16", "float64"})  # their values fit into floa
 _SAID = ("dtype", "precision")  # words in the reasons of a partitioner
 
 
-def _untaken_type(run: RunGraph, kernel: Kernel) -> str | None:
-    """The type for which a node was not taken; None if that is not the reason."""
-    node = kernel.node
-    refusals = run.partition.refusals.get(id(node), ())
-    if refusals:
-        told = [one.reason or "" for one in refusals]
-        if not any(word in reason for reason in told for word in _SAID):
-            return None
-    elif run.partition.partitionings is not None or not takes(node.op):
-        return None
-    read = [value.tensor for giver in run.givers(node) for value in giver.outputs[:1]]
-    specs = [spec for spec in (*(one.tensor for one in node.outputs[:1]), *read) if spec]
-    types = [spec.dtype for spec in specs if spec.dtype not in _TAKEN]
-    return max(types, key=lambda dtype: (dtype in _WIDER_FLOATS, types.count(dtype)), default=None)
-
-
 @graph_rule("A type that the backend does not take")
 def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Operators that a backend takes, but not of the type that their tensors have."""
-    types: dict[str, list[Kernel]] = {}
+    types: dict[str, list[Node]] = {}
     for kernel in run.kernels.values() if run.has_xnnpack else ():
-        found = _untaken_type(run, kernel) if facts.is_free(kernel.node) else None
+        found = _untaken_type(run, kernel.node) if facts.is_free(kernel.node) else None
         if found is not None:
-            types.setdefault(found, []).append(kernel)
-    for dtype, kernels in types.items():
-        nodes = [kernel.node for kernel in kernels]
+            types.setdefault(found, []).append(kernel.node)
+    for dtype, nodes in types.items():
         facts.claim(nodes)
         members = run.members(nodes)
-        taken = facts.time.taken(members)
         evidence = [
             "XNNPACK takes float32, float16 and quantized int8; it has the operators, but not of "
             f"{dtype}.",
         ]
-        told = sum(1 for node in nodes if run.partition.refusals.get(id(node)))
+        told = sum(1 for node in nodes if refusals_of(run, node))
         if told:
             evidence.append(f"The partitioner refused {count(told, 'node')} for the type.")
-        specs = [value.tensor for node in nodes[:1] for value in node.outputs[:1] if value.tensor]
-        if specs:
-            evidence.append(f"The first makes {short_tensor(specs[0])}.")
+        if spec := spec_of(nodes[0]):
+            evidence.append(f"The first makes {short_tensor(spec)}.")
         evidence += fewer_calls(run, nodes, "Taken")
+        line = first_line(nodes)
+        there = f" at {line}" if line else ""
+        remedy = Remedy(
+            f"Compute in float32 what floats are made of{there}; or hand in masks and positions as "
+            "inputs, or keep them as buffers, where they do not depend on the inputs."
+        )
+        if dtype in _WIDER_FLOATS:
+            remedy = Remedy(
+                f"Compute in float32{there}: `model.float()`, and no `.double()` or `dtype=` on "
+                "the way.",
+                "dtype",
+                {"dtype": "float32"},
+            )
         verb = "run" if len(nodes) > 1 else "runs"
         yield facts.finding(
             "untaken-types",
-            f"{operators(nodes)} on {dtype} {verb} outside of delegates: {taken}"
-            f"{places(len(nodes))}{at_lines(nodes)}.",
+            f"{operators(nodes)} on {dtype} {verb} outside of delegates: "
+            f"{facts.time.taken(members)}{places(len(nodes))}{at_lines(nodes)}.",
             members,
-            Explanation(
-                Sureness.MEASURED if told else Sureness.LIKELY,
-                tuple(evidence),
-                remedies=tuple(_cast_remedies(dtype, first_line(nodes))),
-            ),
+            explained(Sureness.MEASURED if told else Sureness.LIKELY, evidence, [remedy]),
         )
 
 
-def _cast_remedies(dtype: str, line: str) -> Iterator[Remedy]:
-    there = f" at {line}" if line else ""
-    if dtype in _WIDER_FLOATS:
+def _untaken_type(run: RunGraph, node: Node) -> str | None:
+    """The type for which a node was not taken; None if that is not the reason."""
+    if refusals := refusals_of(run, node):
+        if not any(word in (one.reason or "") for one in refusals for word in _SAID):
+            return None
+    elif run.partition.partitionings is not None or not takes(node.op):
+        return None
+    specs = [spec for one in (node, *run.givers(node)) if (spec := spec_of(one)) is not None]
+    types = [spec.dtype for spec in specs if spec.dtype not in _TAKEN]
+    return max(types, key=lambda dtype: (dtype in _WIDER_FLOATS, types.count(dtype)), default=None)
+
+
+# -- the answers of partitioners about nodes that they did not take
+
+
+def refusals_of(run: RunGraph, node: Node) -> tuple[NodeRefusal, ...]:
+    """Return the partitioners' answers about a node; none if the record has none."""
+    return run.partition.refusals.get(id(node), ())
+
+
+def overload_of(node: Node) -> str:
+    """The operator of a node with its overload ("mul.Scalar")."""
+    return ".".join(node.op.split(".")[1:])
+
+
+def kind_of_refusal(refusal: NodeRefusal) -> str:
+    """The answer of a partitioner, without the numbers of one node."""
+    return f"{refusal.answer} {re.sub(r'[0-9]+', '#', refusal.reason or '')}"
+
+
+def reasons(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
+    """Say why partitioners did not take nodes, once for each operator and reason."""
+    found: dict[tuple[str, str], tuple[NodeRefusal, list[Node]]] = {}
+    for node in nodes:
+        for one in refusals_of(run, node):
+            name = one.by if one.answer == UNKNOWN else stem(node.op)
+            found.setdefault((name, kind_of_refusal(one)), (one, []))[1].append(node)
+    for one, alike in found.values():
+        names, by = operators(alike), one.by
+        if one.answer == UNKNOWN:
+            # With the overload, where the backend takes another one.
+            every = (overload_of(node) if takes(node.op) else stem(node.op) for node in alike)
+            full = list(dict.fromkeys(every))
+            many = len(full) > 1
+            names = listed(full[:NAMED], len(full) - NAMED)
+            what = f"are not operators of {by}" if many else f"is not an operator of {by}"
+            yield f"{names} {what}: its partitioner does not know {'them' if many else 'it'}."
+        elif one.answer == TOLD:
+            meaning = next((why for text, why in _MEANINGS if text in (one.reason or "")), "")
+            yield f"{by} refused {names}: “{one.reason}”.{meaning and f' {meaning}'}"
+        elif one.answer == UNPLACED:
+            yield f"{by} supports {names}, but put it in no partition."
+        elif one.answer == NOT_ASKED:
+            yield f"{by} was not asked about {names}, in a branch or a loop."
+        elif one.reason:
+            yield f"{by} takes {names} in other places, and refused it here ({one.reason})."
+        else:
+            yield f"{by} did not take {names}, and gave no reason."
+    if nodes and not found:
+        yield "The record has no reasons; records made by `etscope export` have the partitioner's."
+
+
+# A part of the reason of a partitioner, and what it means.
+_MEANINGS = (
+    ("mean.dim only supports", "XNNPACK averages the last two of four dimensions, and keeps them."),
+    ("concatenation of > 2", "XNNPACK concatenates two to five tensors."),
+    ("dim must be the last dim", "XNNPACK's softmax is over the last dimension."),
+    ("static param", "XNNPACK packs weights when the program is loaded, and not in each run."),
+    ("BatchNorm cannot be", "XNNPACK takes it as a part of the layer before it."),
+    ("symbolic", "XNNPACK takes this with fixed sizes only."),
+    ("dynamic", "XNNPACK takes this with fixed sizes only."),
+    ("inferred dimension is", "XNNPACK takes one size that varies."),
+)  # fmt: skip
+
+
+# -- what to do
+
+# A part of the reason of a partitioner, and what to do.
+_FOR_REASONS = (
+    (
+        "mean.dim only supports keepdim",
+        "Keep the dimensions: `x.mean((2, 3), keepdim=True).flatten(1)` for `x.mean((2, 3))`.",
+    ),
+    (
+        "mean.dim only supports averaging 4D tensors, got",
+        "Give it four dimensions: `x.unsqueeze(-1).mean((2, 3), keepdim=True)` for a mean over the "
+        "last of three, and reshape the result.",
+    ),
+    ("mean.dim only supports averaging", "Permute the value, so that these are the last two."),
+    (
+        "unsqueeze_copy only supported on the trailing",
+        "Write `x.reshape(...)` with the new shape, instead of `unsqueeze` or `x[:, None]`.",
+    ),
+    ("concatenation of > 2", "Concatenate two to five tensors at once: several `torch.cat`."),
+    ("ceil mode", "Use `ceil_mode=False`, with padding to a size that divides."),
+    ("zero-padding in the averaging", "Use `count_include_pad=False`, or no padding."),
+    ("divisor override", "Leave out `divisor_override`, and multiply the result."),
+    ("dim must be the last dim", "Transpose the value, so that it is over the last dimension."),
+    ("power == 2", "Write other powers as products: `x * x * x`, and 0.5 as `torch.sqrt`."),
+    ("int powers", "Write the power as products, and 0.5 as `torch.sqrt`."),
+    ("alpha != 1", "Multiply by alpha before: `x + alpha * y`."),
+    ("static param", "Make the weight a parameter or a buffer that the model does not change."),
+    (
+        "BatchNorm cannot be",
+        "Put the batch norm directly behind a convolution or linear layer, or fold it into the one "
+        "after it.",
+    ),
+    ("symbolic", "Export with fixed sizes, if you can."),
+    ("dynamic", "Export with fixed sizes, if you can."),
+    ("inferred dimension is", "Export with fixed sizes, if you can."),
+    ("dim-order preserving", "Leave out the change of memory format."),
+    ("negative padding", "Cut with slices, instead of padding by less than nothing."),
+    ("fp16", "Compute this in float32."),
+)  # fmt: skip
+# What does the same in operators that XNNPACK takes, by `stem`.
+_INSTEAD: Mapping[str, str] = {
+    "split_with_sizes": "Cut with slices, which XNNPACK takes (`x[..., :n]`, `x[..., n:]`), or "
+    "replace the layer before the split by several linear layers.",
+    "select": "Take a slice and reshape it: `x[:, :1].reshape(...)` for `x[:, 0]`.",
+    "upsample_nearest2d": 'XNNPACK resizes by `mode="bilinear"`; twice the size of the nearest '
+    "pixel is also a grouped `ConvTranspose2d(c, c, 2, 2, groups=c)` of ones.",
+    "flip": "Flip weights or inputs instead, where the model allows it.",
+    "roll": "Write it as `torch.cat` of two slices, which XNNPACK takes.",
+    "index": "Where the index is fixed, write slices and `torch.cat`, which XNNPACK takes.",
+    "sum": "Write a sum of images over their pixels as `x.mean((2, 3), keepdim=True) * n`.",
+    "where": "Where both values are finite, write `mask * a + (1 - mask) * b` with a float mask.",
+    "mul.Scalar": "Write the product with a number as `x * 0.5` in the model, which exports as a "
+    "product with a tensor.",
+    "add.Scalar": "Write the sum with a number as `x + 1e-5` in the model, which exports as a sum "
+    "with a tensor.",
+    "expand": "Leave it out where the next operator broadcasts (add, mul). Where it repeats keys "
+    "and values for grouped queries, put the group into the rows of the queries: "
+    "`q.reshape(b, kv_heads, groups * t, d)`.",
+    "repeat": "Leave it out where the next operator broadcasts (add, mul), or use `torch.cat`.",
+    "native_layer_norm": "XNNPACK has no layer norm. Run it on ExecuTorch's optimized kernels, "
+    "which are vectorised, or use a norm that folds into a linear layer.",
+    "native_group_norm": "XNNPACK has no group norm; a batch norm folds into the convolution "
+    "before it.",
+    "embedding": "It is a look-up, which needs no delegate: nothing to do, unless it stands "
+    "between two of them.",
+}
+
+
+def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
+    """Say how nodes outside of delegates could be inside."""
+    texts: dict[str, list[Node]] = {}
+    unknown: list[Node] = []
+    for node in nodes:
+        told = [one.reason or "" for one in refusals_of(run, node)]
+        said = next((do for text, do in _FOR_REASONS for one in told if text in one), None)
+        said = said or _INSTEAD.get(overload_of(node)) or _INSTEAD.get(stem(node.op))
+        if said is None:
+            unknown.append(node)
+        else:
+            texts.setdefault(said, []).append(node)
+    for text, alike in texts.items():
+        line = first_line(alike)
+        torch_s = {function_of(node) for node in alike} & OF_TORCH
+        if torch_s:
+            text = f"Write torch's {listed(sorted(torch_s))} out in the model. {text}"
+        yield Remedy(f"{text[:-1]} ({line})." if line else text)
+    constant = [
+        giver
+        for node in nodes
+        for giver in run.givers(node)
+        if id(giver) in run.constant
+        and any("static" in (one.reason or "") for one in refusals_of(run, node))
+    ]
+    if constant:
         yield Remedy(
-            f"Compute in float32{there}: `model.float()`, and no `.double()` or `dtype=` on the "
-            "way.",
-            "dtype",
-            {"dtype": "float32"},
+            f"Or compute its weight once, when the program is made ({operators(constant)}).",
+            "pass",
+            {"name": "fold_constants"},
         )
-    else:
+    if unknown:
         yield Remedy(
-            f"Compute in float32 what floats are made of{there}; or hand in masks and positions as "
-            "inputs, or keep them as buffers, where they do not depend on the inputs."
+            f"Write {operators(unknown)}{at_lines(unknown).replace(', at', ' at', 1)} in operators "
+            "that the backend takes, or move it before the first or behind the last delegate call."
         )

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.rule import rule
-from etscope.analysis.insights.slow_products import slow_products
+from etscope.analysis.insights.facts import Facts, explained, rule
 from etscope.analysis.profile.profile import Leaf
+from etscope.formats.calibration import FLOAT32
 from etscope.formats.generation import DECODE
-from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
+from etscope.model.finding import Finding, Remedy, Severity, Sureness
 from etscope.units import format_bytes, format_share
 
-_WIDE = ("float32", "float16", "bfloat16", "float64")
 _SHARE = 0.3  # of the time: int4 weights then save a quarter of a run at best
 # Below, a machine reads weights more slowly than it multiplies: FLOPs for each byte of weights.
 _INTENSITY = 4.0
@@ -22,98 +20,65 @@ _INTENSITY = 4.0
 _BEYOND_CACHES = 32 << 20
 _NEAR = 0.5  # of the bandwidth: no kernel reaches all of it
 _POSSIBLE = 0.25  # of the bandwidth: slower kernels may wait for something else
-_SMALLER = {"float32": 7.5, "float64": 15.0, "float16": 3.75, "bfloat16": 3.75}  # bytes: int4
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """The operators that read weights and compute little with them.
-
-    weights: bytes in one run. dtype: the type that most of the FLOPs are of.
-    """
-
-    members: Sequence[Leaf]
-    flops: float
-    weights: float
-    dtype: str
-
-
-def _reading(facts: Facts) -> _Reading:
-    members, flops, weights = [], 0.0, 0.0
-    types: dict[str, float] = {}
-    for member in facts.time.members:
-        work = facts.work_of(member)
-        if not work.traffic.weights or work.flops >= _INTENSITY * work.traffic.weights:
-            continue
-        if not work.flops or work.is_bound:
-            continue
-        members.append(member)
-        flops, weights = flops + work.flops, weights + work.traffic.weights
-        for name, part in work.dtypes:
-            types[name] = types.get(name, 0.0) + part
-    return _Reading(members, flops, weights, max(types, key=lambda name: types[name], default=""))
+# Bytes by those of int4 with 4.25 bits a weight: a scale of 16 bits for a group of 64.
+_SMALLER = {"float32": 7.5, "float64": 15.0, "float16": 3.75, "bfloat16": 3.75}
 
 
 @rule("A run that waits for weights")
 def memory_bound(facts: Facts) -> Iterator[Finding]:
     """A run that reads far more weights than it computes with, as decode of a language model
     does, and waits for them."""
-    if facts.work is None:
-        return
-    found = _reading(facts)
-    ticks = facts.time.ticks(found.members)
+    members = []
+    for member in facts.time.members:
+        work = facts.work_of(member)
+        if 0 < work.flops < _INTENSITY * work.traffic.weights and not work.is_bound:
+            members.append(member)
+    work = facts.work_of(*members)
+    weights, types = work.traffic.weights, dict(work.dtypes)
+    dtype = max(types, key=lambda name: types[name], default="")  # of most of the FLOPs
+    ticks = facts.time.ticks(members)
     ns = facts.ns(ticks)
-    if not ns or facts.time.share(ticks) < _SHARE or found.dtype not in _WIDE:
+    if not ns or facts.time.share(ticks) < _SHARE or dtype not in _SMALLER:
         return
-    rate = found.weights / ns * 1e9
-    limit = _limit(facts, found.weights, rate)
-    if limit is None:
+    rate = weights / ns * 1e9
+    peaks = None if facts.limits is None else facts.limits.peaks
+    bandwidth = None if peaks is None else peaks.bandwidth(weights)
+    sureness = Sureness.POSSIBLE
+    if bandwidth:
+        reached = rate / bandwidth
+        if reached < _POSSIBLE:
+            return
+        sureness = Sureness.LIKELY if reached >= _NEAR else Sureness.POSSIBLE
+        known_by = (
+            f"That is {format_share(reached)} of the {bandwidth / 1e9:.3g} GB/s at which the "
+            "machine reads so much memory, by the calibration."
+        )
+    elif weights < _BEYOND_CACHES:
         return
-    sureness, known_by = limit
+    else:
+        known_by = "Caches do not hold that much. What the memory gives is not known."
     is_decode = facts.profile.phase == DECODE
     whole = "A token" if is_decode else "A run"
     yield facts.finding(
         "memory-bound",
         f"{'Decode' if is_decode else 'It'} waits for weights: {whole.lower()} reads "
-        f"{format_bytes(found.weights)} of them, "
+        f"{format_bytes(weights)} of them, "
         f"{facts.time.with_share(ticks)}, at {rate / 1e9:.3g} GB/s.",
-        found.members,
-        Explanation(
+        members,
+        explained(
             sureness,
-            (
-                f"{whole} reads {format_bytes(found.weights)} of {found.dtype} weights, in "
+            [
+                f"{whole} reads {format_bytes(weights)} of {dtype} weights, in "
                 f"{facts.time.text(ticks)}: {rate / 1e9:.3g} GB/s.",
-                f"It computes {found.flops / found.weights:.2g} FLOPs for each byte of them.",
+                f"It computes {work.flops / weights:.2g} FLOPs for each byte of them.",
                 known_by,
-            ),
-            remedies=tuple(_remedies(found.dtype, is_decode)),
+            ],
+            _fewer_weights(dtype, is_decode),
         ),
     )
 
 
-def _limit(facts: Facts, weights: float, rate: float) -> tuple[Sureness, str] | None:
-    """Return how surely memory limits a rate of weights, in bytes a second, and why; None if it
-    hardly does."""
-    peaks = None if facts.limits is None else facts.limits.peaks
-    bandwidth = None if peaks is None else peaks.bandwidth(weights)
-    if bandwidth:
-        reached = rate / bandwidth
-        if reached < _POSSIBLE:
-            return None
-        return (
-            Sureness.LIKELY if reached >= _NEAR else Sureness.POSSIBLE,
-            f"That is {format_share(reached)} of the {bandwidth / 1e9:.3g} GB/s at which the "
-            "machine reads so much memory, by the calibration.",
-        )
-    if weights < _BEYOND_CACHES:
-        return None
-    return (
-        Sureness.POSSIBLE,
-        "Caches do not hold that much. What the memory gives is not known.",
-    )
-
-
-def _remedies(dtype: str, is_decode: bool) -> Iterator[Remedy]:
+def _fewer_weights(dtype: str, is_decode: bool) -> Iterator[Remedy]:
     yield Remedy(
         "Quantize the weights to int4 in groups, with int8 activations (8da4w): "
         f"{_SMALLER[dtype]:g} times fewer bytes. Embeddings read one row a token: to "
@@ -129,6 +94,108 @@ def _remedies(dtype: str, is_decode: bool) -> Iterator[Remedy]:
     )
 
 
+# -- portable kernels: written to be small and to run anywhere
+#
+# Both of etscope's runners have the kernels of the `executorch` package, from its library
+# optimized_native_cpu_ops_lib: an operator in kernels/optimized/optimized.yaml runs on a fast
+# kernel, each other on its portable one. A runner from elsewhere may have only portable ones. A
+# dump does not say which kernel ran; slow ones show in the rate.
+
+# ExecuTorch 1.5, kernels/optimized/optimized.yaml: only products, where the rate shows what ran.
+_OPTIMIZED = frozenset({"bmm.out", "linear.out", "mm.out"})
+# Products and convolutions that have a portable kernel only.
+_PORTABLE_ONLY = frozenset({"addmm.out", "convolution.out"})
+_OWN_RUNNERS = ("python", "native")  # of etscope, with the kernels of the executorch package
+
+# A portable kernel does a multiply-add or so at a time; a product that is blocked and vectorised
+# does more than this on the slowest core that runs Linux.
+_SLOW_GFLOPS = 4.0
+_SLOW_SHARE = 0.1  # of the peak, by a calibration: optimized kernels reach several times that
+_LEAST_FLOPS = 1e5  # of a call: shorter ones are bound by other things
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Products on portable kernels, slow for what they compute.
+
+    rate: GFLOP/s. is_known: the runner is etscope's, so its kernels are known.
+    """
+
+    members: Sequence[Leaf]
+    rate: float
+    is_known: bool
+    evidence: Sequence[str]
+    remedies: Sequence[Remedy]
+
+
+def slow_products(facts: Facts) -> Slow | None:
+    """Find the products and convolutions outside of delegates that are slow, and that no rule
+    before is about; None without."""
+    saved = facts.trace.saved_run
+    is_known = saved is not None and saved.text("runner") in _OWN_RUNNERS
+    names = _PORTABLE_ONLY if is_known else _PORTABLE_ONLY | _OPTIMIZED
+    peaks = None if facts.limits is None else facts.limits.peaks
+    peak = None if peaks is None else peaks.peak_flops(FLOAT32)
+    slow = _SLOW_GFLOPS if peak is None else _SLOW_SHARE * peak / 1e9
+    members = [
+        member
+        for member in facts.free(facts.time.members)
+        if member[1].kind == "kernel" and member[1].name in names
+        if (rate := _rate(facts, [member])) is not None
+        and rate < slow
+        and facts.work_of(member).flops >= _LEAST_FLOPS * float(member[1].calls.mean())
+    ]
+    rate = _rate(facts, members)
+    if rate is None:
+        return None
+    by_name: dict[str, list[Leaf]] = {}
+    for member in members:
+        by_name.setdefault(member[1].name, []).append(member)
+    rates = [
+        f"{name} ({len(its):,}): {facts.work_of(*its).flops / 1e6:.3g} MFLOP in "
+        f"{facts.time.text(facts.time.ticks(its))}, {_rate(facts, its) or 0.0:.2g} GFLOP/s"
+        for name, its in by_name.items()
+    ]
+    evidence = [f"{'; '.join(rates)}."]
+    if peak is not None:
+        evidence.append(
+            f"Products in float32 reach {peak / 1e9:.3g} GFLOP/s on this machine, by the "
+            f"calibration: this is {format_share(rate / peak * 1e9)} of it."
+        )
+    evidence.append(
+        "The kernels of the executorch package have no optimized one for these operators."
+        if is_known
+        else "Which kernels the runner was linked with is not known."
+    )
+    remedies = []
+    if "addmm.out" in by_name:
+        # With a partitioner, ExecuTorch does not ask what else to preserve.
+        change = {} if facts.has_delegates else {"name": "keep_linear"}
+        remedies.append(
+            Remedy(
+                "Keep linear layers whole, which have an optimized kernel, in place of addmm, "
+                "which has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` "
+                "as `compile_config`, or `etscope export -X passes=keep_linear`.",
+                "pass" if change else None,
+                change,
+            )
+        )
+    if not is_known and not _OPTIMIZED.isdisjoint(by_name):
+        remedies.append(
+            Remedy(
+                "Link the runner with optimized_native_cpu_ops_lib in place of portable_ops_lib "
+                "(CMake: EXECUTORCH_BUILD_KERNELS_OPTIMIZED=ON)."
+            )
+        )
+    return Slow(members, rate, is_known, evidence, remedies)
+
+
+def _rate(facts: Facts, members: Sequence[Leaf]) -> float | None:
+    """GFLOP/s of leaves together; None if the work or the time of one is not known."""
+    work, ns = facts.work_of(*members), facts.ns(facts.time.ticks(members))
+    return None if not ns or not work.flops or work.unknown or work.is_bound else work.flops / ns
+
+
 @rule("Large operators on portable kernels")
 def portable_kernels(facts: Facts) -> Iterator[Finding]:
     """Large operators on portable kernels: products that are slow for what they compute."""
@@ -137,18 +204,17 @@ def portable_kernels(facts: Facts) -> Iterator[Finding]:
     if found is None:
         return
     members = found.members
-    taken = facts.time.taken(members)
     many = len(members) > 1
     yield facts.finding(
         "portable-kernels",
         f"{len(members):,} {'products and convolutions run' if many else 'operator runs'} on "
         f"{'portable kernels' if many else 'a portable kernel'} at {found.rate:.2g} GFLOP/s: "
-        f"{taken}.",
+        f"{facts.time.taken(members)}.",
         members,
-        Explanation(
+        explained(
             Sureness.LIKELY if found.is_known else Sureness.POSSIBLE,
-            tuple(found.evidence),
-            remedies=tuple(found.remedies),
+            found.evidence,
+            found.remedies,
         ),
     )
 
@@ -177,12 +243,10 @@ def unknown_work(facts: Facts) -> Iterator[Finding]:
         else f"The work of {names[0]} is not known, which takes {taken}: whether it is slow for "
         "what it does was not looked at.",
         members,
-        Explanation(
+        explained(
             Sureness.MEASURED,
-            (f"No formula gives the FLOPs of {', '.join(names[:_SHOWN])}{more}.",),
-            remedies=(
-                Remedy("Compare their times with a reference's: `etscope inspect --by op`."),
-            ),
+            [f"No formula gives the FLOPs of {', '.join(names[:_SHOWN])}{more}."],
+            [Remedy("Compare their times with a reference's: `etscope inspect --by op`.")],
         ),
     )
     yield replace(found, severity=Severity.UNKNOWN)

@@ -1,13 +1,12 @@
-"""Rules about memory: the largest part, the largest tensor at the peak, duplicate constants."""
+"""Rules about memory, about the diagnosis of the logged values, and about missing files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.rule import rule
+from etscope.analysis.insights.facts import Facts, rule
 from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.program.source_location import block_family
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
     from etscope.analysis.memory.file_parts import FilePart
     from etscope.analysis.memory.plan import MemoryPlan
 
+LARGEST_TENSOR_SHARE = 0.10  # of the peak: below, no tensor stands out
+MODULE_WEIGHTS_SHARE = 0.10  # of the weights: below, no layer stands out
+DUPLICATES_SHARE = 0.01  # of the constants: less is not worth a change
+DUPLICATES_BYTES = 1024  # tiny constants are repeated everywhere
 _COMMAND = ("info", "--memory")
 _NAMED = "what backends ask for by name, such as their weights"
 
@@ -64,58 +67,43 @@ def memory_of(
 
     try:
         plan = memory_plans(export)[method]
-        yield from _of_plan(export.needed_program, plan, rows)
+        yield from filter(None, [_largest_part(plan), _largest_at_peak(plan, rows)])
+        yield from filter(None, [_duplicates(export.needed_program, plan)])
         yield from _weights(plan, parts)
     except EtscopeError:  # a damaged plan: the memory views say where
         return
 
 
-def _of_plan(program: Program, plan: MemoryPlan, rows: Sequence[Row]) -> Iterator[Finding]:
-    parts = [
-        (str(name), int(size))
-        for name, size, _ in plan.summary().rows()
-        if size is not None and size > 0
-    ]
-    total = sum(size for _, size in parts)
-    if total:
-        parts.sort(key=lambda part: -part[1])
-        name, size = parts[0]
-        name = f"{name} ({_NAMED})" if name.startswith("named data") else name
-        others = ", ".join(f"{other} {format_bytes(bytes_)}" for other, bytes_ in parts[1:4])
-        sentence = f"What takes most memory is {name}: {format_bytes(size)}"
-        if others:
-            sentence += f" ({format_share(size / total)}) of {format_bytes(total)}; {others}"
-        yield _of("memory", plan, sentence + ".", size, total)
-    largest = _largest_at_peak(plan, rows)
-    if largest is not None:
-        yield largest
-    twice = _duplicates(program, plan)
-    if twice is not None:
-        yield twice
-
-
-def _of(
-    kind: str,
-    plan: MemoryPlan,
-    sentence: str,
-    size: int,
-    total: int,
-    severity: Severity = Severity.FACT,
-) -> Finding:
+def _of(kind: str, plan: MemoryPlan, sentence: str, size: int, total: int) -> Finding:
     quantity = Quantity(float(size), "bytes", size / total if total else None)
-    return Finding(kind, severity, sentence, plan.method, quantity, Place("memory"), _COMMAND)
+    place = Place("memory")
+    return Finding(kind, Severity.FACT, sentence, plan.method, quantity, place, _COMMAND)
+
+
+def _largest_part(plan: MemoryPlan) -> Finding | None:
+    """The largest of planned memory, weights, delegates' data and so on."""
+    rows = plan.summary().rows()
+    parts = [(str(name), int(size)) for name, size, _ in rows if size is not None and size > 0]
+    if not parts:
+        return None
+    total = sum(size for _, size in parts)
+    parts.sort(key=lambda part: -part[1])
+    name, size = parts[0]
+    name = f"{name} ({_NAMED})" if name.startswith("named data") else name
+    others = ", ".join(f"{other} {format_bytes(bytes_)}" for other, bytes_ in parts[1:4])
+    sentence = f"What takes most memory is {name}: {format_bytes(size)}"
+    if others:
+        sentence += f" ({format_share(size / total)}) of {format_bytes(total)}; {others}"
+    return _of("memory", plan, sentence + ".", size, total)
 
 
 def _largest_at_peak(plan: MemoryPlan, rows: Sequence[Row]) -> Finding | None:
     """The largest tensor that is alive when most planned memory is."""
-    if not plan.peak_bytes:
+    at = next(iter(plan.peak_instructions), None)
+    value = None if at is None else next(iter(plan.live_at(at)), None)
+    if at is None or value is None or not plan.peak_bytes:
         return None
-    at = plan.peak_instructions[0] if plan.peak_instructions else None
-    alive = [] if at is None else plan.live_at(at)
-    if at is None or not alive:
-        return None
-    value = alive[0]
-    if value.nbytes < thresholds.LARGEST_TENSOR_SHARE * plan.peak_bytes:
+    if value.nbytes < LARGEST_TENSOR_SHARE * plan.peak_bytes:
         return None
     made = "an input" if value.role == "input" else value.role
     if value.op is not None:
@@ -149,17 +137,15 @@ def _weights(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
         return
     name, sizes = max(families.items(), key=lambda item: sum(item[1].values()))
     most, whole = sum(sizes.values()), sum(part.size for part in weights)
-    if most < thresholds.MODULE_WEIGHTS_SHARE * whole:
+    if most < MODULE_WEIGHTS_SHARE * whole:
         return
     name = f"{name} ({len(sizes)} modules)" if len(sizes) > 1 else next(iter(sizes)) or "(root)"
     sentence = (
         f"The layer with most weights is {name}: {format_bytes(most)} "
         f"({format_share(most / whole)}) of {format_bytes(whole)}."
     )
-    quantity = Quantity(float(most), "bytes", most / whole)
-    command = ("info", "--size", "--by", "module")
-    yield Finding(
-        "weights", Severity.FACT, sentence, plan.method, quantity, Place("memory"), command
+    yield replace(
+        _of("weights", plan, sentence, most, whole), command=("info", "--size", "--by", "module")
     )
 
 
@@ -172,12 +158,12 @@ def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
         for tensor in program.method(plan.method).values
         if isinstance(tensor, TensorValue) and tensor.is_constant and tensor.has_data
     }
-    large = [span for span in spans if span.size >= thresholds.DUPLICATES_BYTES]
+    large = [span for span in spans if span.size >= DUPLICATES_BYTES]
     groups, uncertain = equal_content([program.blob(span) for span in large])
     copies = sum(len(group) - 1 for group in groups)
     wasted = sum((len(group) - 1) * large[group[0]].size for group in groups)
     total = sum(span.size for span in spans)
-    if wasted < thresholds.DUPLICATES_SHARE * total or not wasted:
+    if wasted < DUPLICATES_SHARE * total or not wasted:
         return None
     noun = "constant is" if copies == 1 else "constants are"
     sentence = (
@@ -186,4 +172,58 @@ def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     )
     if uncertain:
         sentence += f" {format_bytes(uncertain)} of them were compared at 16 places of each only."
-    return _of("duplicate-constants", plan, sentence, wasted, total, Severity.COST)
+    found = _of("duplicate-constants", plan, sentence, wasted, total)
+    return replace(found, severity=Severity.COST)
+
+
+@rule("Whether an operator is wrong")
+def values(facts: Facts) -> Iterator[Finding]:
+    """The diagnosis of the logged values: is an operator wrong?"""
+    numerics, method = facts.numerics, facts.profile.method
+    if numerics is None or numerics.method != method:
+        sentence = "Whether an operator is wrong was not looked at: compare the logged values."
+        command: tuple[str, ...] = ("numerics",)
+        if not facts.has_values:
+            sentence = "Whether an operator is wrong is not known: no values were logged."
+            command = (facts.runner, "--debug-level", "intermediate_outputs", "--save", "ran")
+        yield Finding("no-values", Severity.UNKNOWN, sentence, method, command=command)
+        return
+    row = numerics.first or numerics.stray_nan
+    quantity = None
+    if row is not None and row.local is not None:
+        quantity = Quantity(row.local, numerics.metric.unit or numerics.metric.name)
+    told = "; ".join(filter(None, (numerics.verdict, numerics.what_it_is)))
+    if numerics.coverage.hidden is not None and numerics.is_fine:
+        told += f"; {numerics.coverage.hidden}"
+    select = None if row is None else f"id:{row.pair.instruction}"
+    instruction = None if row is None else row.pair.instruction
+    yield Finding(
+        "values-fine" if numerics.is_fine else "values-wrong",
+        Severity.FACT if numerics.is_fine else Severity.PROBLEM,
+        f"{told[:1].upper()}{told[1:]}.",
+        numerics.method,
+        quantity,
+        Place("numerics", select=select, instruction=instruction),
+        ("numerics", "--sort", "error"),
+    )
+
+
+@rule("What the files leave unknown")
+def files(facts: Facts) -> Iterator[Finding]:
+    """Unknown or doubtful times and places, for want of a file or because of logged values."""
+    if facts.trace.record is None:
+        yield Finding(
+            "no-record",
+            Severity.UNKNOWN,
+            "Modules and lines of Python are not known: no ETRecord was given.",
+            facts.profile.method,
+            command=("inspect", "-r", "ETRECORD"),
+        )
+    if facts.profile.traced:
+        yield Finding(
+            "traced",
+            Severity.PROBLEM,
+            "Values were logged in these runs: their times hold the cost of that.",
+            facts.profile.method,
+            command=(facts.runner,),
+        )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts, Ticks
+from etscope.analysis.insights.facts import Facts, Ticks, explained, graph_rule, rule
 from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
-from etscope.analysis.insights.rule import graph_rule, rule
-from etscope.analysis.insights.thresholds import FRAMEWORK_SHARE
 from etscope.analysis.profile.profile import InstructionRows, Leaf
 from etscope.analysis.program.source_location import short_lines, user_line
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.finding import Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes, format_share
 
@@ -29,50 +27,41 @@ _CALLS_SHARE = 0.1  # of the method's time: fewer calls save less than that
 _NOTHING_BYTES = 512
 _NOTHING_FLOPS = 512
 _TIMES = 3.0  # the cost of a call: shorter ones are mostly that
+_FEWEST_IDLE = 3  # calls with nothing to do, for a median that one of them does not decide
 _ONE_LINE = 0.5  # of the calls: then that line is worth a remedy alone
-
-
-@dataclass(frozen=True)
-class _Cost:
-    """The cost of a call in ticks, and how it is known, in words."""
-
-    ticks: float
-    known_by: str
-    sureness: Sureness
 
 
 @rule("Many calls with next to nothing to compute")
 def small_operators(facts: Facts) -> Iterator[Finding]:
     """Calls with so little to compute that making the call takes a large part of their time."""
     for kinds, noun in ((("kernel", "control"), "kernel"), (("delegate",), "delegate call")):
-        heads = [group for group in facts.time.groups if group.head.kind in kinds]
-        if len(heads) >= _FEWEST:
-            yield from _of_kind(facts, heads, noun)
+        groups = [group for group in facts.time.groups if group.head.kind in kinds]
+        if len(groups) >= _FEWEST and (cost := _cost_of_a_call(facts, groups, noun)) is not None:
+            yield from _small_calls(facts, groups, noun, *cost)
 
 
-def _of_kind(facts: Facts, groups: Sequence[InstructionRows], noun: str) -> Iterator[Finding]:
-    cost = _calibrated(facts, noun) or _measured(facts, groups, noun)
-    if cost is None:
-        return
+def _small_calls(
+    facts: Facts, groups: Sequence[InstructionRows], noun: str, cost: float, known_by: str
+) -> Iterator[Finding]:
+    """Find the calls that take little more than the cost of a call, in ticks."""
     small = [
         group
         for group in groups
-        if np.median(group.head.ticks) < _TIMES * cost.ticks * group.head.calls.mean()
+        if np.median(group.head.ticks) < _TIMES * cost * group.head.calls.mean()
     ]
     if len(small) < _FEWEST:
         return
     ticks: Ticks = np.sum(
-        [np.minimum(group.head.ticks, cost.ticks * group.head.calls) for group in small], axis=0
+        [np.minimum(group.head.ticks, cost * group.head.calls) for group in small], axis=0
     )
     # By medians: one run that was interrupted would hide it.
     if np.median(ticks) < _CALLS_SHARE * np.median(facts.profile.total):
         return
     calls = sum(float(group.head.calls.mean()) for group in small)
     members = [(group, leaf) for group in small for leaf in group.leaves]
-    whole = facts.time.ticks(members)
     evidence = [
-        f"{cost.known_by}; {len(small):,} of {len(groups):,} take less than {_TIMES:g} times that, "
-        f"{facts.time.with_share(whole)} together.",
+        f"{known_by}; {len(small):,} of {len(groups):,} take less than {_TIMES:g} times that, "
+        f"{facts.time.taken(members)} together.",
     ]
     work = None if facts.work is None else facts.work.of([group.head for group in small])
     if work is not None and not work.unknown:
@@ -91,49 +80,41 @@ def _of_kind(facts: Facts, groups: Sequence[InstructionRows], noun: str) -> Iter
         f"{calls:,.0f} {noun}s have so little to do that making the calls takes "
         f"{facts.time.with_share(float(ticks.mean()))}.",
         ticks,
-        Explanation(
-            cost.sureness,
-            tuple(evidence),
-            tuple(facts.sites(members)),
-            tuple(_fewer_calls(facts, members, noun)),
-        ),
+        members,
+        explained(Sureness.LIKELY, evidence, _fewer_calls(facts, members, noun)),
     )
 
 
-def _calibrated(facts: Facts, noun: str) -> _Cost | None:
-    limits = facts.limits
-    peaks = None if limits is None else limits.peaks
-    each = facts.ns(1.0)
-    if peaks is None or not each:
-        return None
-    ns = peaks.dispatch_ns if noun == "kernel" else peaks.delegate_call_ns
-    if ns is None:
-        return None
-    known_by = f"With next to nothing to do a {noun} takes {ns / 1e3:.3g} us by the calibration"
-    return _Cost(ns / each, known_by, Sureness.LIKELY)
-
-
-def _measured(facts: Facts, groups: Sequence[InstructionRows], noun: str) -> _Cost | None:
-    """The median of the calls of this run that have next to nothing to do."""
-    if facts.work is None:
-        return None
+def _cost_of_a_call(
+    facts: Facts, groups: Sequence[InstructionRows], noun: str
+) -> tuple[float, str] | None:
+    """Return the ticks of a call with next to nothing to do, and how they are known: by the
+    calibration, else by the median of such calls in this run."""
+    peaks, tick_ns = None if facts.limits is None else facts.limits.peaks, facts.ns(1.0)
+    if peaks is not None and tick_ns:
+        ns = peaks.dispatch_ns if noun == "kernel" else peaks.delegate_call_ns
+        if ns is not None:
+            us = f"{ns / 1e3:.3g} us"
+            return ns / tick_ns, (
+                f"With next to nothing to do a {noun} takes {us} by the calibration"
+            )
     idle = []
     for group in groups:
-        work, calls = facts.work.of([group.head]), float(group.head.calls.mean())
+        work = None if facts.work is None else facts.work.of([group.head])
+        calls = float(group.head.calls.mean())
         if work is None or work.unknown or work.is_bound or not calls:
             continue
         if work.flops <= _NOTHING_FLOPS * calls and work.traffic.total <= _NOTHING_BYTES * calls:
             idle.append(float(np.median(group.head.ticks)) / calls)
-    if len(idle) < 3:
+    if len(idle) < _FEWEST_IDLE:
         return None
     ticks = float(np.median(idle))
-    ns = facts.ns(ticks)
-    each = f"{ticks:,.0f} cycles" if ns is None else f"{ns / 1e3:.3g} us"
-    known_by = (
+    each = facts.ns(ticks)
+    return ticks, (
         f"{len(idle):,} {noun}s of this run that read and write at most {_NOTHING_BYTES} bytes "
-        f"take {each} each (median, traced)"
+        f"take {f'{ticks:,.0f} cycles' if each is None else f'{each / 1e3:.3g} us'} each "
+        "(median, traced)"
     )
-    return _Cost(ticks, known_by, Sureness.LIKELY)
 
 
 def _fewer_calls(facts: Facts, members: Sequence[Leaf], noun: str) -> Iterator[Remedy]:
@@ -152,7 +133,7 @@ def _fewer_calls(facts: Facts, members: Sequence[Leaf], noun: str) -> Iterator[R
             "Lower the operators between the calls too, so that neighbours become one: "
             "`etscope graph` and docs/how-to/delegates.md show what refused them."
         )
-    elif any(group.head.kind == "delegate" for group in facts.time.groups):
+    elif facts.has_delegates:
         yield Remedy(
             "Lower them to the backend of their neighbours, where they need no extra call: "
             "`etscope graph --partition` shows why it refused them."
@@ -182,17 +163,7 @@ class Loop:
 
 def loops(run: RunGraph) -> Iterator[Loop]:
     """Find the loops that are written out."""
-    seen: set[int] = set()
-    for starts in sorted(_starts(run), key=len, reverse=True):
-        if seen.isdisjoint(map(id, starts)):
-            loop = _loop(run, starts)
-            if loop is not None:
-                seen.update(map(id, loop.nodes))
-                yield loop
-
-
-def _starts(run: RunGraph) -> list[list[Node]]:
-    """The nodes that may be in the steps of a loop, one in each: of one line, and alike."""
+    # The nodes that may be in the steps of a loop, one in each: of one line, and alike.
     found: dict[tuple[object, ...], list[Node]] = {}
     for node in run.partition.linked.graph.nodes:
         if node.kind != "call_function" or id(node) in run.constant:
@@ -203,32 +174,37 @@ def _starts(run: RunGraph) -> list[list[Node]]:
             found.setdefault((name, line, givers[0].name), []).append(node)
         for giver in givers if name in _PRODUCTS else ():
             found.setdefault((name, line, giver.name), []).append(node)
-    return [
-        nodes
-        for nodes in found.values()
-        if len({(one.inputs, one.arguments) for one in nodes}) >= _FEWEST
-    ]
+    seen: set[int] = set()
+    for starts in sorted(found.values(), key=len, reverse=True):
+        different = {(one.inputs, one.arguments) for one in starts}
+        if len(different) >= _FEWEST and seen.isdisjoint(map(id, starts)):
+            loop = _loop(run, starts)
+            if loop is not None:
+                seen.update(map(id, loop.nodes))
+                yield loop
 
 
 def _loop(run: RunGraph, starts: Sequence[Node]) -> Loop | None:
     """Return the loop with these nodes in its steps: what reads some of them, but not all; None if
     each step is a separate layer with other weights, one after the other."""
-    graph = run.partition.linked.graph
-    steps = _steps(run, starts)
+    bits = {id(node): 1 << number for number, node in enumerate(starts)}
+    steps: dict[int, int] = {}  # that nodes read from, by `id` of the node: a bit for each
     within: dict[tuple[object, ...], list[Node]] = {}
     after: dict[tuple[object, ...], list[Node]] = {}
-    for node in graph.nodes:
-        number = steps.get(id(node), 0).bit_count()
-        if node.kind != "call_function" or not number:
-            continue
-        is_within = number < len(starts) or any(node is one for one in starts)
-        alike = (stem(node.op), user_line(node.stack_trace))
-        (within if is_within else after).setdefault(alike, []).append(node)
-    kept = {alike: nodes for alike, nodes in within.items() if len(nodes) >= _FEWEST - 1}
+    for node in run.partition.linked.graph.nodes:
+        read = bits.get(id(node), 0)
+        for giver in run.givers(node):
+            read |= steps.get(id(giver), 0)
+        steps[id(node)] = read
+        if node.kind == "call_function" and read:
+            is_within = read.bit_count() < len(starts) or id(node) in bits
+            alike = (stem(node.op), user_line(node.stack_trace))
+            (within if is_within else after).setdefault(alike, []).append(node)
     # The last step of a loop with a state reads from all.
     groups = [
         [*nodes, *after.get(alike, ())[: -len(nodes) % len(starts)]]
-        for alike, nodes in kept.items()
+        for alike, nodes in within.items()
+        if len(nodes) >= _FEWEST - 1
     ]
     has_state = False
     for nodes in groups:
@@ -240,19 +216,6 @@ def _loop(run: RunGraph, starts: Sequence[Node]) -> Loop | None:
             return None
         has_state = has_state or bool(follow)
     return Loop(len(starts), tuple(node for nodes in groups for node in nodes), has_state)
-
-
-def _steps(run: RunGraph, starts: Sequence[Node]) -> Mapping[int, int]:
-    """The steps that nodes read from, by `id` of the node: a bit for each."""
-    bits = {id(node): 1 << number for number, node in enumerate(starts)}
-    found: dict[int, int] = {}
-    for node in run.partition.linked.graph.nodes:
-        read = bits.get(id(node), 0)
-        for giver in run.givers(node):
-            read |= found.get(id(giver), 0)
-        if read:
-            found[id(node)] = read
-    return found
 
 
 @graph_rule("A loop of small steps that export wrote out")
@@ -271,46 +234,35 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         nodes = [node for loop in alike for node in loop.nodes]
         members = [one for one in run.members(nodes) if _is_small(facts, one)]
         inside = [one for one in members if one[1].kind == "delegated"]
-        if len(inside) > len(members) / 2 and len(inside) >= 2 * _FEWEST:
-            yield _loop_finding(facts, alike, nodes, members)
+        if len(inside) <= len(members) / 2 or len(inside) < 2 * _FEWEST:
+            continue
+        around = _around(facts, members)
+        ticks: Ticks = around + np.sum([leaf.ticks for _, leaf in members], axis=0)
+        evidence = [
+            f"They are {operators(nodes)}; on average one takes "
+            f"{facts.time.text(facts.time.ticks(members) / len(members))}.",
+        ]
+        if around.any():
+            evidence.append(
+                f"{facts.time.text(float(around.mean()))} of it are in no event: what the "
+                "backend does for each operator, by their number in a call."
+            )
+        yield facts.part(
+            "unrolled-loops",
+            f"A loop of {alike[0].steps:,} steps, which export wrote out, runs as "
+            f"{count(len(members), 'small operator')} in delegates: "
+            f"{facts.time.with_share(float(ticks.mean()))}{places(len(alike))}{at_lines(nodes)}.",
+            ticks,
+            members,
+            explained(Sureness.LIKELY, evidence, _loop_remedies(alike[0])),
+        )
 
 
 def _is_small(facts: Facts, member: Leaf) -> bool:
     """Return whether an operator usually takes little time; True for a clock of cycles."""
     _, leaf = member
-    calls = max(1.0, float(leaf.calls.mean()))
-    ns = facts.ns(float(np.median(leaf.ticks)) / calls)
+    ns = facts.ns(float(np.median(leaf.ticks)) / max(1.0, float(leaf.calls.mean())))
     return ns is None or ns < _SMALL_NS
-
-
-def _loop_finding(
-    facts: Facts, alike: Sequence[Loop], nodes: Sequence[Node], members: Sequence[Leaf]
-) -> Finding:
-    around = _around(facts, members)
-    ticks: Ticks = around + np.sum([leaf.ticks for _, leaf in members], axis=0)
-    evidence = [
-        f"They are {operators(nodes)}; on average one takes "
-        f"{facts.time.text(facts.time.ticks(members) / len(members))}.",
-    ]
-    if around.any():
-        evidence.append(
-            f"{facts.time.text(float(around.mean()))} of it are in no event: what the "
-            "backend does for each operator, by their number in a call."
-        )
-    return facts.part(
-        "unrolled-loops",
-        f"A loop of {alike[0].steps:,} steps, which export wrote out, runs as "
-        f"{count(len(members), 'small operator')} in delegates: "
-        f"{facts.time.with_share(float(ticks.mean()))}{places(len(alike))}"
-        f"{at_lines(nodes)}.",
-        ticks,
-        Explanation(
-            Sureness.LIKELY,
-            tuple(evidence),
-            tuple(facts.sites(members)),
-            tuple(_loop_remedies(alike[0])),
-        ),
-    )
 
 
 def _around(facts: Facts, members: Sequence[Leaf]) -> Ticks:
@@ -347,6 +299,9 @@ def _loop_remedies(loop: Loop) -> Iterator[Remedy]:
         )
 
 
+FRAMEWORK_SHARE = 0.10  # of what no instruction accounts for: tracing alone costs some %
+
+
 @rule("Time outside of instructions")
 def outside_instructions(facts: Facts) -> Iterator[Finding]:
     """Time of a method that none of its instructions accounts for."""
@@ -354,9 +309,9 @@ def outside_instructions(facts: Facts) -> Iterator[Finding]:
     average = float(ticks.mean())
     if facts.time.share(average) < FRAMEWORK_SHARE:
         return
-    count = len(facts.time.groups)
-    each = facts.time.text(float(np.median(ticks)) / max(1, count))
-    evidence = [f"{count:,} instructions ran, with {each} between each and the next."]
+    number = len(facts.time.groups)
+    each = facts.time.text(float(np.median(ticks)) / max(1, number))
+    evidence = [f"{number:,} instructions ran, with {each} between each and the next."]
     sureness = Sureness.POSSIBLE
     untraced = facts.untraced_ns
     own = facts.ns(float(np.median(ticks)))
@@ -376,10 +331,11 @@ def outside_instructions(facts: Facts) -> Iterator[Finding]:
         "own work between them"
         + ("." if sureness is Sureness.LIKELY else ", and what tracing costs."),
         ticks,
-        Explanation(
+        (),
+        explained(
             sureness,
-            tuple(evidence),
-            remedies=(
+            evidence,
+            [
                 Remedy(
                     "Have fewer and larger instructions: lower the operators between delegates, "
                     "and compute in one call what a loop in Python does in many."
@@ -388,7 +344,7 @@ def outside_instructions(facts: Facts) -> Iterator[Finding]:
                     "Measure without events inside: `etscope run -X profiling_level=method` shows "
                     "what tracing costs."
                 ),
-            ),
+            ],
         ),
     )
     yield replace(found, command=("inspect", "--by", "type"))

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.graphs.run_graph import RunGraph, module_of, varying_givers
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, explained, graph_rule, rule
 from etscope.analysis.insights.node_words import (
     at_lines,
+    connected,
     does,
     fewer_calls,
     first_line,
@@ -16,14 +17,11 @@ from etscope.analysis.insights.node_words import (
     operators,
     places,
 )
-from etscope.analysis.insights.partitioner_reasons import reasons, refusals_of, ways_in
-from etscope.analysis.insights.rule import graph_rule, rule
+from etscope.analysis.insights.rules.islands import reasons, refusals_of, ways_in
 from etscope.analysis.profile.profile import Leaf
-from etscope.analysis.work.limits import COMPUTE
-from etscope.analysis.work.operation import Work, sum_of
 from etscope.formats.etrecord.partitioning import TOLD
 from etscope.formats.generation import DECODE
-from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
+from etscope.model.finding import Finding, Remedy, Severity, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import format_share
 
@@ -48,20 +46,15 @@ class Stretch:
     readers: tuple[Node, ...]
 
 
-def is_quantize(node: Node) -> bool:
+def is_quantize(node: Node, start: str = "quantize_") -> bool:
     """Return whether a node quantizes with a scale that is fixed."""
-    return _is_fixed(node, "quantize_")
+    is_call = node.kind == "call_function" and stem(node.op).startswith(start)
+    return is_call and len(node.inputs) == 1
 
 
 def is_dequantize(node: Node) -> bool:
     """Return whether a node dequantizes with a scale that is fixed."""
-    return _is_fixed(node, "dequantize_")
-
-
-def _is_fixed(node: Node, start: str) -> bool:
-    return (
-        node.kind == "call_function" and stem(node.op).startswith(start) and len(node.inputs) == 1
-    )
+    return is_quantize(node, "dequantize_")
 
 
 def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
@@ -82,14 +75,13 @@ def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
     for node in in_float.values():
         if id(node) in seen:
             continue
-        part = _connected(run, node, in_float)
+        part = connected(run, [node], in_float)
         seen.update(id(one) for one in part)
         part = [one for one in part if facts.is_free(one)]
-        computing = [one for one in part if stem(one.op) not in MOVING]
         before = [g for one in part for g in run.givers(one) if is_dequantize(g)]
         before = [one for one in before if id(one) not in run.constant]
         after = [r for one in part for r in run.readers(one) if is_quantize(r)]
-        if computing and before and after:
+        if before and after and any(stem(one.op) not in MOVING for one in part):
             ends = {id(one): one for one in (*before, *after)}
             readers = {
                 id(user): user
@@ -104,22 +96,15 @@ def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
 def _is_quantized(run: RunGraph, node: Node) -> bool:
     """Return whether an operator reads quantized values only, and gives one: a backend computes
     such as one in int8. An activation before or after it is a part of it."""
-    if _ran_in_float(run, node):
+    if id(node) in run.kernels:
+        return False
+    # Delegates may log the types that they computed with.
+    inputs = [leaf.attribution.inputs for _, leaf in run.members([node])]
+    if any(texts and texts[0].startswith("float") for texts in inputs):
         return False
     read = list(_through(node, lambda one: varying_givers(run, one)))
     given = list(_through(node, run.readers))
-    if not read or not given:
-        return False
-    return all(map(is_dequantize, read)) and all(map(is_quantize, given))
-
-
-def _ran_in_float(run: RunGraph, node: Node) -> bool:
-    """Return whether a node is known to have computed in float: as a kernel, or inside of a
-    delegate that logs its types."""
-    if id(node) in run.kernels:
-        return True
-    inputs = [leaf.attribution.inputs for _, leaf in run.members([node])]
-    return any(texts and texts[0].startswith("float") for texts in inputs)
+    return bool(read and given) and all(map(is_dequantize, read)) and all(map(is_quantize, given))
 
 
 def _through(node: Node, step: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
@@ -139,17 +124,6 @@ def _through(node: Node, step: Callable[[Node], Iterable[Node]]) -> Iterator[Nod
             yield one
 
 
-def _connected(run: RunGraph, node: Node, inside: dict[int, Node]) -> list[Node]:
-    found: dict[int, Node] = {}
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        if id(one) in inside and id(one) not in found:
-            found[id(one)] = one
-            waiting += [*run.givers(one), *run.readers(one)]
-    return list(found.values())
-
-
 @graph_rule("Float between quantized operators")
 def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Operators in float between quantized ones, and the conversions around them."""
@@ -165,7 +139,6 @@ def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         if not members:
             continue
         computing = [node for node in nodes if stem(node.op) not in MOVING]
-        taken = facts.time.taken(members)
         conversions = run.members(converting)
         several = len({stem(node.op) for node in computing}) > 1
         evidence = [
@@ -184,14 +157,10 @@ def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         verb = "compute" if several else "computes"
         yield facts.finding(
             "float-among-quantized",
-            f"{operators(computing)} {verb} in float among int8, with conversions {taken}"
-            f"{places(len(alike))}{at_lines(computing)}.",
+            f"{operators(computing)} {verb} in float among int8, with conversions "
+            f"{facts.time.taken(members)}{places(len(alike))}{at_lines(computing)}.",
             members,
-            Explanation(
-                Sureness.LIKELY,
-                tuple(evidence),
-                remedies=tuple(_stretch_remedies(run, computing, alike)),
-            ),
+            explained(Sureness.LIKELY, evidence, _stretch_remedies(run, computing, alike)),
         )
 
 
@@ -224,41 +193,6 @@ def _stretch_remedies(
 _NO_SCALE = frozenset({"input", "out_dtype", "output_dtype", "input_dtype"})
 
 
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A dequantize node and the quantize node that undoes it. moving: the nodes between them."""
-
-    dequantize: Node
-    quantize: Node
-    moving: tuple[Node, ...]
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        return (self.dequantize, *self.moving, self.quantize)
-
-
-def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
-    """Find the pairs that cancel."""
-    for node in run.partition.linked.graph.operators.values():
-        if not is_quantize(node) or not facts.is_free(node):
-            continue
-        moving: list[Node] = []
-        giver = next(run.givers(node), None)
-        while (
-            giver is not None
-            and stem(giver.op) in MOVING
-            and len(list(run.givers(giver))) == 1
-            and len(list(run.readers(giver))) == 1
-        ):
-            moving.insert(0, giver)
-            giver = next(run.givers(giver), None)
-        if giver is None or not is_dequantize(giver) or _numbers(giver) != _numbers(node):
-            continue
-        # What a backend computes in int8 by itself leaves neither kernel nor event.
-        if run.members([giver, node]) and (moving or len(list(run.readers(giver))) == 1):
-            yield Pair(giver, node, tuple(moving))
-
-
 def _numbers(node: Node) -> list[tuple[str, str]]:
     """Scale, zero point, range and type of a node that quantizes or dequantizes."""
     return [(name, text) for name, text in node.arguments if name not in _NO_SCALE]
@@ -267,33 +201,46 @@ def _numbers(node: Node) -> list[tuple[str, str]]:
 @graph_rule("Quantized again to the same numbers")
 def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """A value that is dequantized and quantized again to the same numbers."""
-    found = list(_cancelling_pairs(facts, run))
-    if not found:
+    nodes: list[Node] = []
+    moving: list[Node] = []
+    pairs = 0
+    for node in run.partition.linked.graph.operators.values():
+        if not is_quantize(node) or not facts.is_free(node):
+            continue
+        between: list[Node] = []
+        giver = next(run.givers(node), None)
+        while (
+            giver is not None
+            and stem(giver.op) in MOVING
+            and len(list(run.givers(giver))) == 1
+            and len(list(run.readers(giver))) == 1
+        ):
+            between.insert(0, giver)
+            giver = next(run.givers(giver), None)
+        if giver is None or not is_dequantize(giver) or _numbers(giver) != _numbers(node):
+            continue
+        # What a backend computes in int8 by itself leaves neither kernel nor event.
+        if run.members([giver, node]) and (between or len(list(run.readers(giver))) == 1):
+            nodes += [giver, *between, node]
+            moving += between
+            pairs += 1
+    if not pairs:
         return
-    nodes = [node for pair in found for node in pair.nodes]
     facts.claim(nodes)
-    moving = [node for pair in found for node in pair.moving]
     members = run.members(nodes)
-    taken = facts.time.taken(members)
     evidence = [
-        f"{does(len(found), 'quantize node', 'have')} the scale, zero point and range of the "
+        f"{does(pairs, 'quantize node', 'have')} the scale, zero point and range of the "
         "dequantize node before, so the numbers do not change.",
     ]
     if moving:
         evidence.append(f"Nothing but {operators(moving)} is between them, which computes nothing.")
-    where = at_lines(moving) or at_lines(nodes)
+    remedy = Remedy("Leave both out, so that int8 stays int8.", "pass", {"name": "cancel_qdq"})
     yield facts.finding(
         "cancelling-quantization",
-        f"Values are dequantized and quantized again to the same numbers, which takes {taken}"
-        f"{places(len(found))}{where}.",
+        "Values are dequantized and quantized again to the same numbers, which takes "
+        f"{facts.time.taken(members)}{places(pairs)}{at_lines(moving) or at_lines(nodes)}.",
         members,
-        Explanation(
-            Sureness.MEASURED,
-            tuple(evidence),
-            remedies=(
-                Remedy("Leave both out, so that int8 stays int8.", "pass", {"name": "cancel_qdq"}),
-            ),
-        ),
+        explained(Sureness.MEASURED, evidence, [remedy]),
     )
 
 
@@ -313,13 +260,12 @@ def float_weights(facts: Facts) -> Iterator[Finding]:
     integers."""
     if facts.profile.phase == DECODE or facts.work is None:
         return  # `memory-bound` reports decode
-    members = [member for member in facts.time.members if _is_float_product(facts, member)]
-    bound = [member for member in members if _bound_of(facts, member) is not None]
+    bound = [member for member in facts.time.members if _is_bound_product(facts, member)]
     ticks = facts.time.ticks(bound)
     ns = facts.ns(ticks)
     if not ns or facts.time.share(ticks) < _SHARE:
         return
-    work = sum_of(facts.work_of(member) for member in bound)
+    work = facts.work_of(*bound)
     limits = None if facts.limits is None else facts.limits.of([leaf for _, leaf in bound])
     evidence = [
         f"{len(bound):,} products and convolutions in float32 do {work.flops / 1e9:.3g} GFLOP in "
@@ -335,33 +281,28 @@ def float_weights(facts: Facts) -> Iterator[Finding]:
         f"Products and convolutions in float32 take {facts.time.with_share(ticks)}, in XNNPACK, "
         "which has them in int8 too.",
         bound,
-        Explanation(
-            Sureness.POSSIBLE, tuple(evidence), remedies=tuple(_int8_remedies(facts, bound))
-        ),
+        explained(Sureness.POSSIBLE, evidence, _int8_remedies(facts, bound)),
     )
     # A part of that time; this run cannot show how large.
     yield replace(found, severity=Severity.FACT)
 
 
-def _is_float_product(facts: Facts, member: Leaf) -> bool:
+def _is_bound_product(facts: Facts, member: Leaf) -> bool:
+    """Return whether a leaf is a product of XNNPACK in float32 that the machine limits: by the
+    calibration, or by its FLOPs for each byte."""
     group, leaf = member
     if leaf.kind != "delegated" or "Xnnpack" not in group.head.name:
         return False
     work = facts.work_of(member)
     is_float = bool(work.dtypes) and all(dtype == "float32" for dtype, _ in work.dtypes)
-    return is_float and leaf.name.startswith(_PRODUCTS) and work.traffic.weights > 0
-
-
-def _bound_of(facts: Facts, member: Leaf) -> str | None:
-    """Return what bounds a product: by the calibration, or by its FLOPs for each byte."""
-    work: Work = facts.work_of(member)
+    if not is_float or not leaf.name.startswith(_PRODUCTS) or work.traffic.weights <= 0:
+        return False
     if work.unknown or work.is_bound or work.flops < _LEAST_FLOPS:
-        return None
-    limits = None if facts.limits is None else facts.limits.of([member[1]])
+        return False
+    limits = None if facts.limits is None else facts.limits.of([leaf])
     if limits is not None and limits.share is not None:
-        return limits.bound if limits.share >= _REACHED else None
-    intensity = work.intensity
-    return COMPUTE if intensity is not None and intensity >= _INTENSITY else None
+        return limits.bound is not None and limits.share >= _REACHED
+    return work.intensity is not None and work.intensity >= _INTENSITY
 
 
 def _int8_remedies(facts: Facts, members: Sequence[Leaf]) -> Iterator[Remedy]:

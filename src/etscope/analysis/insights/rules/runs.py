@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts, Level, explained, rule
 from etscope.analysis.insights.leaf_times import LeafTimes
-from etscope.analysis.insights.rule import rule
-from etscope.analysis.insights.thresholds import ENOUGH_RUNS
+from etscope.analysis.insights.steadiness import ENOUGH_RUNS
 from etscope.analysis.profile.counted import SLOW_RATIO
 from etscope.analysis.profile.profile import Leaf
 from etscope.formats.generation import PREFILL
@@ -42,6 +40,43 @@ class _First:
     load: float | None
     what: str
 
+    @classmethod
+    def of_dump(cls, facts: Facts) -> _First | None:
+        """The first run of the dump, which was not warmed up; None for a clock of cycles."""
+        total = facts.profile.every.total
+        first, later = facts.ns(float(total[0])), facts.ns(float(np.median(total[1:])))
+        if first is None or later is None:
+            return None
+        loads = [facts.ns(float(ns.mean())) for ns in facts.profile.load.values() if len(ns)]
+        load = max(filter(None, loads), default=None)
+        return cls(first, later, load, "The first recorded run")
+
+    @classmethod
+    def of_run(cls, facts: Facts) -> _First | None:
+        """The first execution before the dump's runs, from the untraced run in run.json. Of a
+        generation the first token after loading; only with the prefill, so that it is reported
+        once."""
+        saved, method = facts.trace.saved_run, facts.profile.method
+        if saved is None or facts.scale.source is TimeScale.CYCLES:
+            return None
+        if saved.generation is not None:
+            run = saved.generation.untraced
+            if run is None or run.cold_first_token_ns is None or facts.profile.phase != PREFILL:
+                return None
+            from etscope.analysis.generation.pace import Pace
+
+            cold, later = float(run.cold_first_token_ns), Pace.of(run).first_token_ns
+            what = "The first token after loading"
+            median = float(np.median(later)) if len(later) else 0.0
+            return cls(cold, median, float(run.load_ns), what) if len(later) else None
+        for one in saved.latencies:
+            is_own = one.traced is None and one.method == method
+            if is_own and one.first_ns is not None and len(one.samples_ns) > 1:
+                later_ns = float(np.median(one.samples_ns))
+                load = None if one.load_ns is None else float(one.load_ns)
+                return cls(float(one.first_ns), later_ns, load, "The first execution")
+        return None
+
 
 @rule("A first run that is far longer than the others")
 def first_run(facts: Facts) -> Iterator[Finding]:
@@ -53,16 +88,10 @@ def first_run(facts: Facts) -> Iterator[Finding]:
         command = ("generate", "--warmup", "1")
     if in_dump is not None:
         if not facts.is_warmed_up:  # else `unsteady` reports it, with the other runs that differ
-            sites = _sites(facts)
-            evidence = _evidence(facts, _first_of_dump(facts))
-            if sites:
-                evidence.append(
-                    f"{sites[0].name} took {sites[0].time:.4g} {facts.scale.unit} more in the "
-                    "first run."
-                )
-            yield replace(in_dump, command=command, explanation=_explained(facts, evidence, sites))
+            explanation = _slow_start(facts, _First.of_dump(facts), _longer_at_first(facts))
+            yield replace(in_dump, command=command, explanation=explanation)
         return
-    found = _first_of_run(facts) if Level.FULL in facts.level else None
+    found = _First.of_run(facts) if Level.FULL in facts.level else None
     if found is None or found.first < SLOW_RATIO * found.later:
         return
     more = found.first - found.later
@@ -77,86 +106,52 @@ def first_run(facts: Facts) -> Iterator[Finding]:
         Quantity(float(facts.scale(more / (facts.ns(1.0) or 1.0))), facts.scale.unit),
         None,
         command,
-        _explained(facts, _evidence(facts, found)),
+        _slow_start(facts, found),
     )
 
 
-def _explained(facts: Facts, evidence: Sequence[str], sites: tuple[Site, ...] = ()) -> Explanation:
-    return Explanation(Sureness.MEASURED, tuple(evidence), sites, tuple(_warm_up_remedies(facts)))
-
-
-def _evidence(facts: Facts, found: _First | None) -> list[str]:
-    if found is None:
-        return []
-    evidence = [
-        f"{found.what} took {found.first / 1e6:.4g} ms; the median of the later ones is "
-        f"{found.later / 1e6:.4g} ms."
-    ]
-    if found.load is not None:
-        packs = ": there XNNPACK packs its weights" if _has_xnnpack(facts) else ""
+def _slow_start(facts: Facts, found: _First | None, sites: tuple[Site, ...] = ()) -> Explanation:
+    """Explain a long first run. sites: the operators that are longer in it."""
+    heads = [group.head for group in facts.time.groups]
+    has_xnnpack = any(row.kind == "delegate" and _PARALLEL in row.name for row in heads)
+    evidence = []
+    if found is not None:
         evidence.append(
-            f"Loading before it took {found.load / 1e6:.4g} ms, as long as "
-            f"{found.load / found.later:.3g} later runs{packs}."
+            f"{found.what} took {found.first / 1e6:.4g} ms; the median of the later ones is "
+            f"{found.later / 1e6:.4g} ms."
         )
-    return evidence
-
-
-def _has_xnnpack(facts: Facts) -> bool:
-    return any(
-        group.head.kind == "delegate" and "Xnnpack" in group.head.name
-        for group in facts.time.groups
+        if found.load is not None:
+            packs = ": there XNNPACK packs its weights" if has_xnnpack else ""
+            evidence.append(
+                f"Loading before it took {found.load / 1e6:.4g} ms, as long as "
+                f"{found.load / found.later:.3g} later runs{packs}."
+            )
+    evidence += (
+        f"{one.name} took {one.time:.4g} {facts.scale.unit} more in the first run."
+        for one in sites[:1]
     )
+    remedies = [
+        Remedy(
+            "Load the method once and keep it, and execute it once before its answer is waited for "
+            "(at the start of the app, on another thread)."
+        )
+    ]
+    if has_xnnpack:
+        remedies.append(
+            Remedy(
+                'Share packed weights: the option "weight_cache_enabled" of XnnpackBackend packs '
+                'them once for all methods, and with "packed_cache_path" they are kept in a file.'
+            )
+        )
+    return replace(explained(Sureness.MEASURED, evidence, remedies), sites=sites)
 
 
-def _first_of_dump(facts: Facts) -> _First | None:
-    """The first run of the dump, which was not warmed up; None for a clock of cycles."""
-    total = facts.profile.every.total
-    first, later = facts.ns(float(total[0])), facts.ns(float(np.median(total[1:])))
-    if first is None or later is None:
-        return None
-    loads = [facts.ns(float(ticks.mean())) for ticks in facts.profile.load.values() if len(ticks)]
-    return _First(first, later, max(filter(None, loads), default=None), "The first recorded run")
-
-
-def _first_of_run(facts: Facts) -> _First | None:
-    """Return the first execution before the dump's runs, from the untraced run in run.json."""
-    saved, method = facts.trace.saved_run, facts.profile.method
-    if saved is None or facts.scale.source is TimeScale.CYCLES:
-        return None
-    if saved.generation is not None:
-        return _first_of_generation(facts)
-    for latency in saved.latencies:
-        known = latency.first_ns is not None and len(latency.samples_ns) > 1
-        if latency.traced is None and latency.method == method and known:
-            later = float(np.median(latency.samples_ns))
-            load = None if latency.load_ns is None else float(latency.load_ns)
-            return _First(float(latency.first_ns or 0), later, load, "The first execution")
-    return None
-
-
-def _first_of_generation(facts: Facts) -> _First | None:
-    """Return the first token of the first generation after loading; only with the prefill, so that
-    it is reported once."""
-    saved = facts.trace.saved_run
-    run = None if saved is None or saved.generation is None else saved.generation.of_pass(None)
-    if run is None or run.cold_first_token_ns is None or facts.profile.phase != PREFILL:
-        return None
-    from etscope.analysis.generation.pace import Pace
-
-    later = Pace.of(run).first_token_ns
-    if not len(later):
-        return None
-    cold, load = float(run.cold_first_token_ns), float(run.load_ns)
-    return _First(cold, float(np.median(later)), load, "The first token after loading")
-
-
-def _sites(facts: Facts) -> tuple[Site, ...]:
+def _longer_at_first(facts: Facts) -> tuple[Site, ...]:
     """The operators that are longer in the first run, those by most first."""
     found = [
         (float(leaf.ticks[0]) - float(np.median(leaf.ticks[1:])), group, leaf)
         for group, leaf in LeafTimes(facts.profile.every, facts.scale).members
     ]
-    longest = sorted(found, key=lambda one: -one[0])[:_SITES]
     return tuple(
         Site(
             leaf.name,
@@ -164,21 +159,9 @@ def _sites(facts: Facts) -> tuple[Site, ...]:
             float(facts.scale(more)),
             leaf.attribution.module or None,
         )
-        for more, group, leaf in longest
+        for more, group, leaf in sorted(found, key=lambda one: -one[0])[:_SITES]
         if more > 0
     )
-
-
-def _warm_up_remedies(facts: Facts) -> Iterator[Remedy]:
-    yield Remedy(
-        "Load the method once and keep it, and execute it once before its answer is waited for "
-        "(at the start of the app, on another thread)."
-    )
-    if _has_xnnpack(facts):
-        yield Remedy(
-            'Share packed weights: the option "weight_cache_enabled" of XnnpackBackend packs them '
-            'once for all methods, and with "packed_cache_path" they are kept in a file.'
-        )
 
 
 _KINDS = ("drift", "two-speeds", "slow-runs")
@@ -206,13 +189,8 @@ def unsteady(facts: Facts) -> Iterator[Finding]:
                 f"Operators with {format_share(alike)} of the time change alike: it is the "
                 "machine, not the model."
             )
-        yield replace(
-            found,
-            kind="unsteady",
-            explanation=Explanation(
-                Sureness.MEASURED, tuple(evidence), remedies=tuple(_steadier(facts, found.kind))
-            ),
-        )
+        explanation = explained(Sureness.MEASURED, evidence, _steadier(facts, found.kind))
+        yield replace(found, kind="unsteady", explanation=explanation)
 
 
 def _share_that_changes(facts: Facts, kind: str) -> float:
@@ -259,6 +237,12 @@ def _steadier(facts: Facts, kind: str) -> Iterator[Remedy]:
         yield Remedy(f"Run more often: `--iterations {ENOUGH_RUNS}`.")
 
 
+OUTLIER_SHARE = 0.02  # of an average that one run makes: less is not worth a line
+# An average that would be less than half without its longest run, as the page marks it (▲).
+OUTLIER_DROP = 0.5
+OUTLIER_FEWEST = 3  # runs: of two, each makes half of the average
+
+
 @rule("What one run decides")
 def single_runs(facts: Facts) -> Iterator[Finding]:
     """Times that one run decides: the average of a leaf, or all times of a dump."""
@@ -272,7 +256,7 @@ def outlier(time: LeafTimes) -> Finding | None:
 
     A run that is slow as a whole is reported itself, not each of its leaves.
     """
-    if len(time.profile.runs) < thresholds.OUTLIER_FEWEST:
+    if len(time.profile.runs) < OUTLIER_FEWEST:
         return None
     totals = time.profile.total
     is_slow = totals >= SLOW_RATIO * np.median(totals)
@@ -280,12 +264,12 @@ def outlier(time: LeafTimes) -> Finding | None:
     for group, leaf in time.members:
         mean, most = time.averages[id(leaf)], float(leaf.ticks.max())
         others = (mean * len(leaf.ticks) - most) / (len(leaf.ticks) - 1)
-        if others < thresholds.OUTLIER_DROP * mean and not is_slow[leaf.ticks.argmax()]:
+        if others < OUTLIER_DROP * mean and not is_slow[leaf.ticks.argmax()]:
             found.append((mean, (group, leaf)))
     if not found:
         return None
     mean, (group, leaf) = max(found, key=lambda item: item[0])
-    if time.share(mean) < thresholds.OUTLIER_SHARE:
+    if time.share(mean) < OUTLIER_SHARE:
         return None
     at = int(leaf.ticks.argmax())
     others = (mean * len(leaf.ticks) - float(leaf.ticks[at])) / (len(leaf.ticks) - 1)
@@ -325,7 +309,7 @@ def threads(facts: Facts) -> Iterator[Finding]:
     """A thread pool that does not fit the cores of the machine, or the size of the work."""
     threads, saved = facts.threads, facts.trace.saved_run
     conditions = None if saved is None else saved.conditions
-    cores = None if conditions is None else _count_of(conditions.cpus) or conditions.cores
+    cores = None if conditions is None else _number_of(conditions.cpus) or conditions.cores
     members = [
         member
         for member in facts.time.members
@@ -334,37 +318,30 @@ def threads(facts: Facts) -> Iterator[Finding]:
     if threads is None or not members:
         return
     if cores is not None and threads > cores:
-        yield _too_many(facts, members, threads, cores)
+        could_use = count(cores, "core")
+        evidence = [f"The run had {threads:,} threads, and could use {could_use}."]
+        yield facts.finding(
+            "threads",
+            f"{threads:,} threads share {could_use} in the operators of XNNPACK, which "
+            f"take {facts.time.taken(members)}: each waits for those that have none.",
+            members,
+            explained(Sureness.LIKELY, evidence, [_set_threads(cores)]),
+        )
     elif threads > 1:
         yield from _for_small_work(facts, threads)
     elif cores is not None and cores > 1:
-        yield from _too_few(facts, members, threads, cores)
+        yield from _on_one_thread(facts, members, cores)
 
 
-def _count_of(cpus: str) -> int | None:
+def _number_of(cpus: str) -> int | None:
     """The number of CPUs in a list as "0-3,6"; None for another text."""
-    cpus_found = 0
+    found = 0
     for part in cpus.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()):
             return None
-        cpus_found += int(last or first) - int(first) + 1
-    return cpus_found
-
-
-def _too_many(facts: Facts, members: Sequence[Leaf], threads: int, cores: int) -> Finding:
-    taken = facts.time.taken(members)
-    return facts.finding(
-        "threads",
-        f"{threads:,} threads share {count(cores, 'core')} in the operators of XNNPACK, which "
-        f"take {taken}: each waits for those that have none.",
-        members,
-        Explanation(
-            Sureness.LIKELY,
-            (f"The run had {threads:,} threads, and could use {count(cores, 'core')}.",),
-            remedies=(_set_threads(cores),),
-        ),
-    )
+        found += int(last or first) - int(first) + 1
+    return found
 
 
 def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
@@ -381,55 +358,53 @@ def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
         ):
             products += divided
             members += [(group, leaf) for leaf in group.leaves]  # events may round to nothing
-    ticks = facts.time.ticks(members)
-    if facts.time.share(ticks) < _SMALL_SHARE:
+    if facts.time.share(facts.time.ticks(members)) < _SMALL_SHARE:
         return
     calls = sum(float(leaf.calls.mean()) for _, leaf in products)
-    flops = sum(facts.work_of(member).flops for member in products)
+    flops = facts.work_of(*products).flops
     found = facts.finding(
         "threads",
         f"{threads:,} threads divide {calls:,.0f} products of XNNPACK of less than "
         f"{_SMALL_FLOPS / 1e3:g} kFLOP each, in delegate calls that take "
-        f"{facts.time.with_share(ticks)}: one thread may be faster.",
+        f"{facts.time.taken(members)}: one thread may be faster.",
         members,
-        Explanation(
+        explained(
             Sureness.POSSIBLE,
-            (
+            [
                 f"On average a product computes {flops / max(1.0, calls) / 1e3:.3g} kFLOP.",
                 "Waking threads and waiting for them takes a part of each; only runs with fewer "
                 "threads show how much.",
-            ),
-            remedies=(_set_threads(1),),
+            ],
+            [_set_threads(1)],
         ),
     )
     # A part of that time; this run cannot show how large.
     yield replace(found, severity=Severity.FACT)
 
 
-def _too_few(facts: Facts, members: Sequence[Leaf], threads: int, cores: int) -> Iterator[Finding]:
+def _on_one_thread(facts: Facts, members: Sequence[Leaf], cores: int) -> Iterator[Finding]:
     """Find large operators on one thread while cores are idle."""
     large = [member for member in members if facts.work_of(member).flops >= _LARGE_FLOPS]
     ticks = facts.time.ticks(large)
     if facts.time.share(ticks) < _LARGE_SHARE:
         return
-    flops = sum(facts.work_of(member).flops for member in large)
     ns = facts.ns(ticks)
-    rate = "" if not ns else f", at {flops / ns:.3g} GFLOP/s"
+    rate = "" if not ns else f", at {facts.work_of(*large).flops / ns:.3g} GFLOP/s"
     many = len(large) > 1
     yield facts.finding(
         "threads",
         f"One thread computes {'large operators' if many else 'a large operator'} of XNNPACK, "
         f"{facts.time.with_share(ticks)}, and {count(cores - 1, 'core')} could help.",
         large,
-        Explanation(
+        explained(
             Sureness.POSSIBLE,
-            (
-                f"The run had {threads:,} thread, and could use {cores:,} cores.",
+            [
+                f"The run had 1 thread, and could use {cores:,} cores.",
                 f"{count(len(large), 'operator')} of {_LARGE_FLOPS / 1e6:g} MFLOP or more "
                 f"take{'' if many else 's'} {format_share(facts.time.share(ticks))} of the "
                 f"time{rate}.",
-            ),
-            remedies=(_set_threads(cores),),
+            ],
+            [_set_threads(cores)],
         ),
     )
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 
 from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, spec_of
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, explained, graph_rule, rule
 from etscope.analysis.insights.node_words import (
     at_lines,
+    connected,
     fewer_calls,
     first_line,
     listed,
     operators,
     places,
 )
-from etscope.analysis.insights.rule import graph_rule, rule
 from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
 from etscope.analysis.profile.profile import Leaf
 from etscope.analysis.program.source_location import short_lines
 from etscope.errors import EtscopeError
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.finding import Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, Node, stem
 from etscope.units import count, format_bytes
 
@@ -39,33 +38,31 @@ def whole_caches(facts: Facts) -> Iterator[Finding]:
     size = sum(one.nbytes for one in caches)
     written = sum(one.nbytes / (one.length or 1) * tokens for one in caches)
     names = dict.fromkeys(leaf.name for _, leaf in members)
+    evidence = [
+        f"{', '.join(names)} write {format_bytes(size)} of caches into copies and back; "
+        f"what a call adds to them is {format_bytes(written)}.",
+        f"The copies grow with the context, which is {context:,} positions here, however "
+        "many of them are used.",
+    ]
+    remedies = [
+        Remedy(
+            "Write in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` in "
+            "`to_executorch` makes index_put write into the cache itself.",
+            "pass",
+            {"name": "reinplace"},
+        ),
+        Remedy(
+            "Use an operator that updates the cache: torch.ops.llama.update_cache, as the "
+            "export of ExecuTorch's llama does with use_sdpa_with_kv_cache."
+        ),
+    ]
     many = len(caches) > 1
     yield facts.finding(
         "whole-caches",
         f"{len(caches):,} KV cache{'s are' if many else ' is'} copied whole in each call: "
         f"{facts.time.taken(members)}.",
         members,
-        Explanation(
-            Sureness.MEASURED,
-            (
-                f"{', '.join(names)} write {format_bytes(size)} of caches into copies and back; "
-                f"what a call adds to them is {format_bytes(written)}.",
-                f"The copies grow with the context, which is {context:,} positions here, however "
-                "many of them are used.",
-            ),
-            remedies=(
-                Remedy(
-                    "Write in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` in "
-                    "`to_executorch` makes index_put write into the cache itself.",
-                    "pass",
-                    {"name": "reinplace"},
-                ),
-                Remedy(
-                    "Use an operator that updates the cache: torch.ops.llama.update_cache, as the "
-                    "export of ExecuTorch's llama does with use_sdpa_with_kv_cache."
-                ),
-            ),
-        ),
+        explained(Sureness.MEASURED, evidence, remedies),
     )
 
 
@@ -114,19 +111,9 @@ _MOVING = frozenset({"cat", "slice"})
 _WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
 
 
-@dataclass(frozen=True, eq=False)
-class Rewriting:
-    """The nodes that make a buffer's new value from its old one; the last node is the new value."""
-
-    nodes: tuple[Node, ...]
-
-    @property
-    def value(self) -> Node:
-        return self.nodes[-1]
-
-
-def _rewritings(run: RunGraph) -> Iterator[Rewriting]:
-    """Find the buffers that are made anew."""
+def _rewritings(run: RunGraph) -> Iterator[list[Node]]:
+    """Find the buffers that are made anew: the nodes that make the new value from the old one; the
+    last node is the new value."""
     graph = run.partition.linked.graph
     names = {qualified: name for name, qualified in graph.parameters.items()}
     for value, qualified in run.partition.mutated.items():
@@ -144,7 +131,7 @@ def _rewritings(run: RunGraph) -> Iterator[Rewriting]:
             is_kept = is_kept or any(one.name == buffer for one in givers)
             waiting += [one for one in givers if one.kind == "call_function"]
         if is_kept and run.members(nodes):
-            yield Rewriting(tuple(nodes))
+            yield nodes
 
 
 @graph_rule("Buffers that are copied to change a part of them")
@@ -158,37 +145,32 @@ def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     found = list(_rewritings(run)) if copied else []
     if not found:
         return
-    nodes = [node for one in found for node in one.nodes]
+    nodes = [node for one in found for node in one]
     members = [*run.members(nodes), *copied]
     is_new = bool(facts.free(members))
     facts.claim(nodes)
     if not is_new:  # `whole-caches` reports these in more detail
         return
-    taken = facts.time.taken(members)
-    size = format_bytes(sum(bytes_of(one.value) for one in found))
+    size = format_bytes(sum(bytes_of(one[-1]) for one in found))
     lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}
     where = f", at {min(lines)}" if lines else ""
-    many = len({stem(node.op) for node in nodes}) > 1
+    names = {stem(node.op) for node in nodes}
+    evidence = [
+        f"{operators(nodes)} {'make' if len(names) > 1 else 'makes'} "
+        f"{count(len(found), 'buffer')} anew as a whole, and copy_ writes "
+        f"{'them' if len(found) > 1 else 'it'} back{places(len(copied))}."
+    ]
     yield facts.finding(
         "rewritten-buffers",
-        f"Buffers of {size} are copied twice to change a part of them, which takes {taken}"
-        f"{places(len(found))}{where}.",
+        f"Buffers of {size} are copied twice to change a part of them, which takes "
+        f"{facts.time.taken(members)}{places(len(found))}{where}.",
         members,
-        Explanation(
-            Sureness.MEASURED,
-            (
-                f"{operators(nodes)} {'make' if many else 'makes'} {count(len(found), 'buffer')} "
-                f"anew as a whole, and copy_ writes {'them' if len(found) > 1 else 'it'} "
-                f"back{places(len(copied))}.",
-            ),
-            remedies=tuple(_buffer_remedies(nodes)),
-        ),
+        explained(Sureness.MEASURED, evidence, _writing_in_place(names)),
     )
 
 
-def _buffer_remedies(nodes: Sequence[Node]) -> Iterator[Remedy]:
-    names = {stem(node.op) for node in nodes}
-    if names >= _MOVING:
+def _writing_in_place(names: Collection[str]) -> Iterator[Remedy]:
+    if _MOVING.issubset(names):
         yield Remedy(
             "Leave the rows where they are, and write the new one over the oldest: "
             "`buffer.index_copy_(1, position % length, new)`, with a mask by position in place of "
@@ -223,7 +205,46 @@ def runtime_constants(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             groups.setdefault(_constant_kind(run, node), []).append(node)
     for kind, nodes in groups.items():
         facts.claim(nodes)
-        yield _constant_finding(facts, run, kind, nodes)
+        members = run.members(nodes)
+        # What others read of the values that start with these nodes.
+        found = connected(run, nodes, run.constant, only_readers=True)
+        ends = [
+            one
+            for one in found
+            if any(id(reader) not in run.constant for reader in run.readers(one))
+        ]
+        size = format_bytes(sum(map(bytes_of, ends)))
+        evidence = [
+            f"{operators(nodes)} read weights and literals alone, so that their values are the "
+            "same in each run.",
+            f"What is read of them takes {size}.",
+        ]
+        outside = [node for node in nodes if id(node) in run.kernels]
+        evidence += fewer_calls(run, outside, "Without them")
+        if kind == _WEIGHTS:
+            inside = set(map(id, nodes))
+            parameters = run.partition.linked.graph.parameters
+            read = [one.name for node in nodes for one in run.givers(node) if id(one) not in inside]
+            names = list(dict.fromkeys(parameters[name] for name in read if name in parameters))
+            evidence.append(f"They read {listed(names[:3], len(names) - 3)}.")
+        one, several, what = _DOES[kind]
+        many = len(members) > 1
+        yield facts.finding(
+            "runtime-constants",
+            f"{count(len(members), 'kernel')} that {several if many else one} {what} in each run "
+            f"{'take' if many else 'takes'} {facts.time.taken(members)}{at_lines(nodes)}.",
+            members,
+            explained(
+                Sureness.MEASURED, evidence, _constant_remedies(run, kind, nodes, ends, size)
+            ),
+        )
+
+
+_DOES = {
+    _WEIGHTS: ("lays out or converts", "lay out or convert", "weights"),
+    _DEQUANTIZED: ("dequantizes", "dequantize", "weights"),
+    _VALUES: ("computes", "compute", "the same values"),
+}
 
 
 def _constant_kind(run: RunGraph, node: Node) -> str:
@@ -241,69 +262,14 @@ def _constant_kind(run: RunGraph, node: Node) -> str:
     return _VALUES
 
 
-def _ends(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
-    """The last nodes of constant values that start with these: others read what they make."""
-    found: dict[int, Node] = {}
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if id(node) not in found and id(node) in run.constant:
-            found[id(node)] = node
-            waiting += run.readers(node)
-    return [
-        node
-        for node in found.values()
-        if any(id(reader) not in run.constant for reader in run.readers(node))
-    ]
-
-
-def _constant_finding(facts: Facts, run: RunGraph, kind: str, nodes: Sequence[Node]) -> Finding:
-    members = run.members(nodes)
-    taken = facts.time.taken(members)
-    many = len(members) > 1
-    inside = set(map(id, nodes))
-    size = format_bytes(sum(map(bytes_of, _ends(run, nodes))))
-    evidence = [
-        f"{operators(nodes)} read weights and literals alone, so that their values are the same "
-        "in each run.",
-        f"What is read of them takes {size}.",
-    ]
-    outside = [node for node in nodes if id(node) in run.kernels]
-    evidence += fewer_calls(run, outside, "Without them")
-    if kind == _WEIGHTS:
-        parameters = run.partition.linked.graph.parameters
-        read = [one.name for node in nodes for one in run.givers(node) if id(one) not in inside]
-        names = list(dict.fromkeys(parameters[name] for name in read if name in parameters))
-        evidence.append(f"They read {listed(names[:3], len(names) - 3)}.")
-        lays = "lay out or convert" if many else "lays out or converts"
-        what = f"{count(len(members), 'kernel')} that {lays} weights in each run"
-    elif kind == _DEQUANTIZED:
-        dequantizes = "dequantize" if many else "dequantizes"
-        what = f"{count(len(members), 'kernel')} that {dequantizes} weights in each run"
-    else:
-        computes = "compute" if many else "computes"
-        what = f"{count(len(members), 'kernel')} that {computes} the same values in each run"
-    takes = "take" if many else "takes"
-    return facts.finding(
-        "runtime-constants",
-        f"{what[0].upper()}{what[1:]} {takes} {taken}{at_lines(nodes)}.",
-        members,
-        Explanation(
-            Sureness.MEASURED,
-            tuple(evidence),
-            remedies=tuple(_constant_remedies(run, kind, nodes, size)),
-        ),
-    )
-
-
 def _constant_remedies(
-    run: RunGraph, kind: str, nodes: Sequence[Node], size: str
+    run: RunGraph, kind: str, nodes: Sequence[Node], ends: Sequence[Node], size: str
 ) -> Iterator[Remedy]:
     line = first_line(nodes)
     there = f" ({line})" if line else ""
+    readers = {stem(reader.op) for node in nodes for reader in run.readers(node)}
     if kind == _DEQUANTIZED:
-        ops = {stem(reader.op) for node in nodes for reader in run.readers(node)}
-        if "embedding" in ops:
+        if "embedding" in readers:
             yield Remedy(
                 "Quantize the embedding to an operator that reads the quantized rows only: "
                 "`etscope export -X quantize_embeddings=8`, with the quantized kernels in the "
@@ -322,8 +288,7 @@ def _constant_remedies(
     )
     if kind == _WEIGHTS:
         yield Remedy(f"Or store the weights in the operator's layout, in `__init__`{there}.")
-        shapes = {stem(reader.op) for node in nodes for reader in run.readers(node)}
-        if shapes & {"addmm", "mm"} and not run.calls:
+        if readers & {"addmm", "mm"} and not run.calls:
             yield Remedy(
                 "Or lower linear layers to XNNPACK, which packs their weights when the program is "
                 "loaded.",
@@ -331,8 +296,7 @@ def _constant_remedies(
                 {"backend": "xnnpack"},
             )
     else:
-        ends = (spec_of(node) for node in _ends(run, nodes))
-        spec = next((spec for spec in ends if spec is not None), None)
+        spec = next((spec for one in ends if (spec := spec_of(one)) is not None), None)
         example = "" if spec is None else f", such as {spec}"
         yield Remedy(
             f"Or compute them in `__init__` and keep them with `register_buffer`{there}{example}."

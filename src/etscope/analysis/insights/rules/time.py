@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, rule
 from etscope.analysis.insights.leaf_times import LeafTimes, quoted
-from etscope.analysis.insights.rule import rule
-from etscope.analysis.insights.thresholds import NAMED_SHARE
 from etscope.analysis.profile.growth import Growth, growth, is_enough
 from etscope.analysis.profile.profile import Leaf, Row
 from etscope.analysis.profile.rollup import NO_MODULE, ROOT, rollup
@@ -26,6 +23,8 @@ from etscope.units import TimeScale, format_float, format_share
 if TYPE_CHECKING:
     from etscope.analysis.generation.pace import Pace  # of runs of `etscope generate` only
 
+NAMED_SHARE = 0.02  # of the time: below, no module, operator or line stands out
+BESIDE_SHARE = 0.10  # of a token outside of the runtime: choosing it alone costs some %
 _LONGEST_CODE = 60  # characters of a line that are shown in a sentence
 
 
@@ -225,7 +224,7 @@ class _Groups:
             return
         members = self.members[place]
         ticks = self.time.ticks(members)
-        if self.time.share(ticks) < thresholds.NAMED_SHARE:
+        if self.time.share(ticks) < NAMED_SHARE:
             return
         where = self._where(place)
         method = self.time.profile.method
@@ -351,7 +350,7 @@ def _beside_the_runtime(time: LeafTimes, pace: Pace) -> Iterator[Finding]:
     share = sampling + host
     yield Finding(
         "beside-the-runtime",
-        Severity.COST if share >= thresholds.BESIDE_SHARE else Severity.FACT,
+        Severity.COST if share >= BESIDE_SHARE else Severity.FACT,
         f"Of the time between tokens {format_share(sampling)} goes into the choice of the token "
         f"and {format_share(host)} into the host, {share * whole / len(pace.positions) / _MS:.3f} "
         "ms a token without tracing.",
