@@ -171,12 +171,59 @@ def generation(facts: Facts) -> Iterator[Finding]:
         yield from groups.longest()
         yield from groups.growing()
     run = None if saved is None or saved.generation is None else saved.generation.untraced
-    if run is not None:
-        from etscope.analysis.generation.pace import Pace
+    if run is None:
+        return
+    from etscope.analysis.generation.pace import Pace
 
-        pace = Pace.of(run)
-        yield from _first_token(time, pace) if phase == PREFILL else ()
-        yield from _beside_the_runtime(time, pace) if phase == DECODE else ()
+    pace, method = Pace.of(run), facts.profile.method
+    calls = pace.calls
+    # All calls where the method is not known.
+    is_own = np.array([method in (None, name) for name in calls.methods], np.bool_)[calls.method]
+    is_own &= calls.in_phase(phase)
+    if phase == DECODE:
+        yield from _beside_the_runtime(pace, method, is_own)
+    runs = np.unique(calls.run)
+    spent = float(calls.execute_ns[is_own].sum()) / max(1, len(runs))
+    if phase != PREFILL or len(pace.first_token_ns) != len(runs) or not spent:
+        return
+    whole = float(pace.first_token_ns.mean())
+    name = "Prefill" if method is None else f"Prefill of {method}"
+    yield Finding(
+        "first-token",
+        Severity.FACT,
+        f"{name} is {format_share(spent / whole)} of the time to the first token, "
+        f"{spent / _MS:.3f} of {whole / _MS:.3f} ms without tracing.",
+        method,
+        Quantity(spent / _MS, "ms", spent / whole),
+        Place("generation"),
+        ("inspect", "--by", "module"),
+    )
+
+
+def _beside_the_runtime(
+    pace: Pace, method: str | None, is_own: np.typing.NDArray[np.bool_]
+) -> Iterator[Finding]:
+    """The time of a token for its choice and in the host, of the untraced run. is_own: a mask of
+    the method's decode calls."""
+    calls = pace.calls
+    decodes = calls.in_phase(DECODE)
+    whole = float(pace.inter_token_ns.sum())
+    if not (is_own & (calls.sampling_ns > 0)).any() or not whole:
+        return  # reported once, for the decoder, after which tokens are chosen
+    sampling = float(calls.sampling_ns[decodes].sum()) / whole
+    host = max(1 - sampling - float(calls.execute_ns[decodes].sum()) / whole, 0.0)
+    share = sampling + host
+    each = share * whole / len(pace.positions) / _MS
+    yield Finding(
+        "beside-the-runtime",
+        Severity.COST if share >= BESIDE_SHARE else Severity.FACT,
+        f"Of the time between tokens {format_share(sampling)} goes into the choice of the token "
+        f"and {format_share(host)} into the host, {each:.3f} ms a token without tracing.",
+        method,
+        Quantity(each, "ms", share),
+        Place("generation"),
+        ("generate", "--save", "ran"),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -310,60 +357,3 @@ class _Groups:
 
     def _is_line(self, leaf: Row) -> bool:
         return self.by == "op" or len(leaf.attribution.lines) == 1
-
-
-def _first_token(time: LeafTimes, pace: Pace) -> Iterator[Finding]:
-    """The share of a method's prefill in the time to the first token, of the untraced run."""
-    first, calls = pace.first_token_ns, pace.calls
-    runs = np.unique(calls.run)
-    if len(first) != len(runs):
-        return
-    own = calls.in_phase(PREFILL) & _of_method(time, pace)
-    spent = float(calls.execute_ns[own].sum()) / len(runs)
-    whole = float(first.mean())
-    if not spent:
-        return
-    share = spent / whole
-    name = "Prefill" if time.profile.method is None else f"Prefill of {time.profile.method}"
-    yield Finding(
-        "first-token",
-        Severity.FACT,
-        f"{name} is {format_share(share)} of the time to the first token, "
-        f"{spent / _MS:.3f} of {whole / _MS:.3f} ms without tracing.",
-        time.profile.method,
-        Quantity(spent / _MS, "ms", share),
-        Place("generation"),
-        ("inspect", "--by", "module"),
-    )
-
-
-def _beside_the_runtime(time: LeafTimes, pace: Pace) -> Iterator[Finding]:
-    """The time of a token for its choice and in the host, of the untraced run."""
-    calls = pace.calls
-    decodes = calls.in_phase(DECODE)
-    is_chosen_after = (decodes & _of_method(time, pace) & (calls.sampling_ns > 0)).any()
-    whole = float(pace.inter_token_ns.sum())
-    if not is_chosen_after or not whole:  # reported once, for the decoder
-        return
-    sampling = float(calls.sampling_ns[decodes].sum()) / whole
-    host = max(1 - sampling - float(calls.execute_ns[decodes].sum()) / whole, 0.0)
-    share = sampling + host
-    yield Finding(
-        "beside-the-runtime",
-        Severity.COST if share >= BESIDE_SHARE else Severity.FACT,
-        f"Of the time between tokens {format_share(sampling)} goes into the choice of the token "
-        f"and {format_share(host)} into the host, {share * whole / len(pace.positions) / _MS:.3f} "
-        "ms a token without tracing.",
-        time.profile.method,
-        Quantity(share * whole / len(pace.positions) / _MS, "ms", share),
-        Place("generation"),
-        ("generate", "--save", "ran"),
-    )
-
-
-def _of_method(time: LeafTimes, pace: Pace) -> np.typing.NDArray[np.bool_]:
-    """A mask of the calls of the profile's method; of all calls where it is not known."""
-    calls, method = pace.calls, time.profile.method
-    if method is None:
-        return np.ones(len(calls), np.bool_)
-    return np.array([name == method for name in calls.methods], np.bool_)[calls.method]
