@@ -12,8 +12,8 @@ from etscope.analysis.memory.measured import (
     measured_report,
     memory_owners,
 )
-from etscope.analysis.memory.owned_bytes import MEASURED, OwnedBytes
 from etscope.analysis.memory.plan import memory_plan
+from etscope.analysis.memory.stored import MEASURED, OwnedBytes
 from etscope.cli import main
 from etscope.errors import MismatchError, UsageError
 from etscope.formats.etrecord.reader import read_etrecord

@@ -26,10 +26,10 @@ from etscope.analysis.memory.needs import (
     owner_tables,
     program_memory,
 )
-from etscope.analysis.memory.owned_bytes import MEASURED, OwnedBytes
 from etscope.analysis.memory.plan import memory_plans
 from etscope.analysis.memory.size import size_files
 from etscope.analysis.memory.state import KV_CACHE, OTHER_STATE, constant_methods, program_state
+from etscope.analysis.memory.stored import MEASURED, OwnedBytes
 from etscope.cli import main
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.ptd import read_ptd

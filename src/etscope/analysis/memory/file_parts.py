@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory.owned_bytes import OwnedBytes
 from etscope.analysis.memory.stored import (
     STATE,
     WEIGHTS,
     NodesOf,
+    OwnedBytes,
     StoredTensor,
     parameter_name,
     parameters_of,
@@ -42,9 +42,7 @@ from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.bytes.flatbuffer_columns import IntArray
 from etscope.formats.program.delegate_data import delegate_parts
 from etscope.formats.program.pte import INSTRUCTIONS, Program, table_extents
-from etscope.formats.program.pte_schema import (
-    Delegate,
-)
+from etscope.formats.program.pte_schema import Delegate
 from etscope.formats.program.xnnpack import is_xnnpack
 from etscope.model.graph import Graph, Node
 from etscope.model.report import Section, rows
@@ -137,19 +135,37 @@ class Claim:
     methods: list[str] = field(default_factory=list)
     candidates: dict[str, tuple[tuple[int, ...], list[Node]]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, tensor: StoredTensor, graph: Graph | None) -> Claim:
+        """Return the claim about a tensor's bytes. graph: the graph of its nodes."""
+        name = parameter_name(tensor, graph)
+        if name is None and tensor.value is not None:
+            name = tensor.value.name
+        claim = cls(
+            kind=tensor.kind,
+            dtype=tensor.dtype,
+            label=tensor.label,
+            shape=tensor.shape,
+            names=[] if name is None else [name],
+            is_unread=tensor.is_unread and tensor.kind == WEIGHTS,
+            nodes=list(tensor.nodes),
+            methods=[tensor.method],
+        )
+        for node in tensor.nodes:
+            shapes = {} if graph is None else parameters_of(node, graph)
+            claim.read({name: (shape, [node]) for name, shape in shapes.items()})
+        return claim
+
     def part(self, offset: int | None, size: int) -> FilePart:
         """Return the part of the file for this claim."""
         is_tensor = self.kind in (WEIGHTS, STATE)
         names = list(dict.fromkeys(self.names)) or self._fitting()
         name = names[0] if len(names) == 1 else None
         shape = self.shape
-        if (
-            len(shape) == 1 and name is not None and name in self.candidates
-        ):  # Core ML's data stores no shapes
-            shape = self.candidates[name][0]
         nodes = self.nodes
         if name is not None and name in self.candidates:
-            nodes = self.candidates[name][1]
+            known, nodes = self.candidates[name]
+            shape = known if len(shape) == 1 else shape  # Core ML's data stores no shapes
         modules = {path or "(root)" for node in nodes if (path := module_path(node)) is not None}
         readers = sorted(modules) if len(modules) > 1 else sorted(set(self.methods))
         module = common_module(nodes) if is_tensor else None
@@ -219,10 +235,8 @@ class Claims:
         if known is None:
             self.by_span[span] = claim
             return
-        first, other = known, claim
-        if self.kinds.index(claim.kind) < self.kinds.index(known.kind):
-            first, other = claim, known
-            self.by_span[span] = claim
+        first, other = sorted((known, claim), key=lambda one: self.kinds.index(one.kind))
+        self.by_span[span] = first
         first.join(other)
 
     def parts(self, data: memoryview) -> tuple[FilePart, ...]:
@@ -353,7 +367,7 @@ class ProgramClaims:
             stored = stored_tensors(program, runs.__getitem__ if runs else None)
         for tensor in stored:
             run = runs.get(tensor.method)
-            claim = _claim_of(tensor, None if run is None else run.symbols.graph)
+            claim = Claim.of(tensor, None if run is None else run.symbols.graph)
             if tensor.key is None:
                 self.claims.add(tensor.span, claim)
             else:
@@ -372,7 +386,47 @@ class ProgramClaims:
             return parts
         own = [(start, end) for span, start, end in pieces if span == tables]
         others = (part for part in parts if part.kind != TABLES)
-        return (*others, *_parts_of_tables(self.program, np.array(own, np.int64).reshape(-1, 2)))
+        return (*others, *(self._parts_of_tables(np.array(own, np.int64)) if own else ()))
+
+    def _parts_of_tables(self, own: IntArray) -> Iterator[FilePart]:
+        """Yield the parts of the tables by content, method and operator. own: the first byte and
+        end of each piece, in order, without the weights that older files keep inside the tables."""
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(own[:, 1] - own[:, 0])])
+
+        def below(positions: IntArray) -> IntArray:
+            """Count the own bytes before each position."""
+            # The pieces that begin at or before each position.
+            number = np.searchsorted(own[:, 0], positions, "right")
+            last = np.maximum(number - 1, 0)
+            unfinished = np.where(number > 0, np.maximum(own[last, 1] - positions, 0), 0)
+            return before[number] - unfinished
+
+        program = self.program
+        sizes, starts, ends = table_extents(program).sizes(program.tables_size, below)
+        calls: Counter[tuple[str | None, str | None]] = Counter(
+            (method.name, name)
+            for method in program.methods
+            for name in map(method.operator_of, method.instructions)
+        )
+        for kind, size in sizes.items():
+            if size:
+                claim = Claim(
+                    TABLES, label=kind.method, detail=kind.content, operator=kind.operator
+                )
+                if kind.content == INSTRUCTIONS:
+                    claim.calls = calls[kind.method, kind.operator]
+                yield claim.part(None, size)
+        gaps = below(ends) - below(starts)
+        data, padding, unreferenced = program.source.buffer, 0, 0
+        for position in np.flatnonzero(gaps):
+            if is_padding(data, int(starts[position]), int(ends[position])):
+                padding += int(gaps[position])
+            else:
+                unreferenced += int(gaps[position])
+        if padding:
+            yield Claim(TABLES, detail="alignment").part(None, padding)
+        if unreferenced:
+            yield Claim(UNREFERENCED, detail="in the tables").part(None, unreferenced)
 
     def _add_delegate(self, data: memoryview, delegate: Delegate) -> None:
         """Claim a delegate's data, and its parts other than a `StoredTensor`."""
@@ -385,68 +439,6 @@ class ProgramClaims:
                 claim = Claim(kind, dtype=part.dtype, label=backend, detail=part.name)
                 place = Span(delegate.blob.offset + part.offset, part.size)
                 self.claims.add(place, claim)
-
-
-def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
-    """Yield the parts of a program's tables by content, method and operator. own: the first byte
-    and end of each piece, in order, without the weights that older files keep inside the tables."""
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(own[:, 1] - own[:, 0])])
-
-    def below(positions: IntArray) -> IntArray:
-        """Count the own bytes before each position."""
-        # pieces that begin at or before the position
-        number = np.searchsorted(own[:, 0], positions, "right")
-        last = np.maximum(number - 1, 0)
-        unfinished = np.where(number > 0, np.maximum(own[last, 1] - positions, 0), 0)
-        return before[number] - unfinished
-
-    if not len(own):
-        return
-    sizes, starts, ends = table_extents(program).sizes(program.tables_size, below)
-    calls: Counter[tuple[str | None, str | None]] = Counter(
-        (method.name, name)
-        for method in program.methods
-        for name in map(method.operator_of, method.instructions)
-    )
-    for kind, size in sizes.items():
-        if size:
-            claim = Claim(TABLES, label=kind.method, detail=kind.content, operator=kind.operator)
-            if kind.content == INSTRUCTIONS:
-                claim.calls = calls[kind.method, kind.operator]
-            yield claim.part(None, size)
-    gaps = below(ends) - below(starts)
-    data, padding, unreferenced = program.source.buffer, 0, 0
-    for position in np.flatnonzero(gaps):
-        if is_padding(data, int(starts[position]), int(ends[position])):
-            padding += int(gaps[position])
-        else:
-            unreferenced += int(gaps[position])
-    if padding:
-        yield Claim(TABLES, detail="alignment").part(None, padding)
-    if unreferenced:
-        yield Claim(UNREFERENCED, detail="in the tables").part(None, unreferenced)
-
-
-def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
-    """Return the claim about a tensor's bytes. graph: the graph of its nodes."""
-    name = parameter_name(tensor, graph)
-    if name is None and tensor.value is not None:
-        name = tensor.value.name
-    claim = Claim(
-        kind=tensor.kind,
-        dtype=tensor.dtype,
-        label=tensor.label,
-        shape=tensor.shape,
-        names=[] if name is None else [name],
-        is_unread=tensor.is_unread and tensor.kind == WEIGHTS,
-        nodes=list(tensor.nodes),
-        methods=[tensor.method],
-    )
-    if graph is not None:
-        for node in tensor.nodes:
-            shapes = parameters_of(node, graph)
-            claim.read({name: (shape, [node]) for name, shape in shapes.items()})
-    return claim
 
 
 # -- equal content

@@ -12,15 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.memory.owned_bytes import (
-    ESTIMATE,
-    FILE,
-    MEASURED,
-    PLAN,
-    UNKNOWN,
-    OwnedBytes,
-    with_total,
-)
 from etscope.analysis.memory.plan import MemoryPlan, PlannedValue, memory_plans
 from etscope.analysis.memory.state import (
     KV_CACHE,
@@ -30,7 +21,19 @@ from etscope.analysis.memory.state import (
     program_state,
     state_section,
 )
-from etscope.analysis.memory.stored import STATE, WEIGHTS, StoredTensor, stored_tensors
+from etscope.analysis.memory.stored import (
+    ESTIMATE,
+    FILE,
+    MEASURED,
+    PLAN,
+    STATE,
+    UNKNOWN,
+    WEIGHTS,
+    OwnedBytes,
+    StoredTensor,
+    stored_tensors,
+    with_total,
+)
 from etscope.errors import MissingDataError
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program

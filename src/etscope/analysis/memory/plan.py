@@ -19,7 +19,6 @@ from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
     Allocation,
     DelegateCall,
-    Instruction,
     JumpFalseCall,
     KernelCall,
     Method,
@@ -64,34 +63,36 @@ class PlannedValue:
 
 def planned_values(method: Method, listing: MethodInstructions) -> tuple[PlannedValue, ...]:
     """The tensors of a method that are in planned memory, in the order of its values."""
+    uses = _Uses(method, listing)
     planned = [
-        (index, value, value.allocation)
+        uses.planned(index, value, value.allocation)
         for index, value in enumerate(method.values)
         if isinstance(value, TensorValue) and value.allocation is not None
     ]
-    uses = _Uses(method, listing)
-    lives = _through_loops([uses.life(index) for index, _, _ in planned], method.instructions)
-    return tuple(
-        PlannedValue(
-            value=index,
-            tensor=tensor,
-            place=place,
-            nbytes=tensor.nbytes or 0,
-            first=life.first,
-            last=life.last,
-            role=life.role,
-            op=life.op,
-        )
-        for (index, tensor, place), life in zip(planned, lives, strict=True)
+    loops: list[tuple[int, int]] = []  # first and last instruction; overlapping loops are one
+    jumps_back = (
+        (instruction.destination, index)
+        for index, instruction in enumerate(method.instructions)
+        if isinstance(instruction, JumpFalseCall) and instruction.destination <= index
     )
+    for start, end in sorted(jumps_back):
+        if loops and start <= loops[-1][1]:
+            loops[-1] = loops[-1][0], max(loops[-1][1], end)
+        else:
+            loops.append((start, end))
+    if not loops:
+        return tuple(planned)
 
+    def around(instruction: int) -> tuple[int, int]:
+        position = bisect_right(loops, instruction, key=lambda loop: loop[0])
+        loop = loops[position - 1] if position else (0, -1)
+        return loop if instruction <= loop[1] else (instruction, instruction)
 
-@dataclass(frozen=True, slots=True)
-class _Life:
-    first: int
-    last: int
-    role: str
-    op: str | None
+    for number, value in enumerate(planned):
+        before, after = around(value.first), around(value.last)
+        if before != after and value.last >= value.first:
+            planned[number] = replace(value, first=before[0], last=after[1])
+    return tuple(planned)
 
 
 class _Uses:
@@ -114,22 +115,27 @@ class _Uses:
                 self._writes.setdefault(index, []).append(record.instruction_id)
                 self._writes_at.setdefault(self._place(index), []).append(record.instruction_id)
 
-    def life(self, index: int) -> _Life:
-        """The life of a planned value, without loops."""
+    def planned(self, index: int, tensor: TensorValue, place: Allocation) -> PlannedValue:
+        """A planned value with its life, without loops."""
+        size = tensor.nbytes or 0
+
+        def alive(first: int, last: int, role: str, op: str | None = None) -> PlannedValue:
+            return PlannedValue(index, tensor, place, size, first, last, role, op)
+
         reads, writes = self._reads.get(index, []), self._writes.get(index, [])
         last = self._end if index in self._outputs else max(reads[-1:] + writes[-1:], default=-1)
         if index in self._inputs:
-            return _Life(0, max(last, 0), "input", None)
+            return alive(0, max(last, 0), "input")
         if last < 0:
-            return _Life(0, -1, "unused", None)
+            return alive(0, -1, "unused")
         role = "output" if index in self._outputs else "activation"
         if writes and not (reads and reads[0] <= writes[0]):
-            return _Life(writes[0], last, role, self._labels[writes[0]])
+            return alive(writes[0], last, role, self._labels[writes[0]])
         source = None if writes else self._source(index, min(reads, default=last))
         if source is None:
-            return _Life(0, self._end, "state", None)
+            return alive(0, self._end, "state")
         op = None if source == _BEFORE else self._labels[source]
-        return _Life(max(source, 0), last, role, op)
+        return alive(max(source, 0), last, role, op)
 
     def _source(self, index: int, before: int) -> int | None:
         """The write of an unwritten view's base: the last one to its place."""
@@ -142,37 +148,11 @@ class _Uses:
         return value.allocation if isinstance(value, TensorValue) else None
 
 
-def _through_loops(lives: list[_Life], instructions: Sequence[Instruction]) -> list[_Life]:
-    """Extend lives over loops. Nested or overlapping loops count as one."""
-    jumps_back = sorted(
-        (instruction.destination, index)
-        for index, instruction in enumerate(instructions)
-        if isinstance(instruction, JumpFalseCall) and instruction.destination <= index
-    )
-    if not jumps_back:
-        return lives
-    loops: list[tuple[int, int]] = []
-    for start, end in jumps_back:
-        if loops and start <= loops[-1][1]:
-            loops[-1] = loops[-1][0], max(loops[-1][1], end)
-        else:
-            loops.append((start, end))
-    starts = [start for start, _ in loops]
-
-    def around(instruction: int) -> tuple[int, int]:
-        position = bisect_right(starts, instruction)
-        loop = loops[position - 1] if position else (0, -1)
-        return loop if instruction <= loop[1] else (instruction, instruction)
-
-    extended = []
-    for life in lives:
-        before, after = around(life.first), around(life.last)
-        if before != after and life.last >= life.first:
-            life = replace(life, first=before[0], last=after[1])
-        extended.append(life)
-    return extended
-
-
+_SUMMARY = (
+    Column("memory"),
+    Column("size", Kind.BYTES),
+    Column("peak", Kind.BYTES, title="alive at peak"),
+)
 _DEBUG_ALIGNMENT = 64  # bytes: the runtime aligns each tensor in a debug buffer to it
 
 
@@ -278,28 +258,19 @@ class MemoryPlan:
 
     def summary(self) -> Table:
         """A table with one row for each kind of memory that the method takes."""
-        kinds = [
+        kinds: list[tuple[str, int, int | None]] = [
             (f"planned memory {arena.memory_id} ({arena.device})", arena.size, arena.peak_bytes)
             for arena in self.arenas
-        ] + [
-            (name, size, None)
-            for name, size in (
-                ("weights", self.constant_bytes),
-                ("weights in a .ptd file", self.external_bytes),
-                ("initial state", self.state_bytes),
-                ("delegates' data", self.delegate_bytes),
-                ("named data of the program", self.named_bytes),
-            )
-            if size
         ]
-        return Table.of(
-            {
-                Column("memory"): [name for name, _, _ in kinds],
-                Column("size", Kind.BYTES): [size for _, size, _ in kinds],
-                Column("peak", Kind.BYTES, title="alive at peak"): [peak for _, _, peak in kinds],
-            },
-            title=f"Memory of {self.method}",
+        others = (
+            ("weights", self.constant_bytes),
+            ("weights in a .ptd file", self.external_bytes),
+            ("initial state", self.state_bytes),
+            ("delegates' data", self.delegate_bytes),
+            ("named data of the program", self.named_bytes),
         )
+        kinds += ((name, size, None) for name, size in others if size)
+        return Table.of_rows(_SUMMARY, kinds, title=f"Memory of {self.method}")
 
 
 def memory_plan(program: Program, method: str) -> MemoryPlan:
@@ -316,12 +287,12 @@ def memory_plan(program: Program, method: str) -> MemoryPlan:
             by_place.setdefault(value.place, []).append(value)
     changes: dict[int, dict[int, int]] = {}  # memory id -> instruction -> bytes
     totals: dict[int, int] = {}  # memory id -> bytes
-    for tenants in by_place.values():
-        arena = changes.setdefault(tenants[0].place.memory_id, {})
-        for instruction, size in _changes(tenants):
-            arena[instruction] = arena.get(instruction, 0) + size
-            memory_id = tenants[0].place.memory_id
-            totals[memory_id] = totals.get(memory_id, 0) + max(size, 0)
+    for place, tenants in by_place.items():
+        arena = changes.setdefault(place.memory_id, {})
+        for first, last, size in _tenancies(tenants):
+            arena[first] = arena.get(first, 0) + size
+            arena[last + 1] = arena.get(last + 1, 0) - size
+            totals[place.memory_id] = totals.get(place.memory_id, 0) + size
     live = [0] * (max(len(listing.records), 1) + 1)
     for arena in changes.values():
         for instruction, size in arena.items():
@@ -423,19 +394,17 @@ def recorded_by_a_run(program: Program, method: str) -> Iterator[tuple[str, int]
         yield "the method's outputs", index
 
 
-def _changes(tenants: Sequence[PlannedValue]) -> Iterable[tuple[int, int]]:
-    """Yield (instruction, change of the bytes alive there) for the values of one place. Values that
+def _tenancies(tenants: Sequence[PlannedValue]) -> Iterator[tuple[int, int, int]]:
+    """Yield the first and last instruction and the bytes of the values of one place. Values that
     are alive at the same time count once."""
     first, last, size = tenants[0].first, tenants[0].last, tenants[0].nbytes
     for value in tenants[1:]:
         if value.first > last:
-            yield first, size
-            yield last + 1, -size
+            yield first, last, size
             first, last, size = value.first, value.last, value.nbytes
         else:
             last, size = max(last, value.last), max(size, value.nbytes)
-    yield first, size
-    yield last + 1, -size
+    yield first, last, size
 
 
 def _data_bytes(tensors: Iterable[TensorValue]) -> int:
@@ -468,10 +437,7 @@ def memory_report(export: Export, about: Mapping[str, str], *, force: bool = Fal
     plans = memory_plans(export)
     if not any(plan.values for plan in plans.values()):
         raise MissingDataError(
-            (
-                "this program plans no memory: the places of its tensors are not known before it "
-                "runs"
-            ),
+            "this program plans no memory: the places of its tensors are not known before it runs",
             hint="export with memory planning, ExecuTorch's default",
         )
     attributions = export.attributions
@@ -497,12 +463,7 @@ def summary_section(plans: Mapping[str, MemoryPlan]) -> Section:
     return rows(
         "memory",
         "Memory",
-        (
-            Column("method"),
-            Column("memory"),
-            Column("size", Kind.BYTES),
-            Column("peak", Kind.BYTES, title="alive at peak"),
-        ),
+        (Column("method"), *_SUMMARY),
         [(name, *row) for name, plan in plans.items() for row in plan.summary().rows()],
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,7 @@ from etscope.formats.etrecord import reader as etrecord
 from etscope.formats.etrecord.reader import RecordView, read_etrecord
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.bpte import BundledFile, read_bundled
-from etscope.formats.program.ptd import ExternalData, check_external, read_ptd
+from etscope.formats.program.ptd import check_external, read_ptd
 from etscope.formats.program.pte import STACK_TRACES, UNREAD, Program, read_program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.model.report import Report, Section, rows
@@ -84,6 +84,70 @@ class SizedFile:
         """Bytes that each change of each weight would save."""
         return Savings.of(self.parts, self.data)
 
+    @classmethod
+    def of_record(cls, path: str) -> SizedFile:
+        """Size the stored members of a record's zip; an uncompressed program by its parts."""
+        record = read_etrecord(path)
+        archive, data = record.archive, record.archive.buffer
+        claims = Claims(_RECORD_KINDS)
+        kinds = {
+            **dict.fromkeys(record.graph_members.values(), _GRAPHS),
+            **dict.fromkeys(_VALUES, "values"),
+            **dict.fromkeys(_MAPS, "maps"),
+            etrecord.PROGRAM_BUFFER: _PROGRAM,
+        }
+        nested: Span | None = None
+        for member in archive.members.values():
+            with reading("ETRecord", path, member=member.name):
+                span = archive.stored_span(member)
+            end = span.offset + span.size
+            claims.add(Span(member.offset, span.offset - member.offset), Claim(_HEADERS))
+            claims.add(Span(end, member.limit - end), Claim(_HEADERS, detail="descriptors"))
+            of_end = (kind for end, kind in _MEMBERS.items() if member.name.endswith(end))
+            kind = kinds.get(member.name) or next(of_end, _OTHER)
+            if kind == _PROGRAM and not member.deflated:
+                nested = span
+            unpacked = member.size if member.deflated else None
+            claims.add(span, Claim(kind, label=member.name, unpacked=unpacked))
+        directory = max((member.limit for member in archive.members.values()), default=0)
+        claims.add(Span(directory, len(data) - directory), Claim(_DIRECTORY))
+        found = claims.parts(data)
+        parts = [part for part in found if part.kind != _HEADERS]
+        headers = sum(part.size for part in found if part.kind == _HEADERS)
+        parts += [Claim(_HEADERS).part(None, headers)] if headers else []
+        if nested is not None:
+            inside = Source(data[nested.offset : nested.offset + nested.size], path)
+            program = read_program(inside, member=etrecord.PROGRAM_BUFFER)
+            inner = ProgramClaims(program, Export(program, record).edge_nodes).parts()
+            parts = [part for part in parts if part.kind != _PROGRAM]
+            parts += [_shifted(part, nested.offset) for part in inner]
+        return cls(path, ETRECORD, tuple(parts), data)
+
+    @classmethod
+    def of_debug_buffer(cls, path: str, dumps: Sequence[ETDump]) -> SizedFile:
+        """Size the tensors that a dump has in its debug buffer, by type; the rest is unused."""
+        data = open_source(path, "debug buffer").buffer
+        logged = [logged_values(dump) for dump in dumps]
+        if len(logged) > 1:  # a saved run also has a dump of times, without values
+            logged = [values for values in logged if values.buffer_size]
+        if len(logged) != 1 or logged[0].buffer_size > len(data):
+            raise MismatchError(
+                f"{path} is not the debug buffer of any dump among the files",
+                hint="pass it with its dump, and without other dumps",
+            )
+        (values,) = logged
+        here = (values.offset >= 0) & (values.nbytes > 0)
+        types = values.scalar_type[here]
+        own, gaps = own_sizes(values.offset[here], values.nbytes[here], len(data))
+        found: dict[tuple[str, str | None], int] = {
+            ("logged values", ScalarType(number).torch_name): int(own[types == number].sum())
+            for number in np.unique(types).tolist()
+        }
+        found[PADDING, None] = int(gaps[:-1].sum())
+        found["unused", None] = int(gaps[-1])
+        parts = [Claim(kind, dtype).part(None, size) for (kind, dtype), size in found.items()]
+        return cls(path, DEBUG_BUFFER, tuple(part for part in parts if part.size), data)
+
 
 def size_files(
     paths: Sequence[PathLike], record: RecordView | None = None, *, force: bool = False
@@ -121,8 +185,16 @@ def size_files(
         for name, one in opened.items():
             Export(one.program, record).check_record(name)
     external = {name: read_ptd(name) for name in names if kinds[name] == PTD}
-    if opened and external:
-        _check_external(opened, external)
+    wanted = [one.claims.external.keys() for one in opened.values()]
+    for name, data in external.items():
+        if wanted and not any(data.entries.keys() & keys for keys in wanted):
+            raise MismatchError(
+                f"{name} is not the .ptd of {' or '.join(opened)}, which uses none of its "
+                f"{len(data.entries):,} keys",
+                hint="pass the .ptd of the same export, or pass it alone",
+            )
+    for one in opened.values() if external else ():
+        check_external(one.program, list(external.values()))
     sized: list[SizedFile] = []
     for name in names:
         kind = kinds[name]
@@ -132,14 +204,14 @@ def size_files(
             parts = external_parts(external[name], [one.claims for one in opened.values()])
             sized.append(SizedFile(name, kind, parts, external[name].source.buffer))
         elif kind == ETRECORD:
-            sized.append(_sized_record(name))
+            sized.append(SizedFile.of_record(name))
         elif kind == ETDUMP:
             dump = next(dump for dump in dumps if dump.path == name)
             sizes = bytes_by_kind(dump)
             parts = tuple(Claim(what).part(None, size) for what, size in sizes.items() if size)
             sized.append(SizedFile(name, kind, parts, dump.source.buffer))
         else:
-            sized.append(_sized_buffer(name, dumps))
+            sized.append(SizedFile.of_debug_buffer(name, dumps))
     return sized
 
 
@@ -199,114 +271,30 @@ class _Opened:
         parts = self.claims.parts()
         if self.bundle is not None:
             data = self.bundle.source.buffer
-            parts = _bundle_parts(self.bundle, parts)
+            around = self._parts_of_bundle(self.bundle)
+            parts = (*around, *(_shifted(part, self.bundle.program_span.offset) for part in parts))
         return SizedFile(self.file, kind, parts, data, tuple(notes))
 
-
-def _check_external(programs: Mapping[str, _Opened], external: Mapping[str, ExternalData]) -> None:
-    """Raise `MismatchError` unless a program reads each .ptd, and each program has its data."""
-    wanted = [one.claims.external.keys() for one in programs.values()]
-    for name, data in external.items():
-        if not any(data.entries.keys() & keys for keys in wanted):
-            raise MismatchError(
-                f"{name} is not the .ptd of {' or '.join(programs)}, which uses none of its "
-                f"{len(data.entries):,} keys",
-                hint="pass the .ptd of the same export, or pass it alone",
-            )
-    for one in programs.values():
-        check_external(one.program, list(external.values()))
-
-
-def _bundle_parts(bundle: BundledFile, inner: Sequence[FilePart]) -> tuple[FilePart, ...]:
-    """The parts of a bundle: the parts of its program, the tensors of its cases, and its tables."""
-    span, data = bundle.program_span, bundle.source.buffer
-    first = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
-    claims = Claims((PADDING, _CASES, TABLES))
-    claims.add(span, Claim(PADDING))  # replaced by the program's parts
-    for suite in bundle.suites:
-        for number, case in enumerate(suite.cases):
-            for value in (*case.inputs, *case.expected_outputs):
-                if isinstance(value, np.ndarray) and value.size:
-                    low = value.__array_interface__["data"][0] - first
-                    label = f"{suite.method}, case {number}"
-                    claims.add(Span(low, value.nbytes), Claim(_CASES, str(value.dtype), label))
-    claims.add(Span(0, len(data)), Claim(TABLES, label="bundle"))
-    outer = [part for part in claims.parts(data) if part.kind != PADDING]
-    return (*outer, *(_shifted(part, span.offset) for part in inner))
+    @staticmethod
+    def _parts_of_bundle(bundle: BundledFile) -> list[FilePart]:
+        """The parts of a bundle around its program: the tensors of its cases, and its tables."""
+        data = bundle.source.buffer
+        first = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+        claims = Claims((PADDING, _CASES, TABLES))
+        claims.add(bundle.program_span, Claim(PADDING))  # replaced by the program's parts
+        for suite in bundle.suites:
+            for number, case in enumerate(suite.cases):
+                for value in (*case.inputs, *case.expected_outputs):
+                    if isinstance(value, np.ndarray) and value.size:
+                        low = value.__array_interface__["data"][0] - first
+                        label = f"{suite.method}, case {number}"
+                        claims.add(Span(low, value.nbytes), Claim(_CASES, str(value.dtype), label))
+        claims.add(Span(0, len(data)), Claim(TABLES, label="bundle"))
+        return [part for part in claims.parts(data) if part.kind != PADDING]
 
 
 def _shifted(part: FilePart, by: int) -> FilePart:
     return part if part.offset is None else replace(part, offset=part.offset + by)
-
-
-# -- records
-
-
-def _sized_record(path: str) -> SizedFile:
-    """Size the stored members of a record's zip; an uncompressed program by its parts."""
-    record = read_etrecord(path)
-    archive, data = record.archive, record.archive.buffer
-    claims = Claims(_RECORD_KINDS)
-    kinds = {
-        **dict.fromkeys(record.graph_members.values(), _GRAPHS),
-        **dict.fromkeys(_VALUES, "values"),
-        **dict.fromkeys(_MAPS, "maps"),
-        etrecord.PROGRAM_BUFFER: _PROGRAM,
-    }
-    nested: Span | None = None
-    for member in archive.members.values():
-        with reading("ETRecord", path, member=member.name):
-            span = archive.stored_span(member)
-        end = span.offset + span.size
-        claims.add(Span(member.offset, span.offset - member.offset), Claim(_HEADERS))
-        claims.add(Span(end, member.limit - end), Claim(_HEADERS, detail="descriptors"))
-        of_end = (kind for end, kind in _MEMBERS.items() if member.name.endswith(end))
-        kind = kinds.get(member.name) or next(of_end, _OTHER)
-        if kind == _PROGRAM and not member.deflated:
-            nested = span
-        unpacked = member.size if member.deflated else None
-        claims.add(span, Claim(kind, label=member.name, unpacked=unpacked))
-    directory = max((member.limit for member in archive.members.values()), default=0)
-    claims.add(Span(directory, len(data) - directory), Claim(_DIRECTORY))
-    found = claims.parts(data)
-    parts = [part for part in found if part.kind != _HEADERS]
-    headers = sum(part.size for part in found if part.kind == _HEADERS)
-    parts += [Claim(_HEADERS).part(None, headers)] if headers else []
-    if nested is not None:
-        inside = Source(data[nested.offset : nested.offset + nested.size], path)
-        program = read_program(inside, member=etrecord.PROGRAM_BUFFER)
-        inner = ProgramClaims(program, Export(program, record).edge_nodes).parts()
-        parts = [part for part in parts if part.kind != _PROGRAM]
-        parts += [_shifted(part, nested.offset) for part in inner]
-    return SizedFile(path, ETRECORD, tuple(parts), data)
-
-
-# -- debug buffers
-
-
-def _sized_buffer(path: str, dumps: Sequence[ETDump]) -> SizedFile:
-    """Size the tensors that a dump has in its debug buffer, by type; the rest is unused."""
-    data = open_source(path, "debug buffer").buffer
-    logged = [logged_values(dump) for dump in dumps]
-    if len(logged) > 1:  # a saved run also has a dump of times, without values
-        logged = [values for values in logged if values.buffer_size]
-    if len(logged) != 1 or logged[0].buffer_size > len(data):
-        raise MismatchError(
-            f"{path} is not the debug buffer of any dump among the files",
-            hint="pass it with its dump, and without other dumps",
-        )
-    (values,) = logged
-    here = (values.offset >= 0) & (values.nbytes > 0)
-    types = values.scalar_type[here]
-    own, gaps = own_sizes(values.offset[here], values.nbytes[here], len(data))
-    found: dict[tuple[str, str | None], int] = {
-        ("logged values", ScalarType(number).torch_name): int(own[types == number].sum())
-        for number in np.unique(types).tolist()
-    }
-    found[PADDING, None] = int(gaps[:-1].sum())
-    found["unused", None] = int(gaps[-1])
-    parts = [Claim(kind, dtype).part(None, size) for (kind, dtype), size in found.items()]
-    return SizedFile(path, DEBUG_BUFFER, tuple(part for part in parts if part.size), data)
 
 
 # -- what could be saved
@@ -341,8 +329,19 @@ class Savings:
     @classmethod
     def of(cls, parts: Sequence[FilePart], data: memoryview) -> Savings:
         """The savings of a file's weights. data: the bytes of the file."""
+
+        def saved_by_int8(part: FilePart) -> int:
+            """0 if quantizers skip it: integers, and vectors, also with further dimensions of size
+            1."""
+            itemsize = _FLOATS.get(part.dtype or "")
+            if itemsize is None or sum(size > 1 for size in part.shape) < _QUANTIZABLE:
+                return 0
+            # A scale for each channel: the first dimension, or XNNPACK's depthwise filters' last.
+            channels = part.shape[0] if part.shape[0] > 1 else part.shape[-1]
+            return part.size - part.size // itemsize - 4 * channels
+
         weights = [index for index, part in enumerate(parts) if part.kind == WEIGHTS]
-        int8 = {index: _saved_by_int8(parts[index]) for index in weights}
+        int8 = {index: saved_by_int8(parts[index]) for index in weights}
         placed: dict[int, memoryview] = {}
         for index in weights:
             if (at := parts[index].offset) is not None:
@@ -361,17 +360,6 @@ class Savings:
             groups=groups,
             uncertain=uncertain,
         )
-
-
-def _saved_by_int8(part: FilePart) -> int:
-    """Return the bytes that int8 saves of a weight. 0 if quantizers skip it: integers, and vectors,
-    also with further dimensions of size 1."""
-    itemsize = _FLOATS.get(part.dtype or "")
-    if itemsize is None or sum(size > 1 for size in part.shape) < _QUANTIZABLE:
-        return 0
-    # One scale for each channel: the first dimension, in XNNPACK's depthwise filters the last.
-    channels = part.shape[0] if part.shape[0] > 1 else part.shape[-1]
-    return part.size - part.size // itemsize - 4 * channels
 
 
 def savings(sized: SizedFile) -> Section:
@@ -433,8 +421,7 @@ def size_reports(files: Sequence[SizedFile], by: str = "kind") -> list[Report]:
     """
     reports = []
     for sized in files:
-        program = (_tables(sized), _operators(sized))
-        sections = [_grouped(sized, by), *program, _largest(sized), savings(sized)]
+        sections = [_grouped(sized, by), *_of_tables(sized), _largest(sized), savings(sized)]
         about = {"file": sized.file, "kind": sized.kind}
         reports.append(Report(about, tuple(one for one in sections if len(one.table))))
     if len(files) > 1:
@@ -485,45 +472,39 @@ def _grouped(sized: SizedFile, by: str) -> Section:
     )
 
 
-def _tables(sized: SizedFile) -> Section:
-    """The bytes of a program's tables by content."""
-    sizes: Counter[str] = Counter()
+def _of_tables(sized: SizedFile) -> Iterator[Section]:
+    """The bytes of a program's tables by content, then by operator or backend: its instructions and
+    values."""
+    calls: Counter[str] = Counter()
+    by_content: Counter[str] = Counter()
+    by_operator: Counter[str] = Counter()
     for part in sized.parts:
         if part.kind == TABLES and part.detail is not None:
-            sizes[part.detail] += part.size
-    return rows(
+            by_content[part.detail] += part.size
+        if part.operator is not None:
+            by_operator[part.operator] += part.size
+            calls[part.operator] += part.calls or 0
+    size, share = Column("size", Kind.BYTES), Column("share", Kind.SHARE, title="of the file")
+    whole = len(sized.data)
+    yield rows(
         "tables",
         "Tables: the program itself",
-        (
-            Column("content"),
-            Column("size", Kind.BYTES),
-            Column("share", Kind.SHARE, title="of the file"),
-        ),
-        [(content, size, size / len(sized.data)) for content, size in sizes.most_common()],
+        (Column("content"), size, share),
+        [(content, bytes_, bytes_ / whole) for content, bytes_ in by_content.most_common()],
     )
-
-
-def _operators(sized: SizedFile) -> Section:
-    """The bytes of a program's tables by operator or backend: its instructions and values."""
-    calls: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    for part in sized.parts:
-        if part.operator is not None:
-            sizes[part.operator] += part.size
-            calls[part.operator] += part.calls or 0
-    return rows(
+    yield rows(
         "operators",
         "Tables by operator: its instructions, and the values that it names first",
         (
             Column("operator"),
             Column("calls", Kind.COUNT),
             Column("each", Kind.BYTES, title="per call", priority=1),
-            Column("size", Kind.BYTES),
-            Column("share", Kind.SHARE, title="of the file"),
+            size,
+            share,
         ),
         [
-            (name, calls[name], size / max(calls[name], 1), size, size / len(sized.data))
-            for name, size in sizes.most_common()
+            (name, calls[name], bytes_ / max(calls[name], 1), bytes_, bytes_ / whole)
+            for name, bytes_ in by_operator.most_common()
         ],
     )
 

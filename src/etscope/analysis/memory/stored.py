@@ -1,4 +1,4 @@
-"""The tensors with data in a program's file, and the nodes that read them."""
+"""Bytes with an owner; the tensors with data in a program's file, and the nodes that read them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,41 @@ from etscope.errors import FormatError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.delegate_data import delegate_parts
 from etscope.formats.program.pte import Program
-from etscope.formats.program.pte_schema import Delegate, DelegateCall, Method, TensorValue
+from etscope.formats.program.pte_schema import DelegateCall, Method, TensorValue
 from etscope.formats.program.xnnpack import XnnConstant, is_xnnpack, read_xnnpack
 from etscope.model.graph import Graph, Node
+
+# -- the one type of the bytes of files, planned memory and measured memory
+
+FILE, PLAN, ESTIMATE, MEASURED, UNKNOWN = "the file", "the plan", "estimate", "a run", "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedBytes:
+    """Bytes with one owner.
+
+    owner: "activations", "conv1.weight", "planned buffers". size: in bytes, None if unknown.
+    known_by: "the file", "the plan", "a run", "estimate" (packed weights take as many bytes as the
+    weights themselves) or "not known"; None for a total. planned: of measured bytes, what the
+    program's file says; None if it says nothing.
+    """
+
+    owner: str
+    size: int | None
+    known_by: str | None = FILE
+    planned: int | None = None
+
+
+def with_total(
+    owners: Sequence[OwnedBytes], name: str
+) -> Iterator[tuple[OwnedBytes, float | None]]:
+    """Yield each owner with its share of the known bytes, then their total under `name`."""
+    total = sum(one.size or 0 for one in owners)
+    for one in (*owners, OwnedBytes(name, total, None)):
+        yield one, one.size / total if total and one.size is not None else None
+
+
+# -- tensors in files
 
 WEIGHTS = "weights"
 STATE = "initial state"
@@ -130,7 +162,7 @@ def _in_values(
         yield StoredTensor(
             method=method.name,
             span=Span(0, 0) if value.external else program.constant_span(value),
-            kind=WEIGHTS if value.is_constant else "initial state",
+            kind=WEIGHTS if value.is_constant else STATE,
             dtype=value.scalar_type.torch_name,
             label=str(value),
             instruction=None if first is None else first.instruction_id,
@@ -155,17 +187,26 @@ def _in_delegates(
             calls.setdefault(instruction.delegate, []).append(number)
     for number, delegate in enumerate(method.delegates):
         called = [node for call in calls.get(number, ()) for node in nodes.get(call, ())]
-        data = program.blob(delegate.blob)
-        found = [*_xnnpack_constants(data, called)]
-        for slot, part in enumerate(delegate_parts(delegate.backend_id, data)):
-            if part.is_tensor:
-                label = f"{part.dtype}[{', '.join(map(str, part.shape))}]"
-                constant = XnnConstant(part.key, part.offset, part.size, part.dtype or "", label)
-                found.append((None, part.name, slot, constant, part.shape, tuple(called)))
-        for inside, operator, slot, constant, shape, read_by in found:
-            key, place = constant.key, _place(constant, delegate, named)
+
+        def place_of(constant: XnnConstant, blob: Span = delegate.blob) -> Span | None:
+            """The span of a constant in the program's file: empty if it is in a .ptd, None if it
+            lies beyond the delegate's data."""
+            if constant.key is not None:
+                return named.get(constant.key, Span(0, 0))
+            is_beyond = constant.offset + constant.size > blob.size
+            return None if is_beyond else Span(blob.offset + constant.offset, constant.size)
+
+        for constant, read_by, operator, (inside, slot), shape in _constants(
+            program.blob(delegate.blob), delegate.backend_id, called
+        ):
+            key, place = constant.key, place_of(constant)
             if place is None:
                 continue
+            found = constant.quantized
+            given = None if found is None else found.scales
+            scales = place_of(given) if isinstance(given, XnnConstant) else given
+            if isinstance(scales, Span) and not scales.size:
+                scales = None
             yield StoredTensor(
                 method=method.name,
                 span=place,
@@ -173,51 +214,28 @@ def _in_delegates(
                 dtype=constant.dtype,
                 label=constant.label,
                 instruction=calls[number][0] if number in calls else None,
+                key=None if key is None or key in named else key,
+                quantized=None
+                if found is None or scales is None
+                else Quantized(scales, found.zero_point, found.axis),
                 operator=operator,
                 slot=slot,
                 nodes=read_by,
                 shape=shape,
-                key=None if key is None or key in named else key,
                 inside=inside,
-                quantized=_quantized(constant, delegate, named),
             )
 
 
-def _place(constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]) -> Span | None:
-    """Return the span of a constant in the program's file: empty if it is in a .ptd, None if it
-    lies beyond the delegate's data."""
-    if constant.key is not None:
-        return named.get(constant.key, Span(0, 0))
-    if constant.offset + constant.size > delegate.blob.size:
-        return None
-    return Span(delegate.blob.offset + constant.offset, constant.size)
-
-
-def _quantized(
-    constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]
-) -> Quantized | None:
-    found = constant.quantized
-    if found is None:
-        return None
-    scales = found.scales
-    if isinstance(scales, XnnConstant):
-        place = _place(scales, delegate, named)
-        if place is None or not place.size:
-            return None
-        return Quantized(place, found.zero_point, found.axis)
-    return Quantized(scales, found.zero_point, found.axis)
-
-
-def _xnnpack_constants(
-    data: memoryview, called: Sequence[Node]
-) -> Iterator[tuple[int | None, str | None, int, XnnConstant, tuple[int, ...], Nodes]]:
-    """Yield the constants in the data of an XNNPACK delegate: the number and kind of the reading
-    operator, its position there, its shape, and the reading nodes. Unreadable data yields nothing:
-    `info` reports the error."""
+def _constants(
+    data: memoryview, backend: str, called: Sequence[Node]
+) -> Iterator[tuple[XnnConstant, Nodes, str | None, tuple[int | None, int], tuple[int, ...]]]:
+    """Yield the constants in the data of a delegate: with the nodes that read it, the kind of
+    XNNPACK's operator, its number and the position there, and the shape. Unreadable data yields
+    nothing: `info` reports the error."""
     try:
         operators = read_xnnpack(data) if is_xnnpack(data) else ()
     except FormatError:
-        return
+        operators = ()
     for position, operator in enumerate(operators):
         handle = operator.debug_handle
         found = tuple(node for node in called if handle is not None and node.debug_handle == handle)
@@ -226,7 +244,12 @@ def _xnnpack_constants(
         for slot, value in enumerate(value for value in operator.inputs if value.constants):
             for number, constant in enumerate(value.constants):
                 shape = value.sizes if number == 0 else ()  # scales follow their weight
-                yield position, operator.kind, slot, constant, shape, read_by
+                yield constant, read_by, operator.kind, (position, slot), shape
+    for slot, part in enumerate(delegate_parts(backend, data)):
+        if part.is_tensor:
+            label = f"{part.dtype}[{', '.join(map(str, part.shape))}]"
+            constant = XnnConstant(part.key, part.offset, part.size, part.dtype or "", label)
+            yield constant, tuple(called), part.name, (None, slot), part.shape
 
 
 # -- the parameters that nodes read
