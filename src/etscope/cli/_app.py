@@ -4,8 +4,8 @@ Exit codes: 0 fine; 1 a finding (regressed, out of tolerance); 2 wrong usage; 3 
 input; 4 nothing could be measured; 5 the environment (a package, the runtime, a device);
 70 a bug in etscope; 130 interrupted; 141 the reader of standard output closed it.
 
-To add a verb: write a module in a folder of `etscope.cli.verbs` with a click command named
-`command`, and add a line to `_VERBS`. The command writes its result and returns its exit code, or
+To add a verb: write a module in `etscope.cli.verbs` with a click command named `command`, and
+add a line to `_VERBS`. The command writes its result and returns its exit code, or
 None for 0. A command of another package has an entry point in the group "etscope.commands" and a
 line in `COMMANDS`.
 """
@@ -120,49 +120,37 @@ def _command_of_extra(name: str) -> click.Command:
     )
 
 
-_VERBS = {  # by their folder of etscope.cli.verbs
-    "running": {
+_VERBS = {  # by their heading in the help
+    "Run a model": {
         "export": "Export a PyTorch model to ExecuTorch.",
         "run": "Run a model or a program, and show where the time goes.",
         "generate": "Generate tokens with a language model, and measure its speed.",
         "calibrate": "Measure the peak compute and memory rates of this machine.",
     },
-    "reading": {
+    "Understand a run": {
         "inspect": "Show the time of each operator, and its line of Python.",
         "explain": "Show why a run is slow, and what to do.",
         "diff": "Compare runs, or programs.",
         "info": "Show what a file holds, its size, or its memory.",
         "graph": "Show graphs, modules and nodes, and their times.",
     },
-    "checking": {
+    "Check the numbers": {
         "numerics": "Find the operator with wrong numbers, and its line of Python.",
         "evaluate": "Run a dataset or a text, and compare the outputs with PyTorch.",
         "bisect": "Find the smallest part of a model that fails.",
         "sensitivity": "Find the layers that quantization hurts.",
     },
-    "sharing": {
+    "Keep and share": {
         "runs": "List, show, remove and import runs.",
         "report": "Write or serve an HTML report of runs.",
         "convert": "Convert a run to Perfetto, Chrome, speedscope, Parquet or CSV.",
     },
 }
-_SECTIONS = {  # their headings in the help
-    "running": "Run a model",
-    "reading": "Understand a run",
-    "checking": "Check the numbers",
-    "sharing": "Keep and share",
-}
 COMMANDS = {
-    verb: CommandSpec(f"etscope.cli.verbs.{folder}.{verb}", help, _SECTIONS[folder])
-    for folder, verbs in _VERBS.items()
+    verb: CommandSpec(f"etscope.cli.verbs.{verb}", help, section)
+    for section, verbs in _VERBS.items()
     for verb, help in verbs.items()
-} | {
-    "lab": CommandSpec(
-        "",
-        "Run and compare models on many devices.",
-        _SECTIONS["sharing"],
-    ),
-}
+} | {"lab": CommandSpec("", "Run and compare models on many devices.", "Keep and share")}
 
 
 @dataclass

@@ -50,44 +50,42 @@ class ViewSpec(NamedTuple):
     styled: bool = False
 
 
-_TEXT = "etscope.views.tables.text_formats"
-_EXPLORER = "etscope.views.graphs.model_explorer"
+_FORMATS = "etscope.views.tables.formats"
+_GRAPHS = "etscope.views.graphs"
 
 TABLE_VIEWS: dict[str, ViewSpec] = {
     "table": ViewSpec("etscope.views.tables.terminal:write", ".txt", "for people", styled=True),
-    "json": ViewSpec(f"{_TEXT}:write_json", ".json", "one versioned document"),
-    "jsonl": ViewSpec(f"{_TEXT}:write_jsonl", ".jsonl", "one object a row"),
-    "csv": ViewSpec(f"{_TEXT}:write_csv", ".csv", "comma-separated values"),
-    "tsv": ViewSpec(f"{_TEXT}:write_tsv", ".tsv", "tab-separated values"),
-    "md": ViewSpec(f"{_TEXT}:write_markdown", ".md", "a GitHub table"),
-    "parquet": ViewSpec(
-        "etscope.views.tables.parquet:write", ".parquet", "typed columns", binary=True
-    ),
+    "json": ViewSpec(f"{_FORMATS}:write_json", ".json", "one versioned document"),
+    "jsonl": ViewSpec(f"{_FORMATS}:write_jsonl", ".jsonl", "one object a row"),
+    "csv": ViewSpec(f"{_FORMATS}:write_csv", ".csv", "comma-separated values"),
+    "tsv": ViewSpec(f"{_FORMATS}:write_tsv", ".tsv", "tab-separated values"),
+    "md": ViewSpec(f"{_FORMATS}:write_markdown", ".md", "a GitHub table"),
+    "parquet": ViewSpec(f"{_FORMATS}:write_parquet", ".parquet", "typed columns", binary=True),
 }
 
 TIMELINE_VIEWS: dict[str, ViewSpec] = {
     "perfetto": ViewSpec(
-        "etscope.views.traces.perfetto:write",
+        "etscope.views.perfetto:write",
         ".pftrace",
         "protobuf trace for ui.perfetto.dev",
         binary=True,
     ),
-    "chrome": ViewSpec("etscope.views.traces.chrome:write", ".json", "Trace Event JSON"),
+    "chrome": ViewSpec("etscope.views.traces:write_chrome", ".json", "Trace Event JSON"),
     "speedscope": ViewSpec(
-        "etscope.views.traces.speedscope:write",
+        "etscope.views.traces:write_speedscope",
         ".speedscope.json",
         "flame graph for speedscope.app",
     ),
 }
 
 GRAPH_VIEWS: dict[str, ViewSpec] = {
-    "dot": ViewSpec("etscope.views.graphs.dot:write", ".dot", "one graph for Graphviz"),
-    "graph-json": ViewSpec(
-        "etscope.views.graphs.graph_json:write", ".graph.json", "nodes and edges"
+    "dot": ViewSpec(f"{_GRAPHS}:write_dot", ".dot", "one graph for Graphviz"),
+    "graph-json": ViewSpec(f"{_GRAPHS}:write_graph_json", ".graph.json", "nodes and edges"),
+    "model-explorer": ViewSpec(
+        f"{_GRAPHS}:write_explorer", ".explorer.json", "graphs for Model Explorer"
     ),
-    "model-explorer": ViewSpec(f"{_EXPLORER}:write", ".explorer.json", "graphs for Model Explorer"),
     "node-data": ViewSpec(
-        f"{_EXPLORER}:write_node_data", ".nodedata.json", "numbers of nodes for Model Explorer"
+        f"{_GRAPHS}:write_node_data", ".nodedata.json", "numbers of nodes for Model Explorer"
     ),
 }
 
@@ -114,7 +112,7 @@ def write_graphs(
 ) -> None:
     """Write graphs to an open stream in a format of `GRAPH_VIEWS`; times are in `scale`'s unit.
 
-    options: `overlay` of "node-data", see `etscope.views.graphs.model_explorer`.
+    options: `overlay` of "node-data", see `etscope.views.graphs.write_node_data`.
     """
     _writer(_spec(GRAPH_VIEWS, format, "graph"))(views, out, scale=scale, **options)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from etscope.cli import main
-from etscope.cli.verbs.checking import bisect as command
+from etscope.cli.verbs import bisect as command
 from etscope.errors import RuntimeFailure
 from etscope.export import export
 from etscope.search.bisect._bisect import AGAINST, STRATEGIES

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from etscope import Inspector
-from etscope.cli.verbs.running.export import command
+from etscope.cli.verbs.export import command
 from etscope.errors import EtscopeWarning, FormatError, UsageError
 from etscope.etrecord import parse_etrecord
 from etscope.export import LanguageModel, Source, check_model_name, export, load_model

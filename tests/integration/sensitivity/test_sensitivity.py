@@ -15,7 +15,7 @@ import torch
 
 from etscope.cli import main
 from etscope.cli.options.export import RUN_HERE
-from etscope.cli.verbs.checking import sensitivity as command
+from etscope.cli.verbs import sensitivity as command
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.run import run
 from etscope.search.sensitivity import Sensitivity, _sensitivity, sensitivity

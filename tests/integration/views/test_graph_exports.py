@@ -16,7 +16,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.errors import MissingDataError, UsageError
 from etscope.units import TimeScale
 from etscope.views import GRAPH_VIEWS, save_graphs, write_graphs
-from etscope.views.graphs.model_explorer import OVERLAYS
+from etscope.views.graphs import OVERLAYS
 from tests.support.golden_files import check_golden
 from tests.support.views.graph_shapes import HOSTILE, hostile, timed
 

@@ -21,7 +21,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb2
 from etscope.errors import UsageError
 from etscope.model.timeline import Timeline, Track
 from etscope.views import TIMELINE_VIEWS, write_timeline
-from etscope.views.traces.span_nesting import nest_spans
+from etscope.views.traces import nest_spans
 from tests.support.golden_files import check_golden
 from tests.support.views import shapes
 from tests.support.views.trace_checks import Checked, check_trace

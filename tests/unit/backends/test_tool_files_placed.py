@@ -20,7 +20,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.units import TimeScale
-from etscope.views.traces.span_nesting import nest_spans
+from etscope.views.traces import nest_spans
 from tests.support.backend_files import (
     ETHOS_U_KERNELS,
     chrome_trace,

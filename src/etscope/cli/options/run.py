@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,13 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.settings import setting, switch
 
 if TYPE_CHECKING:
+    from etscope.analysis.profile.profile import MethodProfile
+    from etscope.analysis.profile.scale import Scale
+    from etscope.cli.output.tables import Findings
+    from etscope.model.finding import Finding
     from etscope.model.table import Table
     from etscope.run import Run, RunOptions
+
 
 __all__ = ["DEBUG_LEVELS"]
 
@@ -142,7 +147,6 @@ class RunArguments:
         self, run: Run, folder: Path | None, view: ViewOptions, output: OutputOptions
     ) -> list[Table]:
         """Return the tables of `--show`; by default all in a text, else the events."""
-        from etscope.cli.output.first_findings import first_findings
         from etscope.cli.output.tables import select_columns
         from etscope.errors import MissingDataError
 
@@ -152,7 +156,7 @@ class RunArguments:
         if LATENCY in shown:
             tables.append(run.latency_table())
         if EVENTS in shown:
-            findings = first_findings(run, folder) if is_text else None
+            findings = _first_findings(run, folder) if is_text else None
             events = view.tables(
                 run.trace, findings=findings, for_programs=not is_text, most=output.most_rows
             )
@@ -248,3 +252,47 @@ def _arguments(**values: Any) -> RunArguments:
     from etscope.run import RunOptions
 
     return split_values(RunArguments, RunOptions, values)
+
+
+_MOST_FINDINGS = 3  # a run's output should fit a screen; explain shows all
+
+
+def first_of(found: Sequence[Finding]) -> list[Finding]:
+    """Return the first findings about the model, without findings about a busy machine."""
+    return [one for one in found if one.kind != "unsteady"][:_MOST_FINDINGS]
+
+
+def _first_findings(run: Run, folder: Path | None) -> Findings:
+    """Return the function that returns the first findings of a profile, each with one remedy.
+
+    folder: the folder of a kept run.
+    """
+    from etscope.analysis.insights.facts import Facts
+    from etscope.analysis.insights.insights import insights
+    from etscope.analysis.work.roofline import choose_calibration
+    from etscope.capture.files import RunFiles
+    from etscope.formats.run_json import RUN_ETDP
+    from etscope.model.finding import Files
+
+    # From the saved files, so that `etscope explain` finds the same.
+    trace = run.trace
+    if folder is not None:
+        trace = RunFiles(dump=folder / RUN_ETDP).with_saved().open(force=run.forced)
+    calibration = choose_calibration(None, trace.saved_run)
+
+    def findings(profile: MethodProfile, scale: Scale) -> tuple[dict[str, Any], ...]:
+        found = insights(Facts(trace, profile, scale, calibration))
+        short = [
+            replace(
+                one,
+                command=(),
+                explanation=replace(
+                    one.explanation, evidence=(), sites=(), remedies=one.explanation.remedies[:1]
+                ),
+            )
+            for one in first_of(found)
+            if one.explanation is not None
+        ]
+        return tuple(one.plain(Files()) for one in short)
+
+    return findings

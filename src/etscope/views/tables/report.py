@@ -23,8 +23,8 @@ from etscope.model.table import Column, Table
 from etscope.views import TABLE_VIEWS, write_table
 from etscope.views.output import dumps
 from etscope.views.tables.cells import cell_texts, plain_rows
+from etscope.views.tables.formats import write_folded, write_list
 from etscope.views.tables.terminal import write_sentences
-from etscope.views.tables.text_formats import write_folded, write_list
 
 __all__ = ["write_reports"]
 

@@ -13,7 +13,7 @@ from etscope.analysis.profile.timeline import timeline
 from etscope.analysis.profile.trace import Trace
 from etscope.cli import main
 from etscope.formats.etdump.reader import read_etdump
-from etscope.views.traces.span_nesting import nest_spans
+from etscope.views.traces import nest_spans
 from tests.support.analysis.generated_runs import SEEING, generated_run
 
 

@@ -143,7 +143,7 @@ def import_command(files: tuple[str, ...], force: bool, save: Path | None) -> No
     belong together, and copies them. The import is then the last run.
     """
     from etscope.capture.files import run_of_files
-    from etscope.capture.imported import import_run
+    from etscope.capture.kept_runs import import_run
 
     found = run_of_files(files)
     if found.dump is None:
@@ -203,7 +203,7 @@ def _summary(run: KeptRun) -> dict[str, Any]:
 
 def _first_finding(trace: Trace) -> dict[str, Any]:
     from etscope.capture.profiles import chosen_profiles
-    from etscope.cli.output.first_findings import first_of
+    from etscope.cli.options.run import first_of
     from etscope.explain import explain
 
     first = chosen_profiles(trace, None)[0]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +25,7 @@ from etscope.cli.options.common import (
     force_option,
     given_inputs,
     inputs_option,
+    numerics_of_graphs,
     path_option,
     peaks_option,
     program_option,
@@ -33,6 +38,13 @@ from etscope.cli.options.common import (
 from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.settings import setting, switch
 from etscope.cli.verb import verb
+from etscope.errors import MissingDataError, RuntimeFailure, UsageError
+
+if TYPE_CHECKING:
+    from etscope.capture.files import RunFiles
+    from etscope.reporting.report import ReportOptions
+    from etscope.reporting.serve import ReportStore
+
 
 _DETAILS = """\
 \b
@@ -48,10 +60,6 @@ buffer of the same name, else of the same folder, else with the only ones. Recor
 another name go with the dumps that they fit. A .ptd goes with the programs that have its keys.
 """
 
-if TYPE_CHECKING:
-    from etscope.capture.files import RunFiles
-    from etscope.reporting.report import ReportOptions
-    from etscope.reporting.serve import ReportStore
 
 _FILES = ("debug_buffer", "program", "data")  # options that name files
 _OPTIONS = (  # of `ReportOptions`
@@ -184,11 +192,9 @@ def command(
     if len(etrecords) == 1:
         named = replace(named, record=Path(etrecords[0]))
     if tensorboard is not None:
-        from etscope.cli.verbs.sharing._tensorboard import launch, write_run
-
-        write_run(runs_of_files(files, named), tensorboard, options)
+        _write_logdir(runs_of_files(files, named), tensorboard, options)
         if serve:
-            launch(tensorboard, port)
+            _run_tensorboard(tensorboard, port)
         return
     if serve:
         _serve(ReportStore(files, options, named), host, port, open_it=open_it)
@@ -217,3 +223,69 @@ def _serve(store: ReportStore, host: str, port: int, *, open_it: bool) -> None:
     require("werkzeug", wanted_by=WANTED_BY)
     built_page()  # raises before the long work
     serve(store, host=host, port=port, ready=lambda address: show_address(address, open_it))
+
+
+def _write_logdir(runs: Sequence[RunFiles], folder: Path, options: ReportOptions) -> None:
+    """Write the graphs of a run with its times, and with errors if values were logged. Print the
+    command that shows them.
+
+    options: `numerics` True raises without values, False leaves the errors out.
+
+    Raises `UsageError` for several runs, or one without graphs.
+    """
+    from etscope.analysis.profile.trace import Trace
+    from etscope.reporting.tensorboard import write_tensorboard
+    from etscope.support.optional import require
+    from etscope.views.tensorboard import WANTED_BY
+
+    require("tensorboard", wanted_by=WANTED_BY)
+    if len(runs) != 1:
+        raise UsageError(
+            f"--tensorboard takes one run, not {len(runs)}: {', '.join(run.name for run in runs)}",
+            hint="name the dump of one of them",
+        )
+    run = runs[0]
+    if run.record is None and run.program is None:
+        raise UsageError(
+            f"{run.name} has neither an ETRecord nor a program",
+            hint="graphs are in both: name one, too",
+        )
+    capture = run.capture(force=options.force)
+    if isinstance(capture, Trace):
+        capture = options.choose(capture)
+    values = None
+    if run.logged[1] is not None and run.dump is not None and options.numerics is not False:
+        values = run.open(force=options.force, with_values=True)
+    elif options.numerics or options.inputs is not None:
+        raise MissingDataError(
+            f"{run.name} has no logged values", hint="etscope run --debug-level records them"
+        )
+    written = write_tensorboard(
+        folder,
+        capture,
+        numerics=numerics_of_graphs(values, options.inputs, run.bundle),
+        source=options.scale.source,
+        target=options.scale.target,
+    )
+    click.echo(f"wrote {len(written)} runs: {', '.join(written)}", err=True)
+    click.echo(f"tensorboard --logdir {shlex.quote(str(folder))}")
+
+
+def _run_tensorboard(folder: Path, port: int) -> None:
+    """Run TensorBoard until it is interrupted. port: 0 for any free one."""
+    address = ["--logdir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *address])
+    try:
+        code = process.wait()
+    finally:  # interrupted or terminated
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+    if code:
+        raise RuntimeFailure(
+            f"TensorBoard ended with exit code {code}",
+            hint="if the port is in use, take a free one: -X port=0",
+        )

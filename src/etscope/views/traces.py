@@ -1,4 +1,4 @@
-"""Order the spans of a timeline as begin and end events, as trace formats need them.
+"""Timelines as traces in JSON (Chrome, speedscope), and spans as the nested events of traces.
 
 Spans of one track should nest or be disjoint. Where they do not (events of several threads, a clock
 that was set back), the span that crosses the end of another moves to another lane, an added
@@ -7,15 +7,20 @@ track of the same parent named "<track> (2)": no span is lost and no time is cha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
+from etscope._version import __version__
 from etscope.errors import UsageError
 from etscope.model.timeline import Timeline, Track
+from etscope.views.output import dumps, write_joined
+from etscope.views.tables.cells import plain_value
 
 _NS_PER_SECOND = 10**9
 _MAX_LANES = 100  # the time for more grows with the square of the spans
@@ -148,3 +153,122 @@ def _nanoseconds(ticks: Ints, ticks_per_second: float | None) -> Ints:
     if factor.denominator == 1:
         return ticks.astype(np.int64) * int(factor)
     return np.array([round(tick * factor) for tick in ticks.tolist()], np.int64)
+
+
+# -- Trace Event JSON, which chrome://tracing, Perfetto and others read.
+#
+# Complete events ("X") with `ts` and `dur` in microseconds, written with three decimals so that
+# they are exact to the nanosecond, counted from the first span so that they stay exact as JSON
+# numbers; "otherData" has the time of that. Each track is a thread. Cycles are written as if one
+# were a nanosecond, and the name of their track says that they are cycles.
+#
+# Format: "Trace Event Format",
+# https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+
+_PID = 1  # a process needs a number; the dump does not know its own
+
+
+def write_chrome(timeline: Timeline, out: TextIO) -> None:
+    """Write one event a line."""
+    lanes = nest_spans(timeline)
+    unit = "ms" if timeline.ticks_per_second is not None else "ns"
+    about = {"origin_ns": str(lanes.origin_ns), "title": timeline.title}
+    out.write(f'{{"displayTimeUnit": "{unit}",\n"otherData": {dumps(about)},\n')
+    out.write('"traceEvents": [\n')
+    write_joined(out, _events(timeline, lanes), ",\n")
+    out.write("\n]}\n")
+
+
+def _events(timeline: Timeline, lanes: NestedSpans) -> Iterator[str]:
+    """The names of the lanes, then the spans by start, a parent before its children."""
+
+    def record(what: str, tid: int, **args: Any) -> str:
+        return dumps({"ph": "M", "name": what, "pid": _PID, "tid": tid, "args": args})
+
+    yield record("process_name", 0, name=timeline.title or "etscope")
+    for index, label in enumerate(lanes.labels):
+        yield record("thread_name", index + 1, name=label)
+        yield record("thread_sort_index", index + 1, sort_index=index)
+    order = lanes.event_span[~lanes.event_is_end]
+    columns = (
+        lanes.lane[order],
+        timeline.name_id[order],
+        timeline.args_id[order],
+        lanes.start_ns[order] - lanes.origin_ns,
+        lanes.end_ns[order] - lanes.start_ns[order],
+    )
+    rows = [column.tolist() for column in columns]
+    names = [dumps(name) for name in timeline.names]
+    args: dict[int, str] = {-1: ""}
+    for lane, name_id, args_id, start, duration in zip(*rows, strict=True):
+        if args_id not in args:
+            values = {name: plain_value(value) for name, value in timeline.args[args_id].items()}
+            args[args_id] = f', "args": {dumps(values)}'
+        yield (
+            f'{{"ph": "X", "name": {names[name_id]}, "pid": {_PID}, "tid": {lane + 1}, '
+            f'"ts": {_microseconds(start)}, "dur": {_microseconds(duration)}{args[args_id]}}}'
+        )
+
+
+def _microseconds(nanoseconds: int) -> str:
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
+
+
+# -- speedscope's JSON: one evented profile for each track that has spans.
+#
+# Times are nanoseconds (for cycles: without a unit) from the timeline's first span on. Frames are
+# the names of spans; a span with an annotation "source" ("file:line") is a frame of that line,
+# which speedscope shows.
+#
+# Format: https://www.speedscope.app/file-format-schema.json
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_FILE_AND_LINE = re.compile(r"(.+?):([0-9]{1,9})(?:, |$)", re.DOTALL)
+
+
+def write_speedscope(timeline: Timeline, out: TextIO) -> None:
+    """Write one event a line."""
+    lanes = nest_spans(timeline)
+    frames, frame_of = _frames(timeline)
+    unit = "none" if timeline.ticks_per_second is None else "nanoseconds"
+    out.write(f'{{"$schema": "{_SCHEMA}",\n"exporter": "etscope {__version__}",\n')
+    out.write(f'"name": {dumps(timeline.title or "etscope")},\n')
+    out.write(f'"shared": {dumps({"frames": frames})},\n"profiles": [')
+    separator = "\n"
+    for lane, label in enumerate(lanes.labels):
+        mine = np.flatnonzero(lanes.lane[lanes.event_span] == lane)
+        if not len(mine):
+            continue
+        times = (lanes.event_ns[mine] - lanes.origin_ns).tolist()
+        head = {"type": "evented", "name": label, "unit": unit}
+        bounds = {"startValue": times[0], "endValue": times[-1]}
+        out.write(f'{separator}{dumps(head | bounds)[:-1]}, "events": [\n')
+        kinds = np.where(lanes.event_is_end[mine], "C", "O").tolist()
+        frame_ids = frame_of[lanes.event_span[mine]].tolist()
+        events = (
+            f'{{"type": "{kind}", "frame": {frame}, "at": {at}}}'
+            for kind, frame, at in zip(kinds, frame_ids, times, strict=True)
+        )
+        write_joined(out, events, ",\n")
+        out.write("]}")
+        separator = ",\n"
+    out.write("\n]}\n")
+
+
+def _frames(timeline: Timeline) -> tuple[list[dict[str, Any]], npt.NDArray[np.int64]]:
+    """The frames, and the index of each span's."""
+    pairs = np.stack([timeline.name_id, timeline.args_id], axis=1)
+    different, pair_of = np.unique(pairs, axis=0, return_inverse=True)
+    index: dict[tuple[str, str], int] = {}
+    frame_of_pair: list[int] = []
+    for name_id, args_id in different.tolist():
+        source = str(timeline.args[args_id].get("source") or "") if args_id >= 0 else ""
+        frame_of_pair.append(index.setdefault((timeline.names[name_id], source), len(index)))
+    frames: list[dict[str, Any]] = []
+    for name, source in index:
+        line = _FILE_AND_LINE.match(source)  # the first of an operator with several ("a.py:3, …")
+        if line is not None:
+            frames.append({"name": name, "file": line[1], "line": int(line[2])})
+        else:
+            frames.append({"name": name, "file": source} if source else {"name": name})
+    return frames, np.array(frame_of_pair, np.int64)[pair_of.reshape(-1)]

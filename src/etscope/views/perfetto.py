@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from etscope.model.timeline import Timeline
 from etscope.support.optional import require
 from etscope.views.tables.cells import plain_value, without_surrogates
-from etscope.views.traces.span_nesting import NestedSpans, nest_spans
+from etscope.views.traces import NestedSpans, nest_spans
 
 _PB2 = "perfetto.protos.perfetto.trace.perfetto_trace_pb2"
 _SEQUENCE = 1

@@ -1,1 +1,0 @@
-"""Commands that find where the numbers go wrong."""

@@ -1,1 +1,0 @@
-"""Commands that read what ran, how long and why."""

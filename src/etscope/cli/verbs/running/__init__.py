@@ -1,1 +1,0 @@
-"""Commands that make a program and run it."""

@@ -1,1 +1,0 @@
-"""Write graphs: DOT, JSON, Model Explorer."""

@@ -1,1 +1,0 @@
-"""Write timelines as traces: Perfetto, Chrome, speedscope."""
