@@ -692,6 +692,8 @@ class Inspector:
         from etscope.reporting.report import ReportOptions, write_report
 
         options = ReportOptions(
+            source_unit=self._scale.source.value,
+            unit=self._scale.target.value,
             numerics=numerics,
             inputs=None if inputs is None else lambda *_: inputs,
             method=method,
@@ -699,7 +701,6 @@ class Inspector:
         write_report(
             path,
             self.trace,
-            self._scale,
             options,
             title=title,
             bundle=self._bundle,

@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.backend_files.placement import Given, PlacedFile, place_files
-from etscope.analysis.comparison.programs import Side
+from etscope.analysis.backend_files.placement import Given, place_files
 from etscope.analysis.generation.pace import (
     Pace,
     generation_section,
     pace_section,
     phase_table,
 )
+from etscope.analysis.matching.export import Export
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Capture, Trace
@@ -35,7 +35,7 @@ from etscope.errors import (
 from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import RecordFile, read_etrecord
+from etscope.formats.etrecord.reader import RecordView, read_etrecord
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.program.ptd import match_external, read_ptd
 from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
@@ -44,8 +44,8 @@ from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 from etscope.support.optional import available
 from etscope.views.output import open_output
-from etscope.views.page import FileFact, ReportInput, document_of, page_html
-from etscope.views.page.document import NANOSECONDS
+from etscope.views.page import FileFact, ReportRun, document_of, page_html
+from etscope.views.page.run import NANOSECONDS
 from etscope.views.page.store import save_document
 
 if TYPE_CHECKING:
@@ -90,42 +90,46 @@ def saved_sections(saved: SavedRun) -> list[Section]:
                 named = replace(phases, title=f"{phases.title}, without tracing")
                 sections += (Section("phases", named), pace_section(pace))
             return sections
-        names = ("avg", "p50", "p90", "min", "max")
-        latencies = saved.latencies
-        content = [
-            (
-                _TRACED.get(one.traced, one.traced),
-                one.method,
-                len(one.samples_ns),
-                *(None if ns is None else ns / _MS for ns in (one.load_ns, one.first_ns)),
-                *(
-                    float(value) if len(one.samples_ns) else None
-                    for value in summarize(one.samples_ns / _MS, names).values()
-                ),
-            )
-            for one in latencies
-        ]
-        latency_section = rows(
-            "latency",
-            "Latency: around the runtime's execute",
-            (
-                Column("run"),
-                Column("method"),
-                Column("iterations", Kind.COUNT),
-                Column("load", Kind.DURATION, "ms"),
-                Column("first", Kind.DURATION, "ms", title="cold"),
-                *(Column(name, Kind.DURATION, "ms") for name in names),
+        return [environment, _latency_section(saved)]
+
+
+def _latency_section(saved: SavedRun) -> Section:
+    """Return the times around the runtime's execute, of each run and method."""
+    names = ("avg", "p50", "p90", "min", "max")
+    latencies = saved.latencies
+    content = [
+        (
+            _TRACED.get(one.traced, one.traced),
+            one.method,
+            len(one.samples_ns),
+            *(None if ns is None else ns / _MS for ns in (one.load_ns, one.first_ns)),
+            *(
+                float(value) if len(one.samples_ns) else None
+                for value in summarize(one.samples_ns / _MS, names).values()
             ),
-            content,
-            notes=("Tracing adds time: only the untraced run shows how long the model takes.",)
-            if len(latencies) > 1
-            else (),
         )
-    return [environment, latency_section]
+        for one in latencies
+    ]
+    return rows(
+        "latency",
+        "Latency: around the runtime's execute",
+        (
+            Column("run"),
+            Column("method"),
+            Column("iterations", Kind.COUNT),
+            Column("load", Kind.DURATION, "ms"),
+            Column("first", Kind.DURATION, "ms", title="cold"),
+            *(Column(name, Kind.DURATION, "ms") for name in names),
+        ),
+        content,
+        notes=("Tracing adds time: only the untraced run shows how long the model takes.",)
+        if len(latencies) > 1
+        else (),
+    )
 
 
 def _of_run_json(
-    files: RunFiles, facts: Sequence[FileFact], record: RecordFile | None
+    files: RunFiles, facts: Sequence[FileFact], record: RecordView | None
 ) -> tuple[list[Section], list[str]]:
     """Return the sections of run.json and notes; no sections if it belongs to another program."""
     if files.facts is None:
@@ -153,8 +157,8 @@ class ReportOptions:
     method that takes others.
     method: the one with the values to compare; None for "forward", the only one that ran, or
     the one that the inputs fit. backend_files: of backends' tools, for a report of one dump, each
-    with what the user said of its call. calibration: the file of the machine's peaks; None for the
-    one that was kept for it. choose: returns the trace of the calls that are reported.
+    with what the user said of its call. choose: returns the trace of the calls that are reported.
+    peaks: the file of a calibration of the machine; None for the one that was kept for it.
     """
 
     force: bool = False
@@ -165,7 +169,7 @@ class ReportOptions:
     method: str | None = None
     backend_files: Sequence[Given] = ()
     choose: Callable[[Trace], Trace] = lambda trace: trace
-    calibration: PathLike | None = None
+    peaks: PathLike | None = None
 
     @property
     def scale(self) -> Scale:
@@ -174,114 +178,119 @@ class ReportOptions:
 
 def report_inputs(
     runs: Sequence[RunFiles], options: ReportOptions | None = None
-) -> Iterator[ReportInput]:
-    """Yield an input of `views.page.document_of` for each run.
+) -> Iterator[ReportRun]:
+    """Yield each run as `views.page.document_of` takes it.
 
     Raises the errors of the readers, `MismatchError` for files that do not belong together, the
     errors of `match_external`, and with `numerics=True` the reason why a diagnosis is not possible.
     """
-    opened = _Opened()
-    if options is not None and options.backend_files and sum(r.dump is not None for r in runs) != 1:
+    options = options or ReportOptions()
+    if options.backend_files and sum(files.dump is not None for files in runs) != 1:
         raise UsageError(
             "--with needs exactly one dump: its files belong to the delegate calls of one run",
             hint="make one report for each run, with the files of that run",
         )
-    paths = dict.fromkeys(path for files in runs for path in files.data)
-    inputs = (_input(files, options or ReportOptions(), opened) for files in runs)
-    yield from opened.with_external(list(inputs), [*paths]) if paths else inputs
+    opened = _Opened()
+    for files, export in zip(runs, opened.exports(runs), strict=True):
+        yield opened.run(files, export, options)
 
 
 class _Opened:
     """Opens and hashes each file once: several runs may share it."""
 
     def __init__(self) -> None:
-        self.record = cache(read_etrecord)
-        self.program = cache(read_program_file)
-        self.fact = cache(file_fact)
+        self._record = cache(read_etrecord)
+        self._program = cache(read_program_file)
+        self._fact = cache(file_fact)
 
-    def with_external(
-        self, inputs: Sequence[ReportInput], paths: Sequence[Path]
-    ) -> Iterator[ReportInput]:
-        """Yield the inputs with the .ptd files of their programs."""
-        programs = [found.own_program for found in inputs]
-        known = [program for program in programs if program is not None]
-        if not known:
+    def exports(self, runs: Sequence[RunFiles]) -> list[Export]:
+        """Return the program and the record of each run, with the .ptd files of its program."""
+        exports = [
+            Export(
+                None if files.program is None else self._program(files.program)[0],
+                None if files.record is None else self._record(files.record),
+            )
+            for files in runs
+        ]
+        paths = list(dict.fromkeys(path for files in runs for path in files.data))
+        if not paths:
+            return exports
+        known = [one.recorded_program for one in exports]
+        programs = [program for program in known if program is not None]
+        if not programs:
             raise UsageError(
                 f"the program of {paths[0]} is missing",
                 hint="add its .pte, or leave out the .ptd",
             )
-        files = {id(one := read_ptd(path)): (one, path) for path in paths}
-        matched = iter(match_external(known, [one for one, _ in files.values()]))
-        for found, program in zip(inputs, programs, strict=True):
-            data = () if program is None else next(matched)
-            facts = [self.fact("external weights", files[id(one)][1]) for one in data]
-            yield replace(found, data=data, files=[*found.files, *facts])
+        matched = iter(match_external(programs, [read_ptd(path) for path in paths]))
+        return [
+            one if program is None else replace(one, data=next(matched))
+            for one, program in zip(exports, known, strict=True)
+        ]
+
+    def run(self, files: RunFiles, export: Export, options: ReportOptions) -> ReportRun:
+        """Open the dump of a run and diagnose its values; without a dump, check the record."""
+        roles: list[tuple[str, PathLike | None]] = [
+            ("dump", files.dump),
+            ("record", files.record),
+            ("program", files.program),
+            ("debug buffer", files.debug_buffer),
+            ("dump", files.values),
+            ("debug buffer", files.values_buffer),
+        ]
+        if files.dump is not None:
+            roles += (("file of a backend's tool", file.path) for _, file in options.backend_files)
+        roles += (("external weights", one.source.path) for one in export.data)
+        facts = [self._fact(role, Path(path)) for role, path in roles if path is not None]
+        if files.dump is None:
+            if export.program is not None and not options.force:
+                export.check_record(files.name)
+            without = "Numeric errors: unknown without a dump with logged values."
+            return ReportRun(files.name, export, files=facts, numerics_note=without)
+        buffer = files.debug_buffer
+        trace = Trace(
+            dump=read_etdump(files.dump),
+            record=export.record,
+            debug_buffer=None if buffer is None else DebugBuffer.open(buffer),
+            program=export.program,
+            forced=options.force,
+            data=export.data,
+        )
+        notes = _verify(trace, options)
+        trace.check_debug_buffer()
+        trace = options.choose(trace)
+        given = options.backend_files
+        placed = place_files(trace, given, options.scale.source) if given else []
+        sections, saved_notes = _of_run_json(files, facts, export.record)
+        numerics: Numerics | None = None
+        note: str | None = "Numeric errors: turned off with -X numerics=false."
+        if options.numerics is not False:
+            logged = trace
+            if files.values is not None and not trace.refers_to_tensors:
+                buffer = files.values_buffer
+                values = None if buffer is None else DebugBuffer.open(buffer)
+                logged = replace(trace, dump=read_etdump(files.values), debug_buffer=values)
+            bundle = None if files.program is None else self._program(files.program)[1]
+            numerics, note = diagnosis(logged, options, bundle)
+        return ReportRun(
+            files.name,
+            trace,
+            scale=options.scale,
+            files=facts,
+            sections=sections,
+            notes=[*notes, *saved_notes],
+            numerics=numerics,
+            numerics_note=note,
+            has_values=files.values is not None,
+            backend_files=placed,
+            calibration=choose_calibration(options.peaks, trace.saved_run),
+        )
 
 
 def file_fact(role: str, path: Path) -> FileFact:
     """Return the size and the SHA-256 of a file."""
     buffer = open_source(path, role).buffer
     return FileFact(role, path.name, len(buffer), hashlib.sha256(buffer).hexdigest())
-
-
-def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportInput:
-    record = None if files.record is None else opened.record(files.record)
-    program, bundle = (None, None) if files.program is None else opened.program(files.program)
-    roles = (
-        ("dump", files.dump),
-        ("record", files.record),
-        ("program", files.program),
-        ("debug buffer", files.debug_buffer),
-        ("dump", files.values),
-        ("debug buffer", files.values_buffer),
-    )
-    facts = [opened.fact(role, path) for role, path in roles if path is not None]
-    if files.dump is None:
-        without = "Numeric errors: unknown without a dump with logged values."
-        if program is not None and not options.force:
-            Side(files.name, program, record).check_record()
-        return ReportInput(
-            files.name, record=record, program=program, files=facts, numerics_note=without
-        )
-    trace = Trace(
-        dump=read_etdump(files.dump),
-        record=record,
-        debug_buffer=None if files.debug_buffer is None else DebugBuffer.open(files.debug_buffer),
-        program=program,
-        forced=options.force,
-    )
-    notes = _verify(trace, options)
-    trace.check_debug_buffer()
-    trace = options.choose(trace)
-    sections, saved_notes = _of_run_json(files, facts, record)
-    placed: list[PlacedFile] = []
-    if options.backend_files:
-        placed = place_files(trace, options.backend_files, options.scale.source)
-        facts += (
-            opened.fact("file of a backend's tool", Path(file.path))
-            for _, file in options.backend_files
-        )
-    numerics: Numerics | None = None
-    note: str | None = "Numeric errors: turned off with -X numerics=false."
-    if options.numerics is not False:
-        logged = trace
-        if files.values is not None and not trace.refers_to_tensors:
-            buffer = None if files.values_buffer is None else DebugBuffer.open(files.values_buffer)
-            logged = replace(trace, dump=read_etdump(files.values), debug_buffer=buffer)
-        numerics, note = diagnosis(logged, options, bundle)
-    return ReportInput(
-        files.name,
-        trace=trace,
-        scale=options.scale,
-        files=facts,
-        sections=sections,
-        notes=[*notes, *saved_notes],
-        numerics=numerics,
-        numerics_note=note,
-        has_values=files.values is not None,
-        backend_files=placed,
-        calibration=choose_calibration(options.calibration, trace.saved_run),
-    )
 
 
 def _verify(trace: Trace, options: ReportOptions) -> list[str]:
@@ -401,7 +410,6 @@ def _missing(trace: Trace) -> str | None:
 def write_report(
     path: PathLike,
     trace: Trace,
-    scale: Scale,
     options: ReportOptions,
     *,
     title: str | None = None,
@@ -413,16 +421,16 @@ def write_report(
     note: str | None = "Numeric errors: turned off."
     if options.numerics is not False:
         numerics, note = diagnosis(trace, options, bundle)
-    found = ReportInput(
+    run = ReportRun(
         Path(trace.dump.path).name if trace.dump.path else "a dump in memory",
-        trace=trace,
-        scale=scale,
+        trace,
+        scale=options.scale,
         convert=convert,
         files=list(_facts(trace)),
         numerics=numerics,
         numerics_note=note,
     )
-    text = page_html(document_of([found], title))
+    text = page_html(document_of([run], title))
     with open_output(path) as out:
         out.write(text)
 
@@ -437,14 +445,16 @@ def save_report(
     scale: Scale = NANOSECONDS,
 ) -> None:
     """Write the report of a run into TensorBoard's log directory. views: graphs made already."""
-    known: dict[str, Any] = {"numerics": numerics, "scale": scale, "views": views}
-    if numerics is None:
-        known["numerics_note"] = "No numeric errors were written here."
-    if isinstance(capture, Trace):
-        found = ReportInput(name, trace=capture, files=list(_facts(capture)), **known)
-    else:
-        found = ReportInput(name, record=capture.record, program=capture.program, **known)
-    save_document(folder, document_of([found], name))
+    run = ReportRun(
+        name,
+        capture,
+        scale=scale,
+        files=list(_facts(capture)) if isinstance(capture, Trace) else (),
+        numerics=numerics,
+        numerics_note="No numeric errors were written here." if numerics is None else None,
+        views=views,
+    )
+    save_document(folder, document_of([run], name))
 
 
 def _facts(trace: Trace) -> Iterator[FileFact]:

@@ -24,7 +24,7 @@ from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.units import TimeScale
-from etscope.views.page import ReportInput, document_of
+from etscope.views.page import ReportRun, document_of
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import draw, screenshot
 from tests.support.timed_dumps import timed_dump, told_dump
@@ -222,7 +222,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory, page_of: Any) -> tuple[st
         assert files.etdump_timing is not None
         path = timed_dump(files.etdump_timing, folder / f"{name}.etdp", seed=seed)
         traces.append(Trace(read_etdump(path), record=read_etrecord(files.etrecord)))
-    inputs = [ReportInput(f"run {n}", trace=trace) for n, trace in enumerate(traces)]
+    inputs = [ReportRun(f"run {n}", trace) for n, trace in enumerate(traces)]
     return page_of(document_of(inputs)), diff_profiles(*(trace.profiles()[0] for trace in traces))
 
 
@@ -278,7 +278,7 @@ def test_a_graph_is_coloured_by_the_change_between_two_runs(
     paths = [timed_dump(files.etdump_timing, tmp_path / f"{n}.etdp", seed=n) for n in (1, 2)]
     record = read_etrecord(files.etrecord)
     traces = [Trace(read_etdump(path), record=record) for path in paths]
-    report = page_of(document_of([ReportInput("run", trace=one) for one in traces]))
+    report = page_of(document_of([ReportRun("run", one) for one in traces]))
     page.goto(f"{report}#run0/graph/0?graph.colour=change")
     legend = page.wait_for_selector('[data-testid="graph-legend"]').inner_text()
     assert legend.startswith("change of avg, second run - first")
@@ -542,7 +542,7 @@ def contrast(*colours: str) -> float:
 
 def test_hostile_names_are_text(page: Any, page_of: Any) -> None:
     opened = Inspector(etdump_data=hostile_dump())
-    report = page_of(document_of([ReportInput(HOSTILE[0], trace=opened.trace)]))
+    report = page_of(document_of([ReportRun(HOSTILE[0], opened.trace)]))
     page.on("dialog", lambda dialog: page.failures.append(dialog.message))
 
     for tab in ("summary", "events", "timeline", "modules", "compare"):

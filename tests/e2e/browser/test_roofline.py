@@ -15,7 +15,7 @@ from tests.support.calibrations import calibration
 
 def document_with(name: str, peaks: Path | None) -> dict[str, Any]:
     files = artifacts(name)
-    return run_document(files.etdump, files.etrecord, files.pte, numerics=False, calibration=peaks)
+    return run_document(files.etdump, files.etrecord, files.pte, numerics=False, peaks=peaks)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ pytest.importorskip("executorch.exir")
 
 from etscope.capture.files import runs_of_files
 from etscope.reporting.report import report_inputs
-from etscope.views.page import ReportInput, document_of
+from etscope.views.page import ReportRun, document_of
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot
 from tests.support.faults.one_channel import CHANNEL, NODE
@@ -20,7 +20,7 @@ TABLE = '[data-testid="numerics-table"]'
 
 
 @pytest.fixture(scope="module")
-def run() -> ReportInput:
+def run() -> ReportRun:
     made = artifacts("one_channel")
     files = [made.extra("run.etdp"), made.extra("right.etrecord")]
     (found,) = report_inputs(runs_of_files(files))
@@ -28,7 +28,7 @@ def run() -> ReportInput:
 
 
 @pytest.fixture(scope="module")
-def report(run: ReportInput, page_of: Any) -> str:
+def report(run: ReportRun, page_of: Any) -> str:
     found: str = page_of(document_of([run]))
     return found
 
@@ -85,7 +85,7 @@ def test_a_chosen_row_shows_its_values(page: Any, report: str) -> None:
     assert page.failures == []
 
 
-def test_rows_with_values_have_a_mark(page: Any, run: ReportInput, page_of: Any) -> None:
+def test_rows_with_values_have_a_mark(page: Any, run: ReportRun, page_of: Any) -> None:
     assert run.numerics is not None
     rows = [
         row if row.pair.node == NODE else replace(row, values=None) for row in run.numerics.rows

@@ -315,7 +315,7 @@ def external(tmp_path: Path) -> Path:
 def data_of(paths: list[Path], data: list[Path]) -> list[list[str]]:
     """The names of the .ptd files of each program."""
     found = report_inputs(runs_of_files(paths, RunFiles.given(data)))
-    return [[Path(one.source.name).name for one in run.data] for run in found]
+    return [[Path(one.source.name).name for one in run.export.data] for run in found]
 
 
 def test_a_ptd_goes_with_the_program_that_has_its_keys(external: Path) -> None:

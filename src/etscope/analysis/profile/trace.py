@@ -51,6 +51,7 @@ from etscope.formats.etdump.reader import DebugValue, ETDump, EventKind, TensorR
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.generation import InputType, program_input_types
 from etscope.formats.json_values import JsonValue
+from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.formats.run_json import (
@@ -143,7 +144,7 @@ class Trace(MadeOnce):
     the dump's runs, in order; by default from the run.json that `etscope run --save` wrote.
     `chosen`: the executions that are looked at, of those in the dump; see `only`. `all_runs`: the
     profiles have warm-up and disturbed runs, too. `ran`: what is known of a run that is not saved,
-    by default the run.json next to the dump.
+    by default the run.json next to the dump. `data`: the program's .ptd files.
     """
 
     dump: ETDump
@@ -156,11 +157,12 @@ class Trace(MadeOnce):
     chosen: RunCalls | None = None
     all_runs: bool = False
     ran: SavedRun | None = None
+    data: tuple[ExternalData, ...] = ()
 
     @cached_property
     def export(self) -> Export:
-        """The program and the record, without the run."""
-        return Export(self.program, self.record)
+        """The program, the record and the .ptd files, without the run."""
+        return Export(self.program, self.record, self.data)
 
     @property
     def needed_record(self) -> RecordView:

@@ -78,7 +78,6 @@ def _options(
     inputs: str | None,
     calls: ChosenCalls,
     backend_files: tuple[str, ...],
-    peaks: str | None,
     **values: Any,
 ) -> ReportOptions:
     from etscope.reporting.report import ReportOptions
@@ -87,7 +86,6 @@ def _options(
         inputs=given_inputs(inputs),
         choose=calls.of,
         backend_files=read_given(backend_files),
-        calibration=peaks,
         **values,
     )
 

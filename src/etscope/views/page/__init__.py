@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from etscope.views.page.document import FileFact, ReportInput, document_of
+from etscope.views.page.document import document_of
 from etscope.views.page.html import built_page, escaped_json, page_html
+from etscope.views.page.run import FileFact, ReportRun
 from etscope.views.page.store import SCHEMA
 
 __all__ = [
     "SCHEMA",
     "FileFact",
-    "ReportInput",
+    "ReportRun",
     "built_page",
     "document_of",
     "escaped_json",

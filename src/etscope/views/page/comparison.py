@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,9 +17,8 @@ from etscope.analysis.comparison.diff import check_comparable, diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_changes
 from etscope.analysis.comparison.graph_pairs import pair_graphs
 from etscope.analysis.comparison.program_report import program_diff_report
-from etscope.analysis.comparison.programs import Side, diff_programs
+from etscope.analysis.comparison.programs import diff_programs
 from etscope.analysis.comparison.waterfall import GROUPINGS, headline, parts_table, waterfall
-from etscope.analysis.graphs.views import GraphView
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.correlate import Attribution
@@ -30,6 +29,7 @@ from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale, scale_factor
 from etscope.views.page.elements import Json, section_document, table_document
 from etscope.views.page.method import ShownMethod
+from etscope.views.page.run import ReportRun
 
 # Compare each profile with each up to this number, else each with the first: the pairs grow with
 # the square of the profiles.
@@ -178,30 +178,21 @@ def _shown(table: Table, names: Sequence[str]) -> Table:
 # -- Programs.
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedProgram:
-    """The program of a run with its record and graphs. has_run: the run has a dump."""
-
-    side: Side
-    views: Sequence[GraphView]
-    has_run: bool
-
-
-def program_documents(programs: Sequence[ComparedProgram | None]) -> list[Json]:
-    """Return the `ProgramComparisonDoc` of each later program with the first one.
-
-    programs: of each run; None for a run without one. Runs of the same program are skipped.
-    """
-    known = [(run, one) for run, one in enumerate(programs) if one is not None]
+def program_documents(runs: Sequence[ReportRun]) -> list[Json]:
+    """Return the `ProgramComparisonDoc` of each later program with the first one. Runs of the same
+    program are skipped."""
+    sides = [run.side if len(runs) > 1 else None for run in runs]
+    known = [(run, side) for run, side in enumerate(sides) if side is not None]
     found = []
     for run, other in known[1:]:
         at, first = known[0]
         # Whether each record is its program's is known from the run, or was not to be checked.
-        diff = diff_programs(first.side, other.side, force=True)
-        if diff.identical and (first.has_run or other.has_run):
+        diff = diff_programs(first, other, force=True)
+        if diff.identical and not (runs[at].trace is None and runs[run].trace is None):
             continue
         report = program_diff_report(diff)
-        pairs = () if diff.identical else pair_graphs(diff, first.views, other.views)
+        views = [[shown.view for shown in runs[one].graphs] for one in (at, run)]
+        pairs = () if diff.identical else pair_graphs(diff, *views)
         found.append(
             {
                 "a": at,
@@ -240,7 +231,7 @@ def compared_documents(runs: Sequence[Mapping[str, Any]]) -> list[Json]:
         scales = [Scale(unit if unit is TimeScale.CYCLES else TimeScale.NS, unit) for unit in units]
         methods = [
             [
-                ShownMethod.of(number, _profile(method, run["source"], scale), scale)
+                ShownMethod(number, _profile(method, run["source"], scale), scale)
                 for number, method in enumerate(run["methods"])
             ]
             for run, scale in zip(runs, scales, strict=True)

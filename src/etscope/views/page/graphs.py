@@ -5,26 +5,28 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from etscope.analysis.graphs.flow import edges
-from etscope.analysis.graphs.node_costs import STATISTICS, nodes_of_row
+from etscope.analysis.graphs.node_costs import STATISTICS, node_work, nodes_of_row
 from etscope.analysis.graphs.node_table import tensor_text
 from etscope.analysis.graphs.partition import Partition
 from etscope.analysis.graphs.partition_report import refusal_text
 from etscope.analysis.graphs.views import GraphView, ViewNode
-from etscope.analysis.metrics import Metric
+from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.profile import Row, with_phase
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import module_path, user_line
+from etscope.analysis.work.limits import ProfileLimits
 from etscope.model.graph import Node
 from etscope.model.table import Column, Kind
 from etscope.views.output import finite
 from etscope.views.page.elements import Json, Lines
+from etscope.views.page.method import ShownMethod
 
 # Characters of an argument, and arguments of a node, in the document: long lists of indices
 # make the page large and explain little.
@@ -34,9 +36,11 @@ _MOST_ARGUMENTS = 40
 
 @dataclass(frozen=True)
 class ShownGraph:
-    """A view of a graph, with the indices of its nodes in the document."""
+    """A view of a graph, with the indices of its nodes in the document. scale: from the ticks of
+    its times to the report's."""
 
     view: GraphView
+    scale: Scale
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -51,6 +55,10 @@ class ShownGraph:
             found.setdefault(id(node.node), []).append(number)
         return found
 
+    @cached_property
+    def _boxes(self) -> _Boxes:
+        return _Boxes(self.view)
+
     def indices(self, nodes: Iterable[Node]) -> list[int]:
         """The indices of nodes of the graph, in the order of the graph."""
         return sorted({number for node in nodes for number in self._by_id.get(id(node), ())})
@@ -62,64 +70,189 @@ class ShownGraph:
             for row in rows
         ]
 
-    def calls_with_time(self) -> dict[int, int]:
-        """Map each node with a time that is part of a call's to the nearest call with a time."""
+    def document(
+        self,
+        lines: Lines,
+        edge_graph: ShownGraph | None = None,
+        partition: Partition | None = None,
+        method: ShownMethod | None = None,
+    ) -> Json:
+        """Return the `GraphDoc`. edge_graph: of its method. partition: of the method, for its edge
+        graph. method: its method, if it ran."""
         view = self.view
-        found = {}
+        labels: dict[str, int] = {}  # of edges: types of values
+        triples: list[int] = []  # from, to, label
+        for edge in edges(view):
+            label = -1
+            if edge.tensor is not None:
+                label = labels.setdefault(tensor_text(edge.tensor), len(labels))
+            triples += (self.index[edge.source], self.index[edge.target], label)
+        document: Json = {
+            "key": view.key,
+            "title": view.title,
+            "dialect": view.dialect,
+            "method": view.method,
+            "nodes": [
+                _node_document(node, group, lines)
+                for node, group in zip(view.nodes, self._boxes.group_of, strict=True)
+            ],
+            "edges": triples,
+            "edgeLabels": list(labels),
+            "groups": self._boxes.groups,
+            "measures": [*self._times(), *self._bytes(), *self._errors(), *self._work(method)],
+        }
+        refusals = {} if partition is None else partition.refusals_by_path
+        for node, one in zip(view.nodes, document["nodes"], strict=True):
+            if node.key in refusals:
+                one["refusals"] = [[said.by, refusal_text(said)] for said in refusals[node.key]]
+        if edge_graph is not None and edge_graph is not self:
+            behind: list[list[int]] = [[] for _ in view.nodes]
+            for number, node in enumerate(edge_graph.view.nodes):
+                for index in self.indices(view.linked.behind((node.node,))):
+                    behind[index].append(number)
+            document["edgeNodes"] = behind
+        return document
+
+    # -- `Measure`s of nodes and groups, if they are known.
+
+    def _times(self) -> Iterator[Json]:
+        view, boxes = self.view, self._boxes
+        if not view.times:
+            return
+        inside = {}  # a node with a time that is part of a call's -> the nearest call with a time
         for key, time in view.times.items():
             call = view.by_key[key].call if time.inside else None
             while call is not None and call not in view.times:
                 call = view.by_key[call].call
             if call is not None:
-                found[self.index[key]] = self.index[call]
-        return found
+                inside[self.index[key]] = self.index[call]
+        shared = sorted(self.index[key] for key, time in view.times.items() if len(time.keys) > 1)
+        for name in STATISTICS:
+            values: list[Any] = [None] * len(view.nodes)
+            for key, time in view.times.items():
+                values[self.index[key]] = float(self.scale(time.statistic(name)))
+            title = with_phase(_TITLES[name], None if view.profile is None else view.profile.phase)
+            column = Column(name, Kind.DURATION, self.scale.unit, title=title)
+            measure = _measure(column, values, boxes.combined(values, operator.add, inside))
+            yield {**measure, "shared": shared}
+
+    def _bytes(self) -> Iterator[Json]:
+        view, boxes = self.view, self._boxes
+        if view.memory:
+            sizes = [view.memory.get(node.key) for node in view.nodes]
+            column = Column("memory", Kind.BYTES, "B", title="bytes of the results")
+            yield _measure(column, sizes, boxes.combined(sizes, operator.add))
+        if view.live:
+            live = [view.live.get(node.key) for node in view.nodes]
+            column = Column("live", Kind.BYTES, "B", title="planned bytes alive meanwhile")
+            yield _measure(column, live, boxes.combined(live, max))
+
+    def _errors(self) -> Iterator[Json]:
+        view, boxes = self.view, self._boxes
+        if not view.errors:
+            return
+        metric = find_metric(next(iter(view.errors.values())).metric)
+        errors = [view.errors.get(node.key) for node in view.nodes]
+        worse = max if metric.better == "lower" else min
+        for key, title, numbers in (
+            ("error", f"{metric.title} to the reference", [e and e.total for e in errors]),
+            ("local_error", f"{metric.title} of its own", [e and e.local for e in errors]),
+        ):
+            column = Column(key, Kind.FLOAT, metric.unit or None, title=title)
+            measure = _measure(column, numbers, boxes.combined(numbers, worse))
+            # An error that is not a number is worse than any, also for the groups around its node.
+            nan = [True if number != number else None for number in numbers]
+            for part, marked in (("nodes", nan), ("groups", boxes.combined(nan, operator.or_))):
+                for index in np.flatnonzero(np.array(marked, dtype=bool)).tolist():
+                    measure[part][index] = "NaN"
+            yield {**measure, "largerIsWorse": metric.better == "lower"}
+
+    def _work(self, method: ShownMethod | None) -> Iterator[Json]:
+        """The work of the nodes: FLOPs, bytes, FLOPs for each byte; with a calibration of the
+        method's run, the share of the peak."""
+        view, boxes = self.view, self._boxes
+        work_of = node_work(view.linked)
+        works = [work_of(placed.node) for placed in view.nodes]
+        inside = {
+            number: self.index[placed.call]
+            for number, placed in enumerate(view.nodes)
+            if placed.call is not None and works[self.index[placed.call]].known_flops
+        }
+        sums: dict[str, list[Any]] = {}
+        numbers: dict[str, list[Any]] = {
+            "flops": [work.known_flops or None for work in works],  # what only moves data has none
+            "moved_bytes": [work.known_bytes or None for work in works],
+        }
+        for column in (
+            Column("flops", Kind.COUNT, title="FLOPs"),
+            Column("moved_bytes", Kind.BYTES, "B", title="bytes read and written"),
+        ):
+            values = numbers[column.name]
+            if any(values):
+                sums[column.name] = boxes.combined(values, operator.add, inside)
+                yield _measure(column, values, sums[column.name])
+        if len(sums) == 2:
+            ratios = [
+                [_ratio(*pair) for pair in zip(*pairs, strict=True)]
+                for pairs in (numbers.values(), sums.values())
+            ]
+            yield _measure(Column("intensity", Kind.FLOAT, title="FLOPs for each byte"), *ratios)
+        limits = None if method is None else method.limits
+        if method is not None and limits is not None and limits.peaks is not None:
+            yield from self._peak(limits, method.rows)
+
+    def _peak(self, limits: ProfileLimits, rows: Sequence[Row]) -> Iterator[Json]:
+        """The share of the peak of each node: of the row that it has most time in. A row of several
+        nodes counts at the first of them for the groups around it."""
+        size = len(self.view.nodes)
+        shares: list[Any] = [None] * size
+        longest = [0.0] * size
+        roofs: list[Any] = [None] * size
+        times: list[Any] = [None] * size
+        for row, nodes in zip(rows, self.rows(rows), strict=True):
+            one = limits.of([row]) if nodes and row.kind != "unaccounted" else None
+            if one is None or one.share is None:
+                continue
+            for number in nodes:
+                if one.ns > longest[number]:
+                    shares[number], longest[number] = one.share, one.ns
+            first = nodes[0]
+            roofs[first] = (roofs[first] or 0.0) + (one.roof_ns or 0.0)
+            times[first] = (times[first] or 0.0) + one.ns
+        if all(share is None for share in shares):
+            return
+        sums = (self._boxes.combined(one, operator.add) for one in (roofs, times))
+        of_groups = [_ratio(*pair) for pair in zip(*sums, strict=True)]
+        measure = _measure(Column("peak", Kind.SHARE, title="share of the peak"), shares, of_groups)
+        yield {**measure, "largerIsWorse": False}
 
 
-def graph_document(
-    shown: ShownGraph,
-    scale: Scale,
-    lines: Lines,
-    metric: Metric | None = None,
-    edge_graph: ShownGraph | None = None,
-    partition: Partition | None = None,
-) -> Json:
-    """The `GraphDoc` of a view. metric: of its errors. edge_graph: of its method. partition: of the
-    method, for its edge graph."""
-    view = shown.view
-    boxes = _Boxes(view)
-    group_of = [boxes.at(node.scope, node) for node in view.nodes]
-    labels: dict[str, int] = {}  # of edges: types of values
-    triples: list[int] = []  # from, to, label
-    for edge in edges(view):
-        label = -1
-        if edge.tensor is not None:
-            label = labels.setdefault(tensor_text(edge.tensor), len(labels))
-        triples += (shown.index[edge.source], shown.index[edge.target], label)
-    document: Json = {
-        "key": view.key,
-        "title": view.title,
-        "dialect": view.dialect,
-        "method": view.method,
-        "nodes": [
-            _node_document(node, group, lines)
-            for node, group in zip(view.nodes, group_of, strict=True)
-        ],
-        "edges": triples,
-        "edgeLabels": list(labels),
-        "groups": boxes.groups,
-        "measures": _measures(shown, scale, boxes.groups, group_of, metric),
+_TITLES = {
+    "avg": "average time",
+    "p50": "median time",
+    "p90": "90th percentile of time",
+    "min": "shortest time",
+    "max": "longest time",
+    "first": "time in the first run",
+}
+
+
+def _measure(column: Column, nodes: Sequence[Any], groups: Sequence[Any]) -> Json:
+    """The page's `Measure` of numbers of nodes and groups; None where there is none."""
+    return {
+        "key": column.name,
+        "title": column.title,
+        "unit": column.unit,
+        "kind": column.kind.value,
+        "largerIsWorse": True,
+        "nodes": finite(nodes),
+        "groups": finite(groups),
+        "shared": [],
     }
-    refusals = {} if partition is None else partition.refusals_by_path
-    for node, one in zip(view.nodes, document["nodes"], strict=True):
-        if node.key in refusals:
-            one["refusals"] = [[said.by, refusal_text(said)] for said in refusals[node.key]]
-    if edge_graph is not None and edge_graph is not shown:
-        behind: list[list[int]] = [[] for _ in view.nodes]
-        for number, node in enumerate(edge_graph.view.nodes):
-            for index in shown.indices(view.linked.behind((node.node,))):
-                behind[index].append(number)
-        document["edgeNodes"] = behind
-    return document
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
 
 
 def _node_document(placed: ViewNode, group: int | None, lines: Lines) -> Json:
@@ -147,88 +280,14 @@ def _node_document(placed: ViewNode, group: int | None, lines: Lines) -> Json:
     }
 
 
-# -- Measures of nodes and groups.
-
-_TITLES = {
-    "avg": "average time",
-    "p50": "median time",
-    "p90": "90th percentile of time",
-    "min": "shortest time",
-    "max": "longest time",
-    "first": "time in the first run",
-}
-
-
-def _measures(
-    shown: ShownGraph,
-    scale: Scale,
-    groups: Sequence[Json],
-    group_of: Sequence[int | None],
-    metric: Metric | None,
-) -> list[Json]:
-    """Return the `Measure`s of a view: times, memory and errors, if they are known."""
-    view = shown.view
-    found = []
-    if view.times:
-        in_groups = GroupValues(groups, group_of, shown.calls_with_time())
-        shared = sorted(shown.index[key] for key, time in view.times.items() if len(time.keys) > 1)
-        for name in STATISTICS:
-            values: list[Any] = [None] * len(view.nodes)
-            for key, time in view.times.items():
-                values[shown.index[key]] = float(scale(time.statistic(name)))
-            measured = values, in_groups.combined(values, operator.add)
-            title = with_phase(_TITLES[name], None if view.profile is None else view.profile.phase)
-            column = Column(name, Kind.DURATION, scale.unit, title=title)
-            found.append({**measure_document(column, *measured), "shared": shared})
-    in_groups = GroupValues(groups, group_of)
-    if view.memory:
-        sizes = [view.memory.get(node.key) for node in view.nodes]
-        column = Column("memory", Kind.BYTES, "B", title="bytes of the results")
-        found.append(measure_document(column, sizes, in_groups.combined(sizes, operator.add)))
-    if view.live:
-        live = [view.live.get(node.key) for node in view.nodes]
-        column = Column("live", Kind.BYTES, "B", title="planned bytes alive meanwhile")
-        found.append(measure_document(column, live, in_groups.combined(live, max)))
-    if metric is not None and view.errors:
-        errors = [view.errors.get(node.key) for node in view.nodes]
-        worse = max if metric.better == "lower" else min
-        unit = metric.unit or None
-        for key, title, numbers in (
-            ("error", f"{metric.title} to the reference", [e and e.total for e in errors]),
-            ("local_error", f"{metric.title} of its own", [e and e.local for e in errors]),
-        ):
-            column = Column(key, Kind.FLOAT, unit, title=title)
-            measure = measure_document(column, numbers, in_groups.combined(numbers, worse))
-            # An error that is not a number is worse than any, also for the groups around its node.
-            nan = [True if number != number else None for number in numbers]
-            for part, marked in (("nodes", nan), ("groups", in_groups.combined(nan, operator.or_))):
-                for index in np.flatnonzero(np.array(marked, dtype=bool)).tolist():
-                    measure[part][index] = "NaN"
-            found.append({**measure, "largerIsWorse": metric.better == "lower"})
-    return found
-
-
-def measure_document(column: Column, nodes: Sequence[Any], groups: Sequence[Any]) -> Json:
-    """The page's `Measure` of numbers of nodes and groups; None where there is none."""
-    return {
-        "key": column.name,
-        "title": column.title,
-        "unit": column.unit,
-        "kind": column.kind.value,
-        "largerIsWorse": True,
-        "nodes": finite(nodes),
-        "groups": finite(groups),
-        "shared": [],
-    }
-
-
 # -- Boxes: modules, lowered modules and branches.
 
 Scope = tuple[str, ...]
 
 
 class _Boxes:
-    """The `GraphGroup`s of a view by scope, parents before children."""
+    """The `GraphGroup`s of a view, parents before children. group_of: the index of the innermost
+    one around each node; None for a node outside of all."""
 
     def __init__(self, view: GraphView) -> None:
         self.groups: list[Json] = []
@@ -246,13 +305,44 @@ class _Boxes:
             if call.node.delegate is None
             for name in (graph.name.rpartition("/")[2] for graph in call.node.subgraphs)
         }
+        self.group_of = [self._at(node.scope, node) for node in view.nodes]
 
-    def at(self, scope: Scope, node: ViewNode) -> int | None:
+    def combined(
+        self,
+        values: Sequence[Any],
+        combine: Callable[[Any, Any], Any],
+        inside: Mapping[int, int] | None = None,
+    ) -> list[Any]:
+        """The values of nodes combined for each group at any depth, two at a time; None for one
+        without values.
+
+        inside: node -> call, for a value that is part of the call's: it does not count again in
+        groups that hold the call.
+        """
+        found: list[Any] = [None] * len(self.groups)
+        for number, value in enumerate(values):
+            if value is None or value != value:
+                continue
+            call = None if inside is None else inside.get(number)
+            hold_call = set() if call is None else {*self._ancestors(call)}
+            for group in self._ancestors(number):
+                if group not in hold_call:
+                    found[group] = value if found[group] is None else combine(found[group], value)
+        return found
+
+    def _ancestors(self, node: int) -> Iterator[int]:
+        """Yield the group of a node and its parents."""
+        group = self.group_of[node]
+        while group is not None:
+            yield group
+            group = self.groups[group]["parent"]
+
+    def _at(self, scope: Scope, node: ViewNode) -> int | None:
         """The index of the box of a scope, which is added if it is new; `node` is in it."""
         if not scope:
             return None
         if scope not in self._index:
-            parent = self.at(scope[:-1], node)
+            parent = self._at(scope[:-1], node)
             self._index[scope] = len(self.groups)
             self.groups.append(
                 {"name": scope[-1], "parent": parent, **self._described(scope, node)}
@@ -291,38 +381,7 @@ class _Boxes:
         )
 
 
-@dataclass(frozen=True)
-class GroupValues:
-    """Combines values of nodes for their groups, at any depth.
-
-    A value that is part of a call's value (`inside`: node -> call) does not count again in groups
-    that hold the call.
-    """
-
-    groups: Sequence[Json]
-    group_of: Sequence[int | None]
-    inside: dict[int, int] = field(default_factory=dict)
-
-    def combined(self, values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> list[Any]:
-        """The values of each group combined, two at a time; None for one without values."""
-        found: list[Any] = [None] * len(self.groups)
-        for number, value in enumerate(values):
-            if value is None or value != value:
-                continue
-            call = self.inside.get(number)
-            hold_call = set() if call is None else {*self._ancestors(call)}
-            for group in self._ancestors(number):
-                if group not in hold_call:
-                    found[group] = value if found[group] is None else combine(found[group], value)
-        return found
-
-    def _ancestors(self, node: int) -> Iterator[int]:
-        """Yield the group of a node and its parents."""
-        group = self.group_of[node]
-        while group is not None:
-            yield group
-            group = self.groups[group]["parent"]
-
+# -- What changed between two runs.
 
 _OF_A_BOX = ("kind", "name", "label", "type")
 

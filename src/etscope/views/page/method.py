@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.matching.run_nodes import RunNodes
-from etscope.analysis.memory.needs import ProgramMemory, owner_tables
-from etscope.analysis.memory.plan import MemoryPlan
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.rollup import NO_MODULE, ROOT, Group, module_name, rollup
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
-from etscope.analysis.profile.trace import Trace, warn_own_clock
+from etscope.analysis.profile.trace import Trace, runs_of, warn_own_clock
 from etscope.analysis.program.correlate import Attribution
 from etscope.analysis.program.source_location import user_line
 from etscope.analysis.tables.profile_table import closing_rows, profile_table
@@ -53,16 +50,17 @@ class ShownMethod:
     index: int
     profile: MethodProfile
     scale: Scale
-    limits: ProfileLimits | None
-    rows: Sequence[Row]  # with the closing ones, as `Method.rows` has them
-    modules: Sequence[Group]
+    limits: ProfileLimits | None = None
 
-    @classmethod
-    def of(
-        cls, index: int, profile: MethodProfile, scale: Scale, limits: ProfileLimits | None = None
-    ) -> ShownMethod:
-        rows = [*profile.rows, *closing_rows(profile, ())]
-        return cls(index, profile, scale, limits, rows, rollup(profile, "module").tree(None))
+    @cached_property
+    def rows(self) -> Sequence[Row]:
+        """The rows with the closing ones, as `Method.rows` has them."""
+        return [*self.profile.rows, *closing_rows(self.profile, ())]
+
+    @cached_property
+    def modules(self) -> Sequence[Group]:
+        """The modules of the rows, parents before children."""
+        return rollup(self.profile, "module").tree(None)
 
     @property
     def name(self) -> str:
@@ -97,198 +95,162 @@ class ShownMethod:
             if row.instruction_id is None and row.kind != "unaccounted"
         }
 
-
-def method_document(shown: ShownMethod, lines: Lines) -> Json:
-    """Return the parts of `Method` from its profile: all but links to graphs, and events."""
-    profile, scale = shown.profile, shown.scale
-    samples, note = _samples(shown.rows, scale)
-    excluded = None
-    if profile.excluded is not None:
-        every = profile.every
-        left = ~np.isin(every.runs, profile.runs)
-        excluded = {
-            "words": profile.runs_in_words,
-            "runIndex": every.runs[left].tolist(),
-            "totals": scale(every.total[left]).tolist(),
-        }
-    own_lines = [lines.all_of(row.attribution.lines) for row in shown.rows]
-    number = {module.name: at for at, module in enumerate(shown.modules)}
-    modules: list[int | None] = []  # of each row: the one that holds all its nodes
-    stacks = []  # of each row: of its first line, from a node or else from the instruction
-    for row in shown.rows:
-        origin = row.attribution
-        modules.append(None if origin.module is None else number.get(module_name(origin.module)))
-        trace = next((node.stack_trace for node in origin.located if node.stack_trace), None)
-        stacks.append(lines.all_of(origin.stack) if trace is None else lines.stack(trace))
-    return {
-        "name": shown.name,
-        "runs": len(profile.runs),
-        "runIndex": profile.runs.tolist(),
-        "totals": scale(profile.total).tolist(),
-        "excluded": excluded,
-        "rows": table_document(_rows(shown)),
-        "samples": samples,
-        "samplesNote": note,
-        "links": {
-            "nodes": {},
-            "lines": own_lines,
-            "stack": stacks,
-            "module": modules,
-        },
-        "modules": _modules(shown),
-    }
-
-
-def _modules(shown: ShownMethod) -> list[Json]:
-    """`Method.modules`: each with its time, and the rows that count for itself."""
-    number = {id(row): at for at, row in enumerate(shown.rows)}
-    types: dict[str, str] = {}
-    for _, leaf in shown.profile.leaves:
-        for node in leaf.attribution.located:
-            for frame in node.modules:
-                types.setdefault(module_name(frame.path), frame.type.rpartition(".")[2])
-    found = []
-    for module in shown.modules:
-        path = "" if module.name == ROOT else module.name
-        own = module.own
-        found.append(
-            {
-                "path": path,
-                "name": path if path == NO_MODULE else path.rpartition(".")[2],
-                "type": types.get(module.name),
-                "parent": module.parent,
-                "depth": module.depth,
-                "total": float(shown.scale(module.average)),
-                "self": 0.0 if own is None else float(shown.scale(own.average)),
-                "rows": [] if own is None else [number[id(leaf)] for leaf in own.rows],
+    def document(self, lines: Lines) -> Json:
+        """Return the parts of `Method` from its profile: all but links to graphs, and events."""
+        profile, scale = self.profile, self.scale
+        samples, note = self._samples()
+        excluded = None
+        if profile.excluded is not None:
+            every = profile.every
+            left = ~np.isin(every.runs, profile.runs)
+            excluded = {
+                "words": profile.runs_in_words,
+                "runIndex": every.runs[left].tolist(),
+                "totals": scale(every.total[left]).tolist(),
             }
-        )
-    return found
-
-
-def _rows(shown: ShownMethod) -> Table:
-    """Return the rows in run order. The reader chooses whether to see the columns of work; the
-    heads of the columns hold their notes."""
-    table = profile_table(shown.profile, shown.scale, sort="run", limits=shown.limits)
-    of_work = set(work_notes(shown.limits))
-    return replace(
-        table,
-        columns=tuple(
-            replace(column, priority=CHOSEN) if column.name in NAMES else column
-            for column in table.columns
-        ),
-        notes=tuple(note for note in table.notes if note not in of_work),
-    )
-
-
-def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None], str | None]:
-    """The samples of each row, None for the shorter rows when there are too many numbers."""
-    runs = len(rows[-1].ticks)
-    most = max(MOST_SAMPLES // max(runs, 1), 2)
-    by_time = sorted(range(len(rows)), key=lambda i: -float(rows[i].ticks.mean()))
-    by_time.sort(key=lambda i: rows[i].kind not in ("total", "unaccounted") or rows[i].depth > 0)
-    samples: list[list[Any] | None] = [None] * len(rows)
-    for number in by_time[:most]:
-        row = rows[number]
-        if not row.is_time:
-            continue
-        values: list[Any] = scale(row.ticks).tolist()
-        for position in np.flatnonzero(~row.ran).tolist():
-            values[position] = None
-        samples[number] = values
-    if len(rows) <= most:
-        return samples, None
-    return samples, (
-        f"The page shows single runs only for the {most:,} longest rows, to stay small: "
-        f"{runs:,} runs of {len(rows):,} rows are too many. The statistics cover all runs."
-    )
-
-
-# -- The memory plans of a program's methods.
-
-
-def memory_documents(
-    plans: Mapping[str, MemoryPlan],
-    methods: Sequence[ShownMethod],
-    run_nodes: Mapping[str, RunNodes],
-    memory: ProgramMemory | None,
-) -> list[Json]:
-    """The `Memory` of each method; its instructions point at the rows of the runs, if it ran.
-
-    run_nodes: of each method of the plans. memory: of their program.
-    """
-    ran = {shown.profile.method: shown for shown in methods}
-    return [
-        {
-            "method": plan.method,
-            "summary": table_document(plan.summary()),
-            "owners": []
-            if memory is None
-            else [table_document(table) for table in owner_tables(memory, name)],
-            "live": list(plan.live_bytes),
-            "labels": list(plan.labels),
-            "rows": [
-                ran[name].row_of(number, None) if name in ran else None
-                for number in range(len(plan.labels))
-            ],
-            "peak": plan.peak_bytes,
-            "values": table_document(plan.table(run_nodes[name].attributions())),
+        own_lines = [lines.all_of(row.attribution.lines) for row in self.rows]
+        number = {module.name: at for at, module in enumerate(self.modules)}
+        modules: list[int | None] = []  # of each row: the one that holds all its nodes
+        stacks = []  # of each row: of its first line, from a node or else from the instruction
+        for row in self.rows:
+            origin = row.attribution
+            named = None if origin.module is None else number.get(module_name(origin.module))
+            modules.append(named)
+            trace = next((node.stack_trace for node in origin.located if node.stack_trace), None)
+            stacks.append(lines.all_of(origin.stack) if trace is None else lines.stack(trace))
+        return {
+            "name": self.name,
+            "runs": len(profile.runs),
+            "runIndex": profile.runs.tolist(),
+            "totals": scale(profile.total).tolist(),
+            "excluded": excluded,
+            "rows": table_document(self._table()),
+            "samples": samples,
+            "samplesNote": note,
+            "links": {"lines": own_lines, "stack": stacks, "module": modules},
+            "modules": self._modules(),
         }
-        for name, plan in plans.items()
-    ]
 
-
-# -- All events of a method's runs: the columns of upstream's `to_dataframe`, and their tensors.
-
-
-def events_document(
-    trace: Trace,
-    blocks: Sequence[Block],
-    shown: ShownMethod,
-    convert: TimeConverter | None = None,
-) -> tuple[Json, list[int | None]]:
-    """Return `Method.events` and `Method.eventRow`: one row for each event of each block."""
-    scale, limits = shown.scale, shown.limits
-    cells: list[Mapping[str, Any]] = []
-    rows: list[int | None] = []
-    room = MOST_RAW
-    for block in blocks:
-        if convert is None:
-            warn_own_clock(block, trace.meanings(block))
-        attribution = trace.shown_at(block)
-        samples = block_samples(block, scale, convert)
-        profiled = set(block.profiled)
-        statistics = {
-            name: column.tolist() for name, column in summarize(samples, STATISTICS).items()
-        }
-        for index, key in enumerate(block.keys):
-            is_timed = index in profiled
-            row = shown.row_of_event(key)
-            of_row = slice(0) if row is None else slice(row, row + 1)  # none of a closing row
-            room -= len(block.runs) if is_timed else 0
-            cells.append(
+    def _modules(self) -> list[Json]:
+        """`Method.modules`: each with its time, and the rows that count for itself."""
+        number = {id(row): at for at, row in enumerate(self.rows)}
+        types: dict[str, str] = {}
+        for _, leaf in self.profile.leaves:
+            for node in leaf.attribution.located:
+                for frame in node.modules:
+                    types.setdefault(module_name(frame.path), frame.type.rpartition(".")[2])
+        found = []
+        for module in self.modules:
+            path = "" if module.name == ROOT else module.name
+            own = module.own
+            found.append(
                 {
-                    **_event_cells(trace, block, key, attribution(key)),
-                    "raw": samples[index].tolist() if is_timed and room >= 0 else None,
-                    **{
-                        name: column[index] if is_timed else math.nan
-                        for name, column in statistics.items()
-                    },
-                    **work_cells(limits if is_timed else None, shown.profile.rows[of_row]),
+                    "path": path,
+                    "name": path if path == NO_MODULE else path.rpartition(".")[2],
+                    "type": types.get(module.name),
+                    "parent": module.parent,
+                    "depth": module.depth,
+                    "total": float(self.scale(module.average)),
+                    "self": 0.0 if own is None else float(self.scale(own.average)),
+                    "rows": [] if own is None else [number[id(leaf)] for leaf in own.rows],
                 }
             )
-            rows.append(row)
-    notes = (
-        "Some events do not show their samples, to keep the page small: to_dataframe and "
-        "etscope convert have them. The statistics cover all samples.",
-    )
-    table = Table.of_cells(
-        _columns(scale, has_work=limits is not None),
-        cells,
-        title=f"Events of {shown.name}",
-        notes=notes if room < 0 else (),
-    )
-    return table_document(table), rows
+        return found
+
+    def _table(self) -> Table:
+        """Return the rows in run order. The reader chooses whether to see the columns of work; the
+        heads of the columns hold their notes."""
+        table = profile_table(self.profile, self.scale, sort="run", limits=self.limits)
+        of_work = set(work_notes(self.limits))
+        return replace(
+            table,
+            columns=tuple(
+                replace(column, priority=CHOSEN) if column.name in NAMES else column
+                for column in table.columns
+            ),
+            notes=tuple(note for note in table.notes if note not in of_work),
+        )
+
+    def _samples(self) -> tuple[list[list[Any] | None], str | None]:
+        """The samples of each row, None for the shorter rows when there are too many numbers."""
+        rows = self.rows
+        runs = len(rows[-1].ticks)
+        most = max(MOST_SAMPLES // max(runs, 1), 2)
+        by_time = sorted(range(len(rows)), key=lambda i: -float(rows[i].ticks.mean()))
+        by_time.sort(
+            key=lambda i: rows[i].kind not in ("total", "unaccounted") or rows[i].depth > 0
+        )
+        samples: list[list[Any] | None] = [None] * len(rows)
+        for number in by_time[:most]:
+            row = rows[number]
+            if not row.is_time:
+                continue
+            values: list[Any] = self.scale(row.ticks).tolist()
+            for position in np.flatnonzero(~row.ran).tolist():
+                values[position] = None
+            samples[number] = values
+        if len(rows) <= most:
+            return samples, None
+        return samples, (
+            f"The page shows single runs only for the {most:,} longest rows, to stay small: "
+            f"{runs:,} runs of {len(rows):,} rows are too many. The statistics cover all runs."
+        )
+
+    # -- All events of the runs: the columns of upstream's `to_dataframe`, and their tensors.
+
+    def events(self, trace: Trace, convert: TimeConverter | None) -> tuple[Json, list[int | None]]:
+        """Return `Method.events` and `Method.eventRow`: one row for each event of each block. The
+        first method also has the runs that executed nothing.
+
+        convert: the user's, for events inside delegates.
+        """
+        scale, limits = self.scale, self.limits
+        runs = set(self.profile.runs.tolist())
+        cells: list[Mapping[str, Any]] = []
+        rows: list[int | None] = []
+        room = MOST_RAW
+        for every in trace.blocks:
+            if every.executions and runs.isdisjoint(every.runs.tolist()):
+                continue
+            if not every.executions and self.index:
+                continue
+            block = runs_of(every, runs) if every.executions else every
+            if convert is None:
+                warn_own_clock(block, trace.meanings(block))
+            attribution = trace.shown_at(block)
+            samples = block_samples(block, scale, convert)
+            profiled = set(block.profiled)
+            statistics = {
+                name: column.tolist() for name, column in summarize(samples, STATISTICS).items()
+            }
+            for index, key in enumerate(block.keys):
+                is_timed = index in profiled
+                row = self.row_of_event(key)
+                of_row = slice(0) if row is None else slice(row, row + 1)  # none of a closing row
+                room -= len(block.runs) if is_timed else 0
+                cells.append(
+                    {
+                        **_event_cells(trace, block, key, attribution(key)),
+                        "raw": samples[index].tolist() if is_timed and room >= 0 else None,
+                        **{
+                            name: column[index] if is_timed else math.nan
+                            for name, column in statistics.items()
+                        },
+                        **work_cells(limits if is_timed else None, self.profile.rows[of_row]),
+                    }
+                )
+                rows.append(row)
+        notes = (
+            "Some events do not show their samples, to keep the page small: to_dataframe and "
+            "etscope convert have them. The statistics cover all samples.",
+        )
+        table = Table.of_cells(
+            _columns(scale, has_work=limits is not None),
+            cells,
+            title=f"Events of {self.name}",
+            notes=notes if room < 0 else (),
+        )
+        return table_document(table), rows
 
 
 def _event_cells(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.backend_files.file_views import FileSpans, file_spans
-from etscope.analysis.backend_files.placement import PlacedFile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import (
     RunSpans,
@@ -18,12 +17,10 @@ from etscope.analysis.profile.timeline import (
     run_spans,
     span_levels,
 )
-from etscope.analysis.profile.trace import Trace
 from etscope.model.event_table import EXECUTE, EventKey
 from etscope.views.page.elements import Json
-from etscope.views.page.method import (
-    ShownMethod,
-)
+from etscope.views.page.method import ShownMethod
+from etscope.views.page.run import ReportRun
 
 # Spans in the document. A span takes 30 to 50 bytes, so all take at most 1 MB.
 MOST_SPANS = 20_000
@@ -32,22 +29,18 @@ MOST_RUNS = 500
 _CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # the runtime's names for every call
 
 
-def timeline_document(
-    trace: Trace | None,
-    methods: Sequence[ShownMethod],
-    scale: Scale,
-    files: Sequence[PlacedFile] = (),
-) -> Json | None:
+def timeline_document(run: ReportRun) -> Json | None:
     """Return the `Timeline`: a track for each run, below it a track for each of its clocks.
 
     The runs that show most have all their spans. The others follow in run order while there is
     room; later runs are one span each. Every run starts at 0, so that the reader can compare
     them. Files of backends' tools have tracks below their runs. None without any run.
     """
+    trace, scale = run.trace, run.scale
     if trace is None:
         return None
-    shown = [_TimelineRun(run, "loading", None, 0, "loading") for run in loading_runs(trace)[:1]]
-    shown += (run for method in methods for run in _runs_of(method))
+    shown = [_TimelineRun(one, "loading", None, 0, "loading") for one in loading_runs(trace)[:1]]
+    shown += (one for method in run.methods for one in _runs_of(method))
     if not shown:
         return None
     notes = []
@@ -76,7 +69,7 @@ def timeline_document(
             tracks[one.run] = columns.add(one, spans[one.run])
         elif one.method is not None:
             columns.add_whole(one, one.method)
-    left = columns.add_files(list(file_spans(files, scale.source)), spans, tracks)
+    left = columns.add_files(list(file_spans(run.backend_files, scale.source)), spans, tracks)
     if shortest := left + sum(found.left_out for found in spans.values()):
         notes.append(f"{shortest:,} of the shortest spans are left out.")
     return {"note": " ".join(notes) or None, **columns.document()}

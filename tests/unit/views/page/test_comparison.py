@@ -21,7 +21,7 @@ from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from etscope.views.output import dumps
-from etscope.views.page import ReportInput, document_of
+from etscope.views.page import ReportRun, document_of
 from etscope.views.page.comparison import compared_documents
 from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import timed_dump
@@ -39,7 +39,7 @@ def trace(name: str, folder: Path, seed: int, **options: object) -> Trace:
 
 def compared(*traces: Trace, scales: tuple[Scale, ...] = (MS,) * 5) -> Json:
     inputs = [
-        ReportInput(f"run {n}", trace=one, scale=scale)
+        ReportRun(f"run {n}", one, scale=scale)
         for n, (one, scale) in enumerate(zip(traces, scales, strict=False))
     ]
     found: Json = json.loads(dumps(document_of(inputs)))
@@ -160,7 +160,7 @@ def test_programs_are_compared_as_diff_does(with_records: bool) -> None:
         files = artifacts(name)
         record = read_etrecord(files.etrecord) if with_records else None
         sides.append(Side(name, read_pte(files.pte), record))
-    inputs = [ReportInput(one.name, record=one.record, program=one.program) for one in sides]
+    inputs = [ReportRun(one.name, one.export) for one in sides]
     found: Json = json.loads(dumps(document_of(inputs)))
     assert Contract(DOCUMENT_TS.read_text()).faults(found, "ReportDocument") == []
     (programs,) = found["programs"]

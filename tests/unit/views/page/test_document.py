@@ -20,7 +20,7 @@ from etscope.formats.program.pte import read_pte
 from etscope.model.statistics import summarize
 from etscope.units import TimeScale
 from etscope.views.output import finite
-from etscope.views.page import ReportInput, document_of, escaped_json
+from etscope.views.page import ReportRun, document_of, escaped_json
 from etscope.views.page import method as method_page
 from tests.support import etdump_by_hand as by_hand
 from tests.support.artifacts import artifacts
@@ -315,7 +315,7 @@ def hostile_dump() -> bytes:
 
 def test_hostile_names_are_text(contract: Contract) -> None:
     trace = Inspector(etdump_data=hostile_dump()).trace
-    text = escaped_json(document_of([ReportInput(HOSTILE[0], trace=trace)]))
+    text = escaped_json(document_of([ReportRun(HOSTILE[0], trace)]))
     assert contract.faults(json.loads(text), "ReportDocument") == []
     assert text.isascii() and not set("<>&") & set(text)
     names = json.loads(text)["runs"][0]["methods"][0]["events"]["values"]["event_name"]

@@ -28,7 +28,7 @@ def calibrated_run(name: str, folder: Path) -> Json:
     files, peaks = artifacts(name), folder / "peaks.json"
     write_calibration(calibration(), peaks)
     paths = (files.etdump, files.etrecord, files.pte)
-    run: Json = document_of_files(*paths, calibration=peaks)["runs"][0]
+    run: Json = document_of_files(*paths, peaks=peaks)["runs"][0]
     return run
 
 

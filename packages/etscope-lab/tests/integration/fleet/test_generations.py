@@ -20,7 +20,7 @@ from etscope.cli import main
 from etscope.errors import MissingDataError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.run import GenerationRun, generate
-from etscope.views.page.document import NANOSECONDS
+from etscope.views.page.run import NANOSECONDS
 from etscope_lab.fleet import collect, query
 from lab_support.dumps import saved_run
 from tests.support.artifacts import artifacts
