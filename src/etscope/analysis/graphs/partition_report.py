@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from etscope.analysis.graphs.delegate_io import INPUT, LAYOUT, OUTPUT, STATE, Borders, Crossing
@@ -57,349 +57,325 @@ def partition_report(partition: Partition, keep: Callable[[Fields], bool] | None
 
     keep: selects nodes of the sections "refused" and "nodes".
     """
+    parts = _Parts(partition)
     places = [
         place for place in partition.places if keep is None or keep(place_fields(partition, place))
     ]
-    borders = Borders(partition)
     found = (
-        _facts(borders),
-        _backends(borders),
-        _refused(partition, places),
-        _calls(borders),
-        _crossings(borders.crossings),
-        _border_nodes(borders),
-        _nodes(partition, places),
+        parts.facts(),
+        parts.backends(),
+        parts.refused(places),
+        parts.calls(),
+        parts.crossings(),
+        parts.border_nodes(),
+        parts.nodes(places),
     )
     return Report(
-        {"graph": short_name(partition.linked.name)},
+        {"graph": parts.name},
         tuple(section for section in found if len(section.table)),
-        _sentences(borders),
-    )
-
-
-def _sentences(borders: Borders) -> tuple[str, ...]:
-    partition = borders.partition
-    count = len(partition.places)
-    name = short_name(partition.linked.name)
-    if not partition.calls:
-        asked = [one.partitioner for one in partition.partitionings or ()]
-        return (
-            f"{name}: no delegate: the runtime computes all of the {count:,} nodes"
-            + (f", though {' and '.join(asked)} was asked." if asked else "."),
-            *_notes(partition),
-        )
-    parts = []
-    for backend in dict.fromkeys(call.backend for call in partition.calls):
-        calls = [call for call in partition.calls if call.backend == backend]
-        taken = sum(len(call.nodes) for call in calls)
-        parts.append(f"{backend} {taken:,} in {len(calls):,} call{'s' * (len(calls) > 1)}")
-    left = sum(id(place.node) not in partition.call_of for place in partition.places)
-    said = [f"{name}: of {count:,} nodes {', '.join(parts)}, and the runtime {left:,}."]
-    size = sum(one.bytes or 0 for one in borders.crossings)
-    said.append(f"{format_bytes(size)} cross the borders of delegates in each run.")
-    if border := len(borders.nodes):
-        verb = "s lay out or convert" if border > 1 else " lays out or converts"
-        said.append(f"{border:,} node{verb} values directly at a border.")
-    if added := sum(len(call.added) for call in partition.calls):
-        said.append(f"XNNPACK added {added:,} transposes at the borders of its calls.")
-    return (*said, *_notes(partition))
-
-
-def _notes(partition: Partition) -> list[str]:
-    notes = [] if partition.partitionings is not None else [_NOT_TOLD]
-    if partition.partitionings == ():
-        notes.append("No partitioner was asked: the program was lowered without a backend.")
-    if partition.unsure:
-        notes.append(
-            f"The delegate calls of {partition.unsure:,} nodes are uncertain: these nodes "
-            "share debug handles."
-        )
-    if partition.lost:
-        notes.append(
-            f"Partitioners named {partition.lost:,} nodes that the record's edge program "
-            "lacks: passes changed it."
-        )
-    return notes
-
-
-def _facts(borders: Borders) -> Section:
-    partition = borders.partition
-    taken = sum(id(place.node) in partition.call_of for place in partition.places)
-    count, asked = len(partition.places), partition.partitionings
-    partitioners = None if asked is None else [one.partitioner for one in asked]
-    crossing = sum(one.bytes or 0 for one in borders.crossings)
-    added = sum(len(call.added) for call in partition.calls)
-    return facts(
-        "partition",
-        f"{short_name(partition.linked.name)} · partition",
-        (
-            (Column("nodes", Kind.COUNT), count),
-            (Column("delegated", Kind.COUNT, title="in delegates"), taken),
-            (
-                Column("share", Kind.SHARE, title="share in delegates"),
-                taken / count if count else None,
-            ),
-            (Column("calls", Kind.COUNT, title="delegate calls"), len(partition.calls)),
-            (Column("partitioners", Kind.LIST, title="asked, in order"), partitioners),
-            (Column("crossings", Kind.COUNT, title="border crossings"), len(borders.crossings)),
-            (Column("crossing_bytes", Kind.BYTES, title="their size"), crossing),
-            (
-                Column("border_nodes", Kind.COUNT, title="layouts and conversions at borders"),
-                len(borders.nodes),
-            ),
-            (Column("added_transposes", Kind.COUNT, title="transposes that XNNPACK added"), added),
-            (
-                Column("reasons_kept", Kind.BOOL, title="records who refused and why"),
-                asked is not None,
-            ),
-        ),
-    )
-
-
-def _backends(borders: Borders) -> Section:
-    """A row for each backend in the order of the partitioners, then the runtime."""
-    partition = borders.partition
-    asked = [one.backend or one.partitioner for one in partition.partitionings or ()]
-    names = dict.fromkeys((*asked, *(call.backend for call in partition.calls)))
-    count = len(partition.places)
-    content: list[Sequence[Any]] = []
-    left = count
-    for name in names:
-        calls = [call for call in partition.calls if call.backend == name]
-        taken = sum(
-            call.backend == name
-            for place in partition.places
-            if (call := partition.call_of.get(id(place.node))) is not None
-        )
-        left -= taken
-        refused = sum(
-            any(one.by == name for one in partition.refusals.get(id(place.node), ()))
-            for place in partition.places
-        )
-        given = sum(one.bytes or 0 for call in calls for one in borders.entering(call))
-        made = sum(one.bytes or 0 for call in calls for one in borders.leaving(call))
-        content.append((name, taken, taken / count, len(calls), refused, given, made))
-    if count:
-        content.append((RUNTIME, left, left / count, None, None, None, None))
-    return rows(
-        "backends",
-        "Who computes the nodes",
-        (
-            Column("backend"),
-            Column("nodes", Kind.COUNT),
-            Column("share", Kind.SHARE),
-            Column("calls", Kind.COUNT),
-            Column("refused", Kind.COUNT, priority=1),
-            Column("bytes_in", Kind.BYTES, title="in"),
-            Column("bytes_out", Kind.BYTES, title="out"),
-        ),
-        content,
-    )
-
-
-def _refused(partition: Partition, places: Sequence[PlacedNode]) -> Section:
-    """A row for each backend, operator and reason: backends in order, most nodes first."""
-    counts: dict[tuple[str, str, str], list[DelegateCall | None]] = {}
-    for place in places:
-        for one in partition.refusals.get(id(place.node), ()):
-            key = (one.by, place.node.op, refusal_text(one))
-            counts.setdefault(key, []).append(partition.call_of.get(id(place.node)))
-    asked = [one.backend or one.partitioner for one in partition.partitionings or ()]
-
-    def order(entry: tuple[tuple[str, str, str], list[DelegateCall | None]]) -> tuple[int, int]:
-        return asked.index(entry[0][0]), -len(entry[1])
-
-    content = [
-        (
-            len(calls),
-            op,
-            why,
-            backend,
-            list(dict.fromkeys(call.backend if call else RUNTIME for call in calls)),
-        )
-        for (backend, op, why), calls in sorted(counts.items(), key=order)
-    ]
-    return rows(
-        "refused",
-        "Refused",
-        (
-            Column("nodes", Kind.COUNT),
-            Column("op"),
-            Column("why", is_sentence=True),
-            Column("backend", title="refused by"),
-            Column("computed_by", Kind.LIST, title="computed by", priority=1),
-        ),
-        content,
-    )
-
-
-def _calls(borders: Borders) -> Section:
-    partition = borders.partition
-    content = []
-    for call in partition.calls:
-        given, made = borders.entering(call), borders.leaving(call)
-        content.append(
-            (
-                call.instruction,
-                call.backend,
-                call.module,
-                len(call.nodes),
-                len(given),
-                sum(one.bytes or 0 for one in given),
-                len(made),
-                sum(one.bytes or 0 for one in made),
-                list(dict.fromkeys(node.op for node in call.nodes)),
-            )
-        )
-    return rows(
-        "calls",
-        "Delegate calls",
-        (
-            Column("instruction", Kind.INT, title="#"),
-            Column("backend"),
-            Column("lowered_module", title="lowered module", priority=4),
-            Column("nodes", Kind.COUNT),
-            Column("values_in", Kind.COUNT, title="values in", priority=1),
-            Column("bytes_in", Kind.BYTES, title="in"),
-            Column("values_out", Kind.COUNT, title="values out", priority=1),
-            Column("bytes_out", Kind.BYTES, title="out"),
-            Column("ops", Kind.LIST, title="operators", priority=3),
-        ),
-        content,
+        (*parts.sentences(), *parts.notes()),
     )
 
 
 _SIDES = {INPUT: "model's input", STATE: "state"}
 
 
+class _Parts:
+    """The sections and sentences of the report."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition, self.borders = partition, Borders(partition)
+        self.name, self.count = short_name(partition.linked.name), len(partition.places)
+        self.taken = sum(id(place.node) in partition.call_of for place in partition.places)
+        self.added = sum(len(call.added) for call in partition.calls)
+        self.asked = [one.backend or one.partitioner for one in partition.partitionings or ()]
+
+    def sentences(self) -> Iterator[str]:
+        partition, count = self.partition, self.count
+        if not partition.calls:
+            asked = [one.partitioner for one in partition.partitionings or ()]
+            yield f"{self.name}: no delegate: the runtime computes all of the {count:,} nodes" + (
+                f", though {' and '.join(asked)} was asked." if asked else "."
+            )
+            return
+        parts = []
+        for backend in dict.fromkeys(call.backend for call in partition.calls):
+            calls = [call for call in partition.calls if call.backend == backend]
+            taken = sum(len(call.nodes) for call in calls)
+            parts.append(f"{backend} {taken:,} in {len(calls):,} call{'s' * (len(calls) > 1)}")
+        yield (
+            f"{self.name}: of {count:,} nodes {', '.join(parts)}, and the runtime "
+            f"{count - self.taken:,}."
+        )
+        size = format_bytes(_bytes(self.borders.crossings))
+        yield f"{size} cross the borders of delegates in each run."
+        if border := len(self.borders.nodes):
+            verb = "s lay out or convert" if border > 1 else " lays out or converts"
+            yield f"{border:,} node{verb} values directly at a border."
+        if self.added:
+            yield f"XNNPACK added {self.added:,} transposes at the borders of its calls."
+
+    def notes(self) -> Iterator[str]:
+        partition = self.partition
+        if partition.partitionings is None:
+            yield _NOT_TOLD
+        if partition.partitionings == ():
+            yield "No partitioner was asked: the program was lowered without a backend."
+        if partition.unsure:
+            yield (
+                f"The delegate calls of {partition.unsure:,} nodes are uncertain: these nodes "
+                "share debug handles."
+            )
+        if partition.lost:
+            yield (
+                f"Partitioners named {partition.lost:,} nodes that the record's edge program "
+                "lacks: passes changed it."
+            )
+
+    def facts(self) -> Section:
+        partition, asked, crossings = (
+            self.partition, self.partition.partitionings, self.borders.crossings
+        )  # fmt: skip
+        return facts(
+            "partition",
+            f"{self.name} · partition",
+            (
+                (Column("nodes", Kind.COUNT), self.count),
+                (Column("delegated", Kind.COUNT, title="in delegates"), self.taken),
+                (
+                    Column("share", Kind.SHARE, title="share in delegates"),
+                    self.taken / self.count if self.count else None,
+                ),
+                (Column("calls", Kind.COUNT, title="delegate calls"), len(partition.calls)),
+                (
+                    Column("partitioners", Kind.LIST, title="asked, in order"),
+                    None if asked is None else [one.partitioner for one in asked],
+                ),
+                (Column("crossings", Kind.COUNT, title="border crossings"), len(crossings)),
+                (Column("crossing_bytes", Kind.BYTES, title="their size"), _bytes(crossings)),
+                (
+                    Column("border_nodes", Kind.COUNT, title="layouts and conversions at borders"),
+                    len(self.borders.nodes),
+                ),
+                (
+                    Column("added_transposes", Kind.COUNT, title="transposes that XNNPACK added"),
+                    self.added,
+                ),
+                (
+                    Column("reasons_kept", Kind.BOOL, title="records who refused and why"),
+                    asked is not None,
+                ),
+            ),
+        )
+
+    def backends(self) -> Section:
+        """A row for each backend in the order of the partitioners, then the runtime."""
+        partition, count = self.partition, self.count
+        content: list[Sequence[Any]] = []
+        for name in dict.fromkeys((*self.asked, *(call.backend for call in partition.calls))):
+            calls = [call for call in partition.calls if call.backend == name]
+            taken = sum(
+                call.backend == name
+                for place in partition.places
+                if (call := partition.call_of.get(id(place.node))) is not None
+            )
+            refused = sum(
+                any(one.by == name for one in partition.refusals.get(id(place.node), ()))
+                for place in partition.places
+            )
+            given = sum(_bytes(self.borders.entering(call)) for call in calls)
+            made = sum(_bytes(self.borders.leaving(call)) for call in calls)
+            content.append((name, taken, taken / count, len(calls), refused, given, made))
+        if count:
+            left = count - self.taken
+            content.append((RUNTIME, left, left / count, None, None, None, None))
+        return rows(
+            "backends",
+            "Who computes the nodes",
+            (
+                Column("backend"),
+                Column("nodes", Kind.COUNT),
+                Column("share", Kind.SHARE),
+                Column("calls", Kind.COUNT),
+                Column("refused", Kind.COUNT, priority=1),
+                Column("bytes_in", Kind.BYTES, title="in"),
+                Column("bytes_out", Kind.BYTES, title="out"),
+            ),
+            content,
+        )
+
+    def refused(self, places: Sequence[PlacedNode]) -> Section:
+        """A row for each backend, operator and reason: backends in order, most nodes first."""
+        partition = self.partition
+        computed: dict[tuple[str, str, str], list[str]] = {}
+        for place in places:
+            call = partition.call_of.get(id(place.node))
+            for one in partition.refusals.get(id(place.node), ()):
+                key = (one.by, place.node.op, refusal_text(one))
+                computed.setdefault(key, []).append(RUNTIME if call is None else call.backend)
+        ordered = sorted(
+            computed.items(), key=lambda entry: (self.asked.index(entry[0][0]), -len(entry[1]))
+        )
+        return rows(
+            "refused",
+            "Refused",
+            (
+                Column("nodes", Kind.COUNT),
+                Column("op"),
+                Column("why", is_sentence=True),
+                Column("backend", title="refused by"),
+                Column("computed_by", Kind.LIST, title="computed by", priority=1),
+            ),
+            [
+                (len(by), op, why, backend, list(dict.fromkeys(by)))
+                for (backend, op, why), by in ordered
+            ],
+        )
+
+    def calls(self) -> Section:
+        content = []
+        for call in self.partition.calls:
+            given, made = self.borders.entering(call), self.borders.leaving(call)
+            ops = list(dict.fromkeys(node.op for node in call.nodes))
+            crossing = len(given), _bytes(given), len(made), _bytes(made)
+            content.append(
+                (call.instruction, call.backend, call.module, len(call.nodes), *crossing, ops)
+            )
+        return rows(
+            "calls",
+            "Delegate calls",
+            (
+                Column("instruction", Kind.INT, title="#"),
+                Column("backend"),
+                Column("lowered_module", title="lowered module", priority=4),
+                Column("nodes", Kind.COUNT),
+                Column("values_in", Kind.COUNT, title="values in", priority=1),
+                Column("bytes_in", Kind.BYTES, title="in"),
+                Column("values_out", Kind.COUNT, title="values out", priority=1),
+                Column("bytes_out", Kind.BYTES, title="out"),
+                Column("ops", Kind.LIST, title="operators", priority=3),
+            ),
+            content,
+        )
+
+    def crossings(self) -> Section:
+        found = self.borders.crossings
+        has_hints = any(one.tensor is not None and one.tensor.hints for one in found)
+        return rows(
+            "crossings",
+            "What crosses the borders of delegates",
+            (
+                Column("value"),
+                Column("tensor"),
+                Column("bytes", Kind.BYTES),
+                Column("source", title="from"),
+                Column("target", title="to"),
+                Column("kind", priority=2),
+            ),
+            [
+                (
+                    one.label,
+                    None if one.tensor is None else short_tensor(one.tensor),
+                    one.bytes,
+                    _side(one.source, _SIDES.get(one.kind, RUNTIME)),
+                    _side(one.target, "model's output" if one.kind == OUTPUT else RUNTIME),
+                    one.kind,
+                )
+                for one in found
+            ],
+            notes=("Symbolic sizes count as at export.",) if has_hints else (),
+        )
+
+    def border_nodes(self) -> Section:
+        """A row for each of `Borders.nodes`, then for each `DelegateCall.added`."""
+        content: list[Sequence[Any]] = [
+            (
+                one.place.node.name,
+                one.kind,
+                short_outputs(one.place.node),
+                _side(one.call),
+                [call.label for call in one.givers],
+                [call.label for call in one.readers],
+                list(one.partners),
+                module_path(one.place.node),
+                _source(one.place),
+                False,
+            )
+            for one in self.borders.nodes
+        ]
+        for call in self.partition.calls:
+            for one in call.added:
+                name = f"{one.kind} of its {'input' if one.is_input else 'output'}"
+                content.append((name, LAYOUT, one.tensor, call.label, [], [], [], None, None, True))
+        return rows(
+            "border_nodes",
+            "Layout changes and conversions directly at a border",
+            (
+                Column("node"),
+                Column("kind"),
+                Column("output", priority=1),
+                Column("computed_by", title="computed by"),
+                Column("givers", Kind.LIST, title="after", priority=2),
+                Column("readers", Kind.LIST, title="before", priority=2),
+                Column("pairs_with", Kind.LIST, title="pairs with", priority=4),
+                Column("module", Kind.PATH, priority=5),
+                Column("source", priority=3),
+                Column("added", Kind.BOOL, title="added by the backend", priority=2),
+            ),
+            content,
+        )
+
+    def nodes(self, places: Sequence[PlacedNode]) -> Section:
+        content = []
+        for place in places:
+            node = place.node
+            call = self.partition.call_of.get(id(node))
+            refusals = self.partition.refusals.get(id(node), ())
+            line = user_line(node.stack_trace)
+            content.append(
+                (
+                    node.name,
+                    node.op,
+                    short_outputs(node),
+                    node.debug_handle,
+                    RUNTIME if call is None else call.backend,
+                    None if call is None else call.instruction,
+                    [one.by for one in refusals],
+                    [refusal_text(one) for one in refusals],
+                    module_path(node),
+                    _source(place),
+                    None if line is None else str(line),
+                )
+            )
+        return rows(
+            "nodes",
+            "Nodes",
+            (
+                Column("node"),
+                Column("op", priority=8),
+                Column("output", priority=5),
+                Column("handle", Kind.INT, title="debug handle", priority=7),
+                Column("backend", title="computed by"),
+                Column("instruction", Kind.INT, title="#", priority=3),
+                Column("refused_by", Kind.LIST, title="refused by", priority=2),
+                Column("why", Kind.LIST, is_sentence=True),
+                Column("module", Kind.PATH, priority=4),
+                Column("source", priority=1),
+                Column("source_path", Kind.PATH, title="source line", priority=9),
+            ),
+            content,
+            depth=[place.depth for place in places],
+        )
+
+
+def _bytes(crossings: Iterable[Crossing]) -> int:
+    return sum(one.bytes or 0 for one in crossings)
+
+
 def _side(call: DelegateCall | None, otherwise: str = RUNTIME) -> str:
     return otherwise if call is None else call.label
-
-
-def _crossings(found: Sequence[Crossing]) -> Section:
-    has_hints = any(one.tensor is not None and one.tensor.hints for one in found)
-    return rows(
-        "crossings",
-        "What crosses the borders of delegates",
-        (
-            Column("value"),
-            Column("tensor"),
-            Column("bytes", Kind.BYTES),
-            Column("source", title="from"),
-            Column("target", title="to"),
-            Column("kind", priority=2),
-        ),
-        [
-            (
-                one.label,
-                None if one.tensor is None else short_tensor(one.tensor),
-                one.bytes,
-                _side(one.source, _SIDES.get(one.kind, RUNTIME)),
-                _side(one.target, "model's output" if one.kind == OUTPUT else RUNTIME),
-                one.kind,
-            )
-            for one in found
-        ],
-        notes=("Symbolic sizes count as at export.",) if has_hints else (),
-    )
-
-
-def _border_nodes(borders: Borders) -> Section:
-    """A row for each of `Borders.nodes`, then for each `DelegateCall.added`."""
-    partition = borders.partition
-    content: list[Sequence[Any]] = [
-        (
-            one.place.node.name,
-            one.kind,
-            short_outputs(one.place.node),
-            _side(one.call),
-            [call.label for call in one.givers],
-            [call.label for call in one.readers],
-            list(one.partners),
-            module_path(one.place.node),
-            _source(one.place),
-            False,
-        )
-        for one in borders.nodes
-    ]
-    content += [
-        (
-            f"{one.kind} of its {'input' if one.is_input else 'output'}",
-            LAYOUT,
-            one.tensor,
-            call.label,
-            [],
-            [],
-            [],
-            None,
-            None,
-            True,
-        )
-        for call in partition.calls
-        for one in call.added
-    ]
-    return rows(
-        "border_nodes",
-        "Layout changes and conversions directly at a border",
-        (
-            Column("node"),
-            Column("kind"),
-            Column("output", priority=1),
-            Column("computed_by", title="computed by"),
-            Column("givers", Kind.LIST, title="after", priority=2),
-            Column("readers", Kind.LIST, title="before", priority=2),
-            Column("pairs_with", Kind.LIST, title="pairs with", priority=4),
-            Column("module", Kind.PATH, priority=5),
-            Column("source", priority=3),
-            Column("added", Kind.BOOL, title="added by the backend", priority=2),
-        ),
-        content,
-    )
 
 
 def _source(place: PlacedNode) -> str | None:
     line = user_line(place.node.stack_trace)
     return None if line is None else short_lines([line])
-
-
-def _nodes(partition: Partition, places: Sequence[PlacedNode]) -> Section:
-    content = []
-    for place in places:
-        node = place.node
-        call = partition.call_of.get(id(node))
-        refusals = partition.refusals.get(id(node), ())
-        line = user_line(node.stack_trace)
-        content.append(
-            (
-                node.name,
-                node.op,
-                short_outputs(node),
-                node.debug_handle,
-                RUNTIME if call is None else call.backend,
-                None if call is None else call.instruction,
-                [one.by for one in refusals],
-                [refusal_text(one) for one in refusals],
-                module_path(node),
-                _source(place),
-                None if line is None else str(line),
-            )
-        )
-    return rows(
-        "nodes",
-        "Nodes",
-        (
-            Column("node"),
-            Column("op", priority=8),
-            Column("output", priority=5),
-            Column("handle", Kind.INT, title="debug handle", priority=7),
-            Column("backend", title="computed by"),
-            Column("instruction", Kind.INT, title="#", priority=3),
-            Column("refused_by", Kind.LIST, title="refused by", priority=2),
-            Column("why", Kind.LIST, is_sentence=True),
-            Column("module", Kind.PATH, priority=4),
-            Column("source", priority=1),
-            Column("source_path", Kind.PATH, title="source line", priority=9),
-        ),
-        content,
-        depth=[place.depth for place in places],
-    )
