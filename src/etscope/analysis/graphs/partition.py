@@ -1,5 +1,5 @@
-"""The partition of a method: the delegate call of each node of its edge program, and for other
-nodes who refused them and why."""
+"""The partition of a method: the delegate call of each node of its edge program, and the
+partitioners' answers about the nodes that they did not take."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """A partitioner's answer about a refused node; see `partitioning.Refusal`."""
+    """A partitioner's answer about a node that it did not take; see `partitioning.Refusal`."""
 
     partitioner: str
     backend: str | None
@@ -77,10 +77,10 @@ class Partition:
     """The partition of a method.
 
     partitionings: the partitioners' answers, in order; None if unknown. refusals: by `id` of the
-    node; also of nodes that a later partitioner took. unsure: the number of nodes with several
-    possible calls, because the record has only shared handles. lost: the number of nodes that
-    partitioners named and the edge program lacks. mutated: value -> the buffer that it is written
-    to at the end of the method.
+    node; also of nodes that a later partitioner took. unsure: the number of nodes in calls that
+    another instruction may compute, because the record has only shared handles. lost: the number of
+    nodes that partitioners named and the edge program lacks. mutated: value -> the buffer that it
+    is written to at the end of the method.
     """
 
     linked: LinkedGraph
@@ -93,7 +93,7 @@ class Partition:
 
     @cached_property
     def call_of(self) -> Mapping[int, DelegateCall]:
-        """The delegate call that computes a node, by `id` of the node."""
+        """The delegate call that computes a node, or that a node makes, by `id` of the node."""
         table = {id(node): call for call in self.calls for node in call.nodes}
         return table | {id(call.caller): call for call in self.calls if call.caller is not None}
 
@@ -263,7 +263,7 @@ def _added_layouts(
 ) -> Mapping[int, tuple[AddedLayout, ...]]:
     """The transposes that XNNPACK's passes added at the border of each call, by instruction.
 
-    They have no debug handle, and at most a type conversion separates them from an input or output.
+    They have no debug handle, and only type conversions separate them from an input or output.
     XNNPACK needs them because it convolves with the channels last.
     """
     found = {}

@@ -1,8 +1,9 @@
 """Pair the outputs of instructions with nodes of the graph.
 
-All nodes that one operator of the model was decomposed into share the debug handle of a kernel; its
-operator's name, the shapes that it wrote and the values that it reads (`Flow`) decide. A delegate
-has the handles of all its nodes. `branches.branch_nodes` finds instructions of branches and loops.
+A kernel's debug handle is that of all nodes that one operator of the model was decomposed into.
+Among these the kernel's operator, the shapes that it wrote and the values that it reads (`Flow`)
+decide. A delegate has the handles of all its nodes. Instructions of branches and loops have none:
+see `correlate.branch_nodes`.
 
 Lowering to a backend sorts nodes anew, so the order of instructions alone decides only in a program
 without delegates, as long as no pair contradicts it.
@@ -11,7 +12,7 @@ without delegates, as long as no pair contradicts it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,8 +29,8 @@ from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 #
 # Each choice starts with all candidates that debug handles, operators' names, shapes and dtypes
 # allow. An instruction reads values that others wrote, and a node reads values of other nodes: a
-# candidate stays only if its neighbours have candidates that agree. At last, chosen candidates are
-# removed from all other choices.
+# candidate stays only if its neighbours have candidates that agree. The only candidate that is left
+# of a choice is removed from all other choices.
 
 # The values of a choice's slots, in the order of the slots.
 Candidate = tuple[NodeValue, ...]
@@ -42,7 +43,7 @@ INSIDE_A_DELEGATE = "inside the delegate"
 class Choice:
     """Slots that are matched together: all outputs of a kernel, or one output of a delegate.
 
-    reads: the known slots that the instruction reads values of.
+    reads: the outputs of instructions that a kernel reads; empty without a program.
     """
 
     slots: tuple[Slot, ...]
@@ -97,6 +98,7 @@ class Flow:
         self._take_chosen()
 
     def _bind_results(self, results: Mapping[Slot, set[NodeValue]]) -> None:
+        """Outputs of the program are outputs of the graph; of delegates, no others are."""
         every = set().union(*results.values()) if results else set()
         for choice in self.choices:
             for index, slot in enumerate(choice.slots):
@@ -158,90 +160,6 @@ class Flow:
         return True
 
 
-# -- The outputs of delegate calls are values of the delegate's nodes.
-#
-# In a graph after lowering, the call is a node, and its elements are the outputs. In a graph before
-# lowering, the outputs are values of covered nodes that other nodes use. A backend may also log
-# tensors of its operators: its delegate map leads from them to nodes.
-
-
-def known_delegates(runtime: Runtime, symbols: MethodSymbols) -> list[InstructionRecord]:
-    """Return the delegate calls with handles in the record: the calls outside branches."""
-    return [r for r in runtime.of_kind("delegate") if r.instruction_id in symbols.handles]
-
-
-def match_calls(
-    runtime: Runtime, symbols: MethodSymbols, graph: Graph, found: PartialMatching
-) -> bool:
-    """Pair the calls with the graph's calls, in order; False if the graph has none."""
-    records = known_delegates(runtime, symbols)
-    calls = [path for path, node in graph.own_operators.items() if node.delegate is not None]
-    if calls and len(calls) != len(records):
-        why = f"the graph has {len(calls)} delegate calls, the run {len(records)}"
-        for record in records:
-            found.add_reason(runtime.slots_of(record), (why, "differs"))
-        return True
-    for record, path in zip(records, calls, strict=False):
-        node = graph.calls[path]
-        name = "" if node.delegate is None else node.delegate.name
-        found.covered[record.instruction_id] = tuple(
-            inner for inner in graph.operators if inner.startswith(f"{name}/")
-        )
-        slots, values = runtime.slots_of(record), graph.values_of(node)
-        if len(slots) != len(values):
-            why = f"{len(slots)} outputs, but the graph's call has {len(values)}"
-            found.add_reason(slots, (why, "differs"))
-            continue
-        for slot, value in zip(slots, values, strict=True):
-            mismatch = type_mismatch(runtime.spec(slot), graph.spec_of(value))
-            if mismatch is None:
-                found.pairs[slot] = value
-            else:
-                found.add_reason([slot], (f"{mismatch} ({value.path})", "differs"))
-    return bool(calls)
-
-
-def leaving_values(covered: Sequence[str], inside: set[str], graph: Graph) -> list[NodeValue]:
-    """Return the values of covered nodes that nodes outside `inside` use."""
-    return [
-        value
-        for path in covered
-        for value in graph.values_of(graph.calls[path])
-        if any(graph.path_of[id(user)] not in inside for user in graph.users_of(value))
-    ]
-
-
-def in_own_order(
-    leaving: Sequence[NodeValue], covered: Sequence[str], handles: Sequence[int], graph: Graph
-) -> list[NodeValue] | None:
-    """Sort values into the order of the delegate's graph.
-
-    handles: of its nodes. None if the order is unknown. It is known if each value has a separate
-    handle, or if the graph kept its order.
-    """
-    own = [graph.calls[path].debug_handle for path in covered]
-    if own == list(handles):
-        return list(leaving)
-    of_values = {value: graph.calls[value.path].debug_handle for value in leaving}
-    nodes_of = {handle: own.count(handle) for handle in of_values.values()}
-    by_handle: dict[int, list[NodeValue]] = {}
-    for value, handle in of_values.items():
-        if handle is not None:
-            by_handle.setdefault(handle, []).append(value)
-    for handle, values in by_handle.items():
-        same_node = len({value.path for value in values}) == 1
-        if not same_node or (
-            handles.count(handle) > 1 and nodes_of[handle] != 1 and len(by_handle) > 1
-        ):
-            return None
-    return [value for handle in dict.fromkeys(handles) for value in by_handle.get(handle, ())]
-
-
-def read_by(covered: Iterable[str], graph: Graph) -> set[NodeValue]:
-    """Return the values that the nodes read, and the bases of their views and copies."""
-    return {value for path in covered for value in graph.read_through(graph.calls[path])}
-
-
 _Group = tuple[int, str]  # a debug handle and an operator's stem
 # Libraries with kernels that ExecuTorch generates: they log their name.
 _NAMED = ("aten", "dim_order_ops", "quantized_decomposed", "executorch_prim", "et_copy")
@@ -260,9 +178,12 @@ class _Matcher:
         self._groups: dict[_Group, list[Choice]] = {}
         self._nodes: dict[_Group, list[Node]] = {}
         self._calls: dict[int, list[Choice]] = {}
-        self._delegates = known_delegates(runtime, symbols)
+        # The delegate calls outside branches: those with handles in the record.
+        self._delegates = [
+            r for r in runtime.of_kind("delegate") if r.instruction_id in symbols.handles
+        ]
         self._group_kernels()
-        if not match_calls(runtime, symbols, graph, self.found):
+        if not self._match_calls():
             self._prepare_delegates()
         self._decide()
         self._match_branches()
@@ -316,6 +237,40 @@ class _Matcher:
                 return f"{why} ({node.name})"
         return None
 
+    # -- delegates
+    #
+    # In a graph after lowering, the call is a node, and its elements are the outputs. In a graph
+    # before lowering, the outputs are values of covered nodes that other nodes use. A backend may
+    # also log tensors of its operators: see `delegate_values`.
+
+    def _match_calls(self) -> bool:
+        """Pair the delegate calls with the graph's calls, in order; False if the graph has none."""
+        runtime, graph, found = self._runtime, self._graph, self.found
+        calls = [path for path, node in graph.own_operators.items() if node.delegate is not None]
+        if calls and len(calls) != len(self._delegates):
+            why = f"the graph has {len(calls)} delegate calls, the run {len(self._delegates)}"
+            for record in self._delegates:
+                found.add_reason(runtime.slots_of(record), (why, "differs"))
+            return True
+        for record, path in zip(self._delegates, calls, strict=False):
+            node = graph.calls[path]
+            name = "" if node.delegate is None else node.delegate.name
+            found.covered[record.instruction_id] = tuple(
+                inner for inner in graph.operators if inner.startswith(f"{name}/")
+            )
+            slots, values = runtime.slots_of(record), graph.values_of(node)
+            if len(slots) != len(values):
+                why = f"{len(slots)} outputs, but the graph's call has {len(values)}"
+                found.add_reason(slots, (why, "differs"))
+                continue
+            for slot, value in zip(slots, values, strict=True):
+                mismatch = type_mismatch(runtime.spec(slot), graph.spec_of(value))
+                if mismatch is None:
+                    found.pairs[slot] = value
+                else:
+                    found.add_reason([slot], (f"{mismatch} ({value.path})", "differs"))
+        return bool(calls)
+
     def _prepare_delegates(self) -> None:
         runtime, graph = self._runtime, self._graph
         known: dict[
@@ -331,7 +286,7 @@ class _Matcher:
                     if node.debug_handle in handles and not self._is_kernels(path)
                 ]
                 inside = {path for path in covered if self._is_surely_inside(path)}
-                values = leaving_values(covered, inside, graph)
+                values = self._leaving(covered, inside)
                 known[handles] = covered, [(value, graph.spec_of(value)) for value in values]
             covered, leaving = known[handles]
             # One choice for each output: values of its shape and dtype that other nodes use.
@@ -349,6 +304,16 @@ class _Matcher:
             ]
             self.found.covered[record.instruction_id] = tuple(covered)
 
+    def _leaving(self, covered: Sequence[str], inside: Collection[str]) -> list[NodeValue]:
+        """Return the values of covered nodes that nodes outside `inside` use."""
+        graph = self._graph
+        return [
+            value
+            for path in covered
+            for value in graph.values_of(graph.calls[path])
+            if any(graph.path_of[id(user)] not in inside for user in graph.users_of(value))
+        ]
+
     def _is_kernels(self, path: str) -> bool:
         """True if kernels run all nodes of this operator and handle."""
         node = self._graph.calls[path]
@@ -365,7 +330,7 @@ class _Matcher:
 
     @cached_property
     def _holders(self) -> Mapping[int, list[int]]:
-        """Return by handle how often each delegate has it."""
+        """By handle: how often each delegate that has it lists it."""
         found: dict[int, list[int]] = {}
         for record in self._delegates:
             handles = Counter(handle_list(self._symbols.handles[record.instruction_id]))
@@ -384,7 +349,14 @@ class _Matcher:
         calls = [choice for choices in self._calls.values() for choice in choices]
         by_number = {record.instruction_id: record for record in self._delegates}
         reads = [
-            (self._runtime.reads(by_number[number]), read_by(covered, self._graph))
+            (
+                self._runtime.reads(by_number[number]),
+                {
+                    value
+                    for path in covered
+                    for value in self._graph.read_through(self._graph.calls[path])
+                },
+            )
             for number, covered in self.found.covered.items()
             if number in self._calls
         ]
@@ -420,7 +392,8 @@ class _Matcher:
 
     def _break_tie(self, flow: Flow) -> bool:
         """Decide one of the choices that the flow leaves open: between nodes of the same operator
-        and arguments, or by order if instructions keep the order of nodes."""
+        and arguments, or by order if instructions keep the order of nodes. False if that decides
+        none."""
         ordered = self._is_in_order()
         for group, choices in self._groups.items():
             waiting = [c for c in choices if len(c.candidates) > 1]
@@ -448,13 +421,9 @@ class _Matcher:
             elsewhere = kernels | _chosen(others)
             covered = [path for path in self.found.covered[number] if path not in elsewhere]
             possible = {c[0] for choice in choices for c in choice.candidates}
-            values = leaving_values(covered, set(covered), self._graph)
-            leaving = in_own_order(
-                [value for value in values if value in possible],
-                covered,
-                handle_list(self._symbols.handles[number]),
-                self._graph,
-            )
+            values = [one for one in self._leaving(covered, set(covered)) if one in possible]
+            handles = handle_list(self._symbols.handles[number])
+            leaving = self._in_own_order(values, covered, handles)
             if leaving is None or len(leaving) != len(choices):
                 continue
             pairs = list(zip(choices, leaving, strict=True))
@@ -463,6 +432,31 @@ class _Matcher:
                     flow.choose(choice, (value,))
                 return True
         return False
+
+    def _in_own_order(
+        self, leaving: Sequence[NodeValue], covered: Sequence[str], handles: Sequence[int]
+    ) -> list[NodeValue] | None:
+        """Sort values into the order of the delegate's graph; None if that is unknown.
+
+        handles: of the nodes of that graph, in order. The order is known if the covered nodes have
+        the same handles in the same order. Else each handle must have values of one node only, and
+        this node must be its only one or stand at one place in `handles`.
+        """
+        calls = self._graph.calls
+        own = [calls[path].debug_handle for path in covered]
+        if own == list(handles):
+            return list(leaving)
+        by_handle: dict[int, list[NodeValue]] = {}
+        for value in leaving:
+            handle = calls[value.path].debug_handle
+            if handle is not None:
+                by_handle.setdefault(handle, []).append(value)
+        for handle, values in by_handle.items():
+            if len({value.path for value in values}) != 1 or (
+                handles.count(handle) > 1 and own.count(handle) != 1 and len(by_handle) > 1
+            ):
+                return None
+        return [value for handle in dict.fromkeys(handles) for value in by_handle.get(handle, ())]
 
     def _is_in_order(self) -> bool:
         """True if instructions run in the order of the graph's nodes, by the pairs so far."""
@@ -496,7 +490,8 @@ class _Matcher:
 
     def _match_replaced(self) -> None:
         """Pair a node with the last instruction of its handle, if a pass replaced or decomposed its
-        operator, the instruction has no partner, and no other node qualifies."""
+        operator, the instruction has no partner, and no other node has a value that leaves the
+        nodes of the handle."""
         last: dict[int, InstructionRecord] = {}
         for record in self._runtime.of_kind("kernel"):
             handle = self._symbols.handles.get(record.instruction_id)

@@ -4,8 +4,8 @@ Debug handles lead from instructions to nodes. The parts of a decomposed operato
 and each is an instruction, or is in one of several delegates. The operator's name distinguishes
 kernels; for several parts of one name, shapes and the flow of values decide. The flow of values
 also finds the delegate of a part: an instruction that computes a node must read the node's inputs,
-or have computed them. Without a program, or if it does not decide, the order of equal kernels does.
-It is the order of instructions, unless lowering to a backend sorted them.
+or have computed them. If no delegate is there, or the program does not decide, equal kernels run in
+the order of their nodes; lowering to a backend may sort the nodes anew.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class RunNodes:
     @cached_property
     def nodes(self) -> Mapping[int, Nodes]:
         """The nodes of each instruction: several if it runs them together, or if the right one is
-        unknown. A delegate has no node that another instruction may have run, unless it would be
-        left without nodes."""
+        unknown. In a method with delegates, an instruction has no node that another one may have
+        run, unless it would be left without nodes."""
         symbols = self.symbols
         table: dict[int, Nodes] = {}
         alike: dict[tuple[int, ...], list[int]] = {}  # by `id` of the nodes
@@ -74,8 +74,8 @@ class RunNodes:
         return replace(found, nodes=kept) if kept else found
 
     def shown_at(self, found: Attribution, instruction: int | None) -> Attribution:
-        """Return `ran`; if its nodes have neither module nor line, inherit these from the nodes
-        that the instruction reads."""
+        """Return `ran`, with the tensors of its nodes if the program gives none. If its nodes have
+        neither module nor line, it inherits the nodes that the instruction reads values of."""
         found = self.ran(found, instruction)
         if not found.outputs and found.nodes:
             found = self._with_tensors(found)
@@ -171,7 +171,7 @@ class RunNodes:
         }
 
     def _can_run(self, instruction: int, node: Node) -> bool:
-        """False if the instruction writes other tensors than the node."""
+        """False if the instruction is known to write other tensors than the node."""
         if not 0 <= instruction < len(self.records):
             return True
         written = self.records[instruction].written
@@ -320,7 +320,9 @@ class _Narrowing:
         return self._keep(node, reading | together) or changed
 
     def _count(self, delegate: int) -> bool:
-        """Give a delegate the nodes of a handle if they are at most as many as in its list."""
+        """Give a delegate the nodes of a handle if they are as many as in its list. If its sure
+        nodes alone are as many, it has none of the others; a list without repeated handles does not
+        say that."""
         counts = self._counts[delegate]
         is_repeated = max(counts.values(), default=0) > 1
         changed = False
