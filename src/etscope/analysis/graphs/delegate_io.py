@@ -63,15 +63,19 @@ class BorderNode:
     partners: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class Borders:
-    """The borders of the delegates of a partition."""
+    """The borders of the delegates of a partition. Values are followed from their makers to their
+    readers, through branches."""
 
-    partition: Partition
-
-    @cached_property
-    def _flow(self) -> _Flow:
-        return _Flow(self.partition)
+    def __init__(self, partition: Partition) -> None:
+        self._partition, self._call_of = partition, partition.call_of
+        self._graphs = list(_outside_delegates(partition.linked.graph))
+        self._callers = {
+            id(below): (graph, node)
+            for graph in self._graphs
+            for node in graph.nodes
+            for below in node.subgraphs
+        }
 
     @cached_property
     def crossings(self) -> tuple[Crossing, ...]:
@@ -81,7 +85,17 @@ class Borders:
         Weights and other constants do not cross, even if each call receives them. Nor does a buffer
         that the delegate owns.
         """
-        return tuple(self._flow.crossings())
+        found: dict[tuple[int, str, int], Crossing] = {}
+        for graph in self._graphs:
+            for node in graph.nodes:
+                if node.kind not in ("call_function", "output"):
+                    continue
+                target = self._call_of.get(id(node))
+                for name in dict.fromkeys(self._read(graph, node)):
+                    one = self._crossing(graph, node, name, target)
+                    if one is not None:
+                        found.setdefault((id(one.maker), one.name, id(target)), one)
+        return tuple(found.values())
 
     def entering(self, call: DelegateCall) -> list[Crossing]:
         """The values that go into a call."""
@@ -109,53 +123,22 @@ class Borders:
         quantize node that it reads, on whichever side they are: without the border, neither would
         be computed.
         """
-        found = (self._flow.node(place) for place in self.partition.places)
-        return tuple(one for one in found if one is not None)
-
-
-class _Flow:
-    """Follows values from their makers to their readers, through branches."""
-
-    def __init__(self, partition: Partition) -> None:
-        self._partition, self._call_of = partition, partition.call_of
-        self._graphs = list(_outside_delegates(partition.linked.graph))
-        self._callers = {
-            id(below): (graph, node)
-            for graph in self._graphs
-            for node in graph.nodes
-            for below in node.subgraphs
-        }
-
-    def crossings(self) -> Iterator[Crossing]:
-        seen: set[tuple[int, str, int]] = set()
-        for graph in self._graphs:
-            for node in graph.nodes:
-                if node.kind not in ("call_function", "output"):
-                    continue
-                target = self._call_of.get(id(node))
-                for name in dict.fromkeys(self._read(graph, node)):
-                    found = self._crossing(graph, node, name, target)
-                    if found is None:
-                        continue
-                    key = (id(found.maker), found.name, id(target))
-                    if key not in seen:
-                        seen.add(key)
-                        yield found
+        return tuple(one for one in map(self._node, self._partition.places) if one is not None)
 
     def _read(self, graph: Graph, node: Node) -> Iterable[str]:
         """The values that a node reads itself: a condition hands its operands to its branches."""
         if node.op == "cond":
             return node.inputs[:1]
         if node.kind == "output" and id(graph) not in self._callers:
-            mutated = self._partition.mutated
-            # A value that a delegate writes to a buffer it owns stays inside.
-            return [v for v in node.inputs if not self._is_own_state(graph, v, mutated.get(v))]
+            crossing = []
+            for value in node.inputs:
+                maker = graph.by_name.get(value)
+                call = None if maker is None else self._call_of.get(id(maker))
+                # A value that a delegate writes to a buffer it owns stays inside.
+                if call is None or self._partition.mutated.get(value) not in call.state:
+                    crossing.append(value)
+            return crossing
         return node.inputs
-
-    def _is_own_state(self, graph: Graph, value: str, buffer: str | None) -> bool:
-        maker = graph.by_name.get(value)
-        call = None if maker is None else self._call_of.get(id(maker))
-        return call is not None and buffer in call.state
 
     def _crossing(
         self, graph: Graph, reader: Node, name: str, target: DelegateCall | None
@@ -198,38 +181,33 @@ class _Flow:
         is_constant = found[1] is not None and found[1].name in found[0].parameters
         return found if caller.op == "cond" or is_constant else (graph, node, name)
 
-    def node(self, place: PlacedNode) -> BorderNode | None:
+    def _node(self, place: PlacedNode) -> BorderNode | None:
         """Return the node as a border node; None if it is not at a border."""
         node, graph = place.node, place.graph
         kind, call = _conversion(node, graph), self._call_of.get(id(node))
         if kind is None or (call is not None and kind == LAYOUT):
             return None
-        made_by = [(where, maker) for where, maker, _ in self._origins(graph, node)]
+        origins = (self._origin(graph, name)[1] for name in node.inputs)
+        made_by = [maker for maker in origins if maker is not None]
         users = [graph.by_name[name] for name in graph.users[node.name]]
-        givers = self._others(call, (maker for _, maker in made_by))
+        givers = self._others(call, made_by)
         readers = self._others(call, users)
         if call is None:
             is_border = bool(givers or readers)
         elif kind == QUANTIZE:
             is_border = any(
                 self._call_of.get(id(maker)) is not call and maker.kind != "placeholder"
-                for _, maker in made_by
+                for maker in made_by
             )
         else:
             outside = [user for user in users if self._call_of.get(id(user)) is not call]
             is_border = any(user.kind != "output" or id(graph) in self._callers for user in outside)
         if not is_border:
             return None
-        around = users if kind == QUANTIZE else [maker for _, maker in made_by]
+        around = users if kind == QUANTIZE else made_by
         opposite = {QUANTIZE: DEQUANTIZE, DEQUANTIZE: QUANTIZE}.get(kind)
         partners = [one.name for one in around if opposite and _conversion(one, graph) == opposite]
         return BorderNode(place, kind, call, givers, readers, tuple(dict.fromkeys(partners)))
-
-    def _origins(self, graph: Graph, node: Node) -> Iterator[tuple[Graph, Node, str]]:
-        for name in node.inputs:
-            where, maker, value = self._origin(graph, name)
-            if maker is not None:
-                yield where, maker, value
 
     def _others(self, call: DelegateCall | None, nodes: Iterable[Node]) -> tuple[DelegateCall, ...]:
         """Return the other calls that compute the nodes."""

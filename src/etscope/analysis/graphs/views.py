@@ -15,7 +15,7 @@ import numpy as np
 
 from etscope.analysis.graphs.executed import EXECUTED, executed_graph
 from etscope.analysis.graphs.graph_names import short_name
-from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
+from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
 from etscope.analysis.graphs.node_costs import NodeTime, node_times
 from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
@@ -183,8 +183,7 @@ def graph_views(capture: Capture, *, only: Collection[str] | None = None) -> tup
             "graphs need an ETRecord or a program, and both are missing",
             hint="pass the .etrecord of the export, or the .pte",
         )
-    maker = _Views(capture)
-    known = maker.names
+    known = view_names(capture)
     unknown = [key for key in only or () if key not in known]
     if unknown:
         raise UsageError(f"no graph {unknown[0]!r}", hint="graphs are: " + ", ".join(known))
@@ -193,16 +192,13 @@ def graph_views(capture: Capture, *, only: Collection[str] | None = None) -> tup
             "the record has neither graphs nor a program",
             hint="export again with an ETRecord of the edge program",
         )
+    maker = _Views(capture, known)
     return tuple(maker.view(key) for key in known if only is None or key in only)
 
 
-def view_keys(capture: Capture) -> tuple[str, ...]:
-    """The keys of the views that `graph_views` returns."""
-    return tuple(_keys(capture))
-
-
-def _keys(capture: Capture) -> Mapping[str, str]:
-    """Key -> the graph's name in the record, or "executed/<method>"."""
+def view_names(capture: Capture) -> Mapping[str, str]:
+    """Key of each view that `graph_views` returns -> the graph's name in the record, or
+    "executed/<method>"."""
     record, program = capture.record, capture.recorded_program
     names = [] if record is None else list(record.graph_names)
     order = {EXPORTED: 0, EDGE: 1}
@@ -212,8 +208,7 @@ def _keys(capture: Capture) -> Mapping[str, str]:
         key = short_name(name)
         if name == EXPORTED and record is not None:
             # torch.export's program of "forward" alone has no method in its name.
-            methods = record_methods(record)
-            method = "forward" if "forward" in methods else methods[0] if len(methods) == 1 else ""
+            method = method_of_graph(record, name)
             key = f"{key}/{method}" if method else key
         found[name if key in found else key] = name
     executed = [] if program is None else [f"{EXECUTED}/{m.name}" for m in program.methods]
@@ -222,49 +217,39 @@ def _keys(capture: Capture) -> Mapping[str, str]:
 
 
 class _Views:
-    """Builds views; data that several of them need is built once."""
+    """Builds views; graphs that several of them need are built once."""
 
-    def __init__(self, capture: Capture) -> None:
-        self._capture = capture
-        self._record, self._program = capture.record, capture.recorded_program
+    def __init__(self, capture: Capture, names: Mapping[str, str]) -> None:
+        self._capture, self._names = capture, names
         self._profiles = capture.profiles() if isinstance(capture, Trace) else []
-        self._edges: dict[str, LinkedGraph | None] = {}
-
-    @cached_property
-    def names(self) -> Mapping[str, str]:
-        return _keys(self._capture)
+        self._found: dict[str, LinkedGraph] = {}
 
     def view(self, key: str) -> GraphView:
-        name = self.names[key]
+        name, program = self._names[key], self._capture.recorded_program
         head, _, method = name.partition("/")
-        if head == EXECUTED and self._program is not None:
-            linked: LinkedGraph = self._executed(method)
+        if head == EXECUTED and program is not None:
+            linked: LinkedGraph = self._executed(program, method)
         else:
             linked = self._linked(name)
         profile = profile_of(self._profiles, linked.method)
-        if profile is None and self._record is None and len(self._profiles) == 1:
-            profile = self._profiles[0] if len(self.names) == 1 else None
-        return view_of(linked, key, profile, self._program)
+        if profile is None and self._capture.record is None and len(self._profiles) == 1:
+            profile = self._profiles[0] if len(self._names) == 1 else None
+        return view_of(linked, key, profile, program)
 
     def _linked(self, name: str) -> LinkedGraph:
-        return linked_graph(self._capture, name)
+        if name not in self._found:
+            self._found[name] = linked_graph(self._capture, name)
+        return self._found[name]
 
-    def _edge(self, method: str) -> LinkedGraph | None:
-        """The edge graph of a method, None if the record has none."""
-        if method not in self._edges:
-            name = f"{EDGE}/{method}"
-            known = self._record is not None and name in self._record.graph_names
-            self._edges[method] = self._linked(name) if known else None
-        return self._edges[method]
-
-    def _executed(self, method: str) -> LinkedGraph:
-        edge = self._edge(method)
+    def _executed(self, program: Program, method: str) -> LinkedGraph:
+        record, name = self._capture.record, f"{EDGE}/{method}"
+        if record is None:
+            return executed_graph(program, method)
+        edge = self._linked(name) if name in record.graph_names else None
         symbols = None if edge is None else edge.symbols
-        if symbols is None and self._record is not None and method in record_methods(self._record):
-            symbols = method_symbols(self._record, method)
-        if self._program is None:
-            raise UsageError("the executed graph needs a program")
-        return executed_graph(self._program, method, symbols, edge)
+        if symbols is None and method in record_methods(record):
+            symbols = method_symbols(record, method)
+        return executed_graph(program, method, symbols, edge)
 
 
 def view_of(

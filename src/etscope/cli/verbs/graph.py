@@ -253,14 +253,14 @@ def _linked_graph(
     from etscope.analysis.profile.trace import Trace
 
     if _is_executed(name):
-        from etscope.analysis.graphs.views import graph_views, view_keys
+        from etscope.analysis.graphs.views import graph_views, view_names
 
         if capture.recorded_program is None:
             raise MissingDataError(
                 "the executed graph is a graph of the program, which is missing",
                 hint="name the .pte too, or a record of etscope export, which stores it",
             )
-        (key,) = _only_key(view_keys(capture), name)
+        (key,) = _only_key(tuple(view_names(capture)), name)
         linked = graph_views(capture, only=[key])[0].linked
     else:
         linked = linked_graph(capture, find_graph(capture.needed_record, name))
@@ -356,7 +356,7 @@ def _write_graphs(
     """Write the graph called `name`, or all, in a format of `GRAPH_VIEWS`. `name` is a key
     ("edge/forward") or a part of one ("edge")."""
     from etscope.analysis.graphs.flow import without_delegates
-    from etscope.analysis.graphs.views import graph_views, view_keys, with_errors
+    from etscope.analysis.graphs.views import graph_views, view_names, with_errors
 
     columns = view.columns
     if columns is not None and len(columns) != 1:
@@ -365,7 +365,7 @@ def _write_graphs(
     if columns is not None and chosen != "node-data":
         raise UsageError(f"--columns is for tables and node-data, not for {chosen}")
     capture = files.open_graphs()
-    keys = list(view_keys(capture))
+    keys = list(view_names(capture))
     only = keys if name is None else _only_key(keys, name)
     numerics = numerics_of_graphs(capture, given_inputs(asked.inputs), files.of_graphs.bundle)
     # Errors belong to the edge graph; the other graphs take them from it.
