@@ -29,7 +29,16 @@ from etscope.analysis.matching.graph_alignment import is_quantization
 from etscope.analysis.metrics import Metric, measure
 from etscope.analysis.numerics.diagnose import Recomputed, Subgraphs
 from etscope.analysis.numerics.error_location import WrongPart
-from etscope.analysis.numerics.limits import Rules, agreeing, difference, exceeds, judge, screened
+from etscope.analysis.numerics.limits import (
+    Judged,
+    Rules,
+    agreeing,
+    difference,
+    exceeds,
+    judge,
+    screened,
+    tolerated,
+)
 from etscope.analysis.numerics.rows import FINE, WRONG, Narrowed, Numerics, guilty_call
 from etscope.analysis.program.source_location import lines_of, module_path, short_lines
 from etscope.model.graph import Graph, Node, NodeValue, SourceLine
@@ -369,10 +378,17 @@ class Step:
                     other = [self.later.calls[path] for path in theirs.of(place[1]).nodes]
                 wide = partial(lambda item, element: _element(item.wide, element), item, element)
                 judged = self._judged(expected, value, wide, inside, other)
-                lines = lines_of([node, *inside])
-                total = difference(self.metric, reference, value)
                 found.append(
-                    StageError(item.name, judged[0], total, *judged[1:4], lines, judged[4])
+                    StageError(
+                        item.name,
+                        judged.error,
+                        difference(self.metric, reference, value),
+                        judged.limit,
+                        judged.excess,
+                        WRONG if judged.is_wrong else FINE,
+                        lines_of([node, *inside]),
+                        judged.part,
+                    )
                 )
         return found
 
@@ -383,37 +399,28 @@ class Step:
         wide: Callable[[], Any],
         inside: Sequence[Node],
         other: Sequence[Node],
-    ) -> tuple[float | None, float | None, float, str, WrongPart | None]:
-        """The local error, its limit, the excess, the verdict, and the part that is wrong. wide:
-        computes what is expected in float64."""
+    ) -> Judged:
+        """Judge the local error. wide: computes what is expected in float64."""
         bits = _fewest_bits(other)
         if self.name == QUANTIZATION and bits is not None:
-            return (*self._judged_quantized(expected, value, bits), None)
+            return self._judged_quantized(expected, value, bits)
         if any("quantize" in node.op for node in (*inside, *other)):
             expected, value = _without_ties(expected, value)
             wide = lambda: None  # noqa: E731
         rules = Rules(self.tolerance, values=len(self.places))
         judged = screened(self.metric, expected, value, rules)
-        if judged is None:
-            judged = judge(self.metric, expected, value, wide(), rules)
-        verdict = WRONG if judged.is_wrong else FINE
-        return judged.error, judged.limit, judged.excess, verdict, judged.part
+        return judged or judge(self.metric, expected, value, wide(), rules)
 
-    def _judged_quantized(
-        self, expected: Any, value: Any, bits: int
-    ) -> tuple[float | None, float | None, float, str]:
+    def _judged_quantized(self, expected: Any, value: Any, bits: int) -> Judged:
         one, other = (np.asarray(part, np.float64) for part in agreeing(expected, value))
         share = next((s for b, s in sorted(QUANTIZATION_SHARE.items()) if bits <= b), 0.1)
-        signs = np.ones(one.size)
-        signs[1::2] = -1.0
-        allowed = one * (1.0 + share * signs.reshape(one.shape))
         limit = self.tolerance
         if limit is None:
-            limit = measure(self.metric, one, allowed)
+            limit = measure(self.metric, one, tolerated(one, share))
         error = measure(self.metric, one, other)
         size, off = (math.sqrt(float(np.mean(np.square(part)))) for part in (one, other - one))
         excess = off / (share * size) if size else (math.inf if off else 0.0)
-        return error, limit, excess, WRONG if exceeds(self.metric, error, limit) else FINE
+        return Judged(error, None, limit, excess, 0.0, exceeds(self.metric, error, limit))
 
 
 def _element(value: Any, element: int | None) -> Any:

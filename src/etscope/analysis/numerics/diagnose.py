@@ -34,7 +34,6 @@ from etscope.analysis.numerics.limits import (
     difference,
     exceeds,
     judge,
-    new_nan,
     rounding_of,
     screened,
 )
@@ -462,8 +461,6 @@ class _Judge:
         judged = screened(metric, local, value, rules) if screen else None
         if judged is None:
             judged = judge(metric, local, value, compared.wide, rules)
-        expected = local if reference is None else reference
-        counts = _non_finite(value)
         return NumericsRow(
             pair=pair,
             loop_pass=item.loop_pass,
@@ -488,9 +485,7 @@ class _Judge:
             share=judged.share,
             verdict=WRONG if judged.is_wrong else FINE,
             part=judged.part,
-            non_finite=NonFinite(*counts, _non_finite(expected)[1], new_nan(expected, value))
-            if any(counts)
-            else None,
+            non_finite=NonFinite.of(value, local if reference is None else reference),
         )
 
     def _quantization(self, pair: Pair, loop_pass: int, reference: Any) -> float | None:
@@ -657,18 +652,6 @@ class _Keeper:
 
 def _bytes(values: Iterable[Any]) -> int:
     return sum(getattr(value, "nbytes", 0) for value in values)
-
-
-def _non_finite(value: Any) -> tuple[int, int]:
-    """The numbers of NaN and of infinities."""
-    array = np.asarray(value)
-    if value is None or array.dtype.kind in "biuO":
-        return 0, 0
-    finite = np.isfinite(array)
-    if finite.all():
-        return 0, 0
-    nan = int(np.count_nonzero(np.isnan(array)))
-    return nan, array.size - nan - int(np.count_nonzero(finite))
 
 
 # -- did the reference have the inputs that ran on the device?

@@ -24,7 +24,7 @@ The probability is multiplied by the number of parts that were looked at. What r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,19 +61,27 @@ class WrongPart:
         return self.error / self.limit if self.limit else math.inf
 
     def __str__(self) -> str:
+        where = place_text(self.axis, self.index, self.size)
         if not self.index:
             where = f"the whole of {self.size} elements"
-        elif self.axis is None:
-            where = f"element [{', '.join(map(str, self.index))}]"
-        else:
-            where = f"index {self.index[0]} of {self.size} in dimension {self.axis}"
         if self.is_mean:
             where = f"the mean of {where}"
-        exponent = math.floor(max(self.log_p, -690.0) / math.log(10.0)) + 1
         return (
             f"{where} is off by {self.error:.3g}, and {self.limit:.3g} is allowed there "
-            f"(p < 1e{exponent})"
+            f"({chance_text(self.log_p)})"
         )
+
+
+def place_text(axis: int | None, index: Sequence[int], size: int) -> str:
+    """A part in words: "index 3 of 8 in dimension 1", "element [0, 3]", "the whole value"."""
+    if axis is not None:
+        return f"index {index[0]} of {size} in dimension {axis}"
+    return f"element [{', '.join(map(str, index))}]" if index else "the whole value"
+
+
+def chance_text(log_p: float) -> str:
+    """An upper bound of a probability, as a power of 10, by its natural logarithm."""
+    return f"p < 1e{math.floor(max(log_p, -690.0) / math.log(10.0)) + 1}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,11 +220,12 @@ def _numbers(array: _Array) -> _Float64:
     return array.astype(np.float64)
 
 
-def tolerated(expected: _Array) -> _Array | None:
-    """The result with the dtype's relative error, up and down by turns; None for exact dtypes."""
+def tolerated(expected: _Array, share: float | None = None) -> _Array | None:
+    """The result with a relative error, up and down by turns; None for exact dtypes. share: by
+    default the dtype's tolerance."""
     if expected.dtype.kind in "biu":
         return None
-    share = tolerance_of(expected.dtype)
+    share = tolerance_of(expected.dtype) if share is None else share
     signs = np.ones(expected.size)
     signs[1::2] = -1.0
     factors = 1.0 + share * signs.reshape(expected.shape)

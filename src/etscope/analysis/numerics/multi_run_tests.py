@@ -32,13 +32,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.numerics.error_location import FALSE_ALARMS, Rounding, log_tail
+from etscope.analysis.numerics.error_location import (
+    FALSE_ALARMS,
+    PEAK,
+    Rounding,
+    chance_text,
+    log_tail,
+    place_text,
+)
 
 LEAST_SAMPLES = 8
 MOST_ELEMENTS = 1 << 21  # of all values together that are kept element by element, 32 bytes each
 POWER = 0.9
 _POWER_DEVIATIONS = 1.2816  # standard deviations above which a normal number is in a share of 0.9
-_PEAK = 16.0  # an element may be as many times the tolerance in one run
 _TIES = 0.25  # of the rounding's root mean square
 _SAFETY = 3.0  # the variance of a mean may be this many times its estimate
 _CLEARLY = 0.5  # less may be chance
@@ -83,16 +89,13 @@ class Deviation:
     @property
     def where(self) -> str:
         """The part, in words."""
-        if self.axis is not None:
-            return f"index {self.index[0]} of {self.size} in dimension {self.axis}"
-        return f"element [{', '.join(map(str, self.index))}]" if self.index else "the whole value"
+        return place_text(self.axis, self.index, self.size)
 
     def __str__(self) -> str:
-        exponent = math.floor(max(self.log_p, -690.0) / math.log(10.0)) + 1
         return (
             f"over {self.samples} samples the {self.test} of {self.where} is off by "
             f"{self.error:.3g} of the value's size, and {self.limit:.3g} is allowed "
-            f"(p < 1e{exponent})"
+            f"({chance_text(self.log_p)})"
         )
 
 
@@ -417,7 +420,7 @@ class _Look:
         errors, size = sums.errors / n, np.maximum(sums.size / n, 1.0)
         noise = np.maximum(sums.noise / n, (rounding.epsilon / 2) ** 2 * size)
         noise = np.maximum(noise, noise.mean())
-        peak = max(1.0, _PEAK / math.sqrt(n))
+        peak = max(1.0, PEAK / math.sqrt(n))
         ties = _TIES * np.sqrt(noise) if rounding.is_even else 0.0
         limit = np.maximum(rounding.tolerance * peak * np.sqrt(size), ties)
         beyond = np.flatnonzero(np.abs(errors) > limit)

@@ -9,10 +9,13 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+
 from etscope.analysis.matching.matching import Coverage, Pair
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.error_location import WrongPart
 from etscope.analysis.numerics.explanations import Explanation
+from etscope.analysis.numerics.limits import new_nan
 from etscope.analysis.numerics.quantization import Quantization
 from etscope.analysis.numerics.values import ValueComparison
 from etscope.analysis.program.source_location import short_lines
@@ -36,6 +39,14 @@ class NonFinite:
     infinite: int
     expected_infinite: int
     new_nan: int
+
+    @classmethod
+    def of(cls, value: Any, expected: Any) -> NonFinite | None:
+        """Count those of a device's value; None if it has none."""
+        nan, infinite = _non_finite(value)
+        if not (nan or infinite):
+            return None
+        return cls(nan, infinite, _non_finite(expected)[1], new_nan(expected, value))
 
     @property
     def is_unexpected(self) -> bool:
@@ -370,6 +381,18 @@ def _first_of_flow(rows: Sequence[NumericsRow]) -> NumericsRow | None:
     """The first that reads a value of none of them."""
     nodes = {row.pair.node for row in rows}
     return next((row for row in rows if nodes.isdisjoint(row.reads)), None)
+
+
+def _non_finite(value: Any) -> tuple[int, int]:
+    """The numbers of NaN and of infinities."""
+    array = np.asarray(value)
+    if value is None or array.dtype.kind in "biuO":
+        return 0, 0
+    finite = np.isfinite(array)
+    if finite.all():
+        return 0, 0
+    nan = int(np.count_nonzero(np.isnan(array)))
+    return nan, array.size - nan - int(np.count_nonzero(finite))
 
 
 def _values_are(count: int) -> str:

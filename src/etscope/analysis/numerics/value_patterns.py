@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import permutations
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -128,6 +129,22 @@ def described_mask(mask: _Mask, channels: int | None) -> str:
 # -- the whole value
 
 
+def _scaled(
+    factor: float, prediction: Float64, where: str = "", choices: int = 1, **at: Any
+) -> Candidate:
+    kind, text = (
+        ("zero", "zero") if abs(factor) < 1e-9 else ("scale", f"times {number_text(factor)}")
+    )
+    return Candidate(kind, text + where, prediction, 1, choices, {**at, "factor": factor})
+
+
+def _offset(
+    constant: float, prediction: Float64, where: str = "", choices: int = 1, **at: Any
+) -> Candidate:
+    text = f"plus {number_text(constant)}{where}"
+    return Candidate("offset", text, prediction, 1, choices, {**at, "constant": constant})
+
+
 def _whole(residual: Residual) -> Iterator[Candidate]:
     found, expected = residual.found, np.where(residual.known, residual.expected, 0.0)
     weight = np.broadcast_to(residual.weight, found.shape)
@@ -137,15 +154,12 @@ def _whole(residual: Residual) -> Iterator[Candidate]:
     squares = float((weight * expected**2).sum())
     if squares:
         factor = float((weight * expected * known).sum()) / squares
-        text = "zero" if abs(factor) < 1e-9 else f"times {number_text(factor)}"
-        kind = "zero" if abs(factor) < 1e-9 else "scale"
-        yield Candidate(kind, text, factor * expected, 1, 1, {"factor": factor})
+        yield _scaled(factor, factor * expected)
     weights = float((weight * residual.known).sum())
     if not weights:
         return
     constant = float((weight * residual.error).sum()) / weights
-    text = f"plus {number_text(constant)}"
-    yield Candidate("offset", text, expected + constant, 1, 1, {"constant": constant})
+    yield _offset(constant, expected + constant)
     means = [float((weight * one).sum()) / weights for one in (expected, known)]
     centred = np.where(residual.known, expected - means[0], 0.0)
     spread = float((weight * centred**2).sum())
@@ -351,17 +365,11 @@ def along(residual: Residual, axis: int) -> Iterator[Candidate]:
     squares, products = float(sums["squares"].sum()), float(sums["products"].sum())
     if squares and wrong.size < size:
         factor = products / squares
-        is_zero = abs(factor) < 1e-9
-        text = f"zero{where}" if is_zero else f"times {number_text(factor)}{where}"
-        prediction = expected * filled(factor, 1.0)
-        kind = "zero" if is_zero else "scale"
-        yield Candidate(kind, text, prediction, 1, size, {**at, "factor": factor})
+        yield _scaled(factor, expected * filled(factor, 1.0), where, size, **at)
     weights = float(sums["weights"].sum())
     if weights and wrong.size < size:
         constant = float(sums["errors"].sum()) / weights
-        text = f"plus {number_text(constant)}{where}"
-        prediction = expected + filled(constant, 0.0)
-        yield Candidate("offset", text, prediction, 1, size, {**at, "constant": constant})
+        yield _offset(constant, expected + filled(constant, 0.0), where, size, **at)
     if wrong.size < 2:
         return
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -403,13 +411,11 @@ def _boxes(residual: Residual) -> Iterator[Candidate]:
     if squares:
         factor = float((expected * found).sum()) / squares
         prediction[box] = factor * expected
-        text = f"times {number_text(factor)}{where}"
-        yield Candidate("scale", text, prediction, 1, choices, {"factor": factor})
+        yield _scaled(factor, prediction, where, choices)
     constant = float((found - expected).mean())
     prediction = residual.expected.copy()
     prediction[box] = expected + constant
-    text = f"plus {number_text(constant)}{where}"
-    yield Candidate("offset", text, prediction, 1, choices, {"constant": constant})
+    yield _offset(constant, prediction, where, choices)
 
 
 # -- coarser numbers
