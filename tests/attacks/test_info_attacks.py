@@ -12,7 +12,7 @@ from etscope.analysis.comparison.programs import Side, diff_programs
 from etscope.analysis.graphs.graph_names import graph_list
 from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.node_info import node_info
-from etscope.analysis.graphs.node_table import module_tree, node_table, placed_nodes
+from etscope.analysis.graphs.node_table import NodeTables, placed_nodes
 from etscope.analysis.info import SCHEMA, file_info
 from etscope.analysis.matching.export import Export
 from etscope.formats.etrecord.reader import read_etrecord
@@ -78,8 +78,8 @@ def test_strange_records(tmp_path: Path, name: str, seed: int, count: int) -> No
         graph_list(record)
         for graph in record.graph_names:
             linked = linked_graph(Export(record=record), graph)
-            node_table(linked)
-            module_tree(linked)
+            NodeTables(linked).nodes()
+            NodeTables(linked).modules()
             for place in list(placed_nodes(linked.graph))[:20:5]:
                 node_info(linked, place)
 

@@ -11,7 +11,7 @@ import pytest
 
 from etscope.analysis.graphs.node_costs import node_times
 from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
-from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
+from etscope.analysis.graphs.node_table import NodeTables, default_columns
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.formats.program.pte import read_pte
@@ -37,11 +37,15 @@ def test_golden(width: int) -> None:
         ),
     )
     out = io.StringIO()
-    nodes = node_table(found, times=times, scale=scale)
+    nodes = NodeTables(found, times=times, scale=scale).nodes()
     write_table(nodes.select(default_columns(nodes)), "table", out, width=width, color=False)
     out.write("\n")
     write_table(
-        module_tree(found, times=times, scale=scale), "table", out, width=width, color=False
+        NodeTables(found, times=times, scale=scale).modules(),
+        "table",
+        out,
+        width=width,
+        color=False,
     )
     out.write("\n")
     for name in ("conv", "delegate"):

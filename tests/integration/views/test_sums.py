@@ -17,7 +17,7 @@ import pytest
 from etscope.analysis.graphs.flow import own_times
 from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.node_costs import node_times
-from etscope.analysis.graphs.node_table import module_tree
+from etscope.analysis.graphs.node_table import NodeTables
 from etscope.analysis.graphs.views import graph_views
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.rollup import rollup
@@ -144,7 +144,7 @@ def trees(name: str, profile: MethodProfile) -> Sums:
         linked = linked_graph(trace, key)
         if linked.method == profile.method:
             times = node_times(linked, profile)
-            tree = module_tree(linked, times=times, scale=NS)
+            tree = NodeTables(linked, times=times, scale=NS).modules()
             tops = zip(tree.values["avg"], tree.depth or (), strict=True)
             shown = sum(average or 0 for average, level in tops if not level)
             yield f"graph {key} --tree", shown + beside_nodes(name, profile, times.accounted)

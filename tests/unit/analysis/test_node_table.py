@@ -8,7 +8,7 @@ import pytest
 
 from etscope.analysis.graphs.node_costs import node_times
 from etscope.analysis.graphs.node_info import find_node, node_info
-from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
+from etscope.analysis.graphs.node_table import NodeTables, default_columns
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.graph import Delegate, ModuleFrame, Origin
@@ -25,18 +25,18 @@ def picked(table: Table) -> list[tuple[int, str]]:
 
 
 def test_branches_stand_below_their_names() -> None:
-    assert picked(node_table(linked(branching()))) == [
+    assert picked(NodeTables(linked(branching())).nodes()) == [
         (0, "x"), (0, "gt"), (0, "cond"),
         (1, "submodule_0"), (2, "a"), (2, "inner"), (2, "output"),
         (1, "submodule_1"), (2, "a"), (2, "inner"), (2, "output"),
         (0, "output"),
     ]  # fmt: skip
-    table = node_table(linked(branching()), keep=Selector("op:cos").matches)
+    table = NodeTables(linked(branching()), keep=Selector("op:cos").matches).nodes()
     assert picked(table) == [(0, "cond"), (1, "submodule_1"), (2, "inner")]
 
 
 def test_delegates_can_be_left_closed() -> None:
-    table = node_table(linked(lowered()), into_delegates=False)
+    table = NodeTables(linked(lowered()), into_delegates=False).nodes()
     assert picked(table) == [(0, "x"), (0, "conv"), (0, "delegate"), (0, "output")]
 
 
@@ -57,13 +57,13 @@ def test_delegates_can_be_left_closed() -> None:
 )  # fmt: skip
 def test_selection_keeps_the_calls_around(selector: str, expected: list[str]) -> None:
     found = linked(lowered(), {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
-    table = node_table(found, keep=Selector(selector).matches)
+    table = NodeTables(found, keep=Selector(selector).matches).nodes()
     assert table.values["node"] == expected
 
 
 def test_cells() -> None:
     found = linked(lowered(), {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
-    table = node_table(found)
+    table = NodeTables(found).nodes()
     assert {name: table.values[name][1] for name in table.names} == {
         "node": "conv",
         "kind": "call_function",
@@ -99,7 +99,8 @@ def timed() -> tuple[Table, Table]:
         found,
         profile(row("kernel", "add", 0, 10, 30), row("delegate", "B", 1, 50, 50), total=[100, 100]),
     )
-    return node_table(found, times=times, scale=NS), module_tree(found, times=times, scale=NS)
+    tables = NodeTables(found, times=times, scale=NS)
+    return tables.nodes(), tables.modules()
 
 
 def test_times_are_averages_with_the_number_of_their_nodes() -> None:
@@ -132,7 +133,7 @@ def test_a_time_counts_for_the_module_around_all_its_nodes() -> None:
 def test_a_module_path_without_end_takes_bounded_time() -> None:
     frame = ModuleFrame("k", "m" + ".m" * 100_000, "T")
     deep = replace(call("a", "aten.add.Tensor"), modules=(frame,))
-    found = module_tree(linked(graph(deep)))
+    found = NodeTables(linked(graph(deep))).modules()
     assert len(found) == 101
     assert max(found.depth or ()) == 100
 
@@ -145,16 +146,16 @@ def test_a_module_path_without_end_takes_bounded_time() -> None:
     ],
 )
 def test_sorting_keeps_nodes_below_their_call(sort: str, order: list[str]) -> None:
-    table = node_table(linked(lowered()), sort=sort)
+    table = NodeTables(linked(lowered())).nodes(sort=sort)
     assert [name for depth, name in picked(table) if depth == 0] == order
     position = table.values["node"].index("delegate")
     assert table.values["node"][position + 1 : position + 3] == ["a", "permute"]
     with pytest.raises(UsageError, match="unknown column 'nonsense'"):
-        node_table(linked(lowered()), sort="-nonsense")
+        NodeTables(linked(lowered())).nodes(sort="-nonsense")
 
 
 def test_a_limit_counts_the_nodes_of_the_graph_itself() -> None:
-    table = node_table(linked(lowered()), limit=3)
+    table = NodeTables(linked(lowered())).nodes(limit=3)
     assert table.values["node"] == ["x", "conv", "delegate", "a", "permute", "addmm", "output"]
     assert table.notes[0] == "1 more node is not shown."
 

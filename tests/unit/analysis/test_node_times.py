@@ -9,7 +9,7 @@ import pytest
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_costs import NodeTimes, node_times
-from etscope.analysis.graphs.node_table import node_table
+from etscope.analysis.graphs.node_table import NodeTables
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.scale import Scale
 from etscope.model.graph import Graph
@@ -133,7 +133,7 @@ def test_every_kernel_of_a_portable_program_has_one_node() -> None:
     trace = open_trace("transformer_portable", program=False)
     profiles = trace.profiles()
     found = linked_graph(trace, "edge_dialect_exported_program/forward")
-    table = node_table(found, times=node_times(found, profiles[0]), scale=NS)
+    table = NodeTables(found, times=node_times(found, profiles[0]), scale=NS).nodes()
     timed = [i for i, value in enumerate(table.values["avg"]) if value is not None]
     alone = [i for i in timed if table.values["nodes"][i] == 1]
     assert len(alone) > 0.9 * len(timed)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.graphs.node_costs import NodeTimes, node_work, nodes_of_row
+from etscope.analysis.graphs.node_costs import NodeTimes, NodeWork, node_work, nodes_of_row
 from etscope.analysis.profile.rollup import NO_MODULE, module_name, modules_around
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import (
@@ -119,30 +120,9 @@ NUMBERS = ("flops", "bytes", "intensity", "share")
 "Numbers of nodes that a selector can compare; the share needs times."
 
 
-def _fields_with_numbers(
-    linked: LinkedGraph, times: NodeTimes | None
-) -> Callable[[PlacedNode], Fields]:
-    """Return the function from a node to its fields, with its known `NUMBERS`."""
-    work_of = node_work(linked)
-    total = 0.0 if times is None else float(times.profile.total.mean())
-
-    def of(place: PlacedNode) -> Fields:
-        found: dict[str, Any] = {}
-        if place.node.kind == "call_function":
-            work = work_of(place.node)
-            numbers = (work.known_flops, work.known_bytes, work.intensity)
-            found = dict(zip(NUMBERS, numbers, strict=False))
-        time = None if times is None else times.at.get(id(place.node))
-        if time is not None and total:
-            found["share"] = time.avg / total
-        told = {name: [str(value)] for name, value in found.items() if value is not None}
-        return {**fields_of(linked, place), **told}
-
-    return of
-
-
 def columns(times: bool, unit: str) -> tuple[Column, ...]:
-    """All columns of `node_table`; narrow terminals first drop those with high priority numbers."""
+    """All columns of a table of nodes; narrow terminals first drop those with high priority
+    numbers."""
     measured = (
         Column("avg", Kind.DURATION, unit),
         Column("share", Kind.SHARE),
@@ -173,95 +153,10 @@ def columns(times: bool, unit: str) -> tuple[Column, ...]:
 
 
 def default_columns(table: Table) -> tuple[str, ...]:
-    """The columns of `node_table` that are shown by default."""
+    """The columns of `NodeTables.nodes` that are shown by default."""
     several = any(count is not None and count > 1 for count in table.values.get("nodes", ()))
     wanted = {*DEFAULT_COLUMNS} - ({"nodes"} if not several else set())
     return tuple(name for name in filled_columns(table) if name in wanted)
-
-
-def node_table(
-    linked: LinkedGraph,
-    *,
-    keep: Callable[[Fields], bool] | None = None,
-    into_delegates: bool = True,
-    times: NodeTimes | None = None,
-    scale: Scale | None = None,
-    sort: str | None = None,
-    limit: int | None = None,
-) -> Table:
-    """A table with one row for each node, in execution order, sub-graphs below their calls.
-
-    keep: selects nodes; the calls around them are shown, too. None: all nodes except weights and
-    `get_attr`. times, scale: for the columns of times; see `NodeTimes`. sort: a column, with "-"
-    largest first; sub-graphs stay below their calls. limit: of nodes outside sub-graphs.
-    """
-    places = list(placed_nodes(linked.graph, into_delegates=into_delegates))
-    fields_of_place = _fields_with_numbers(linked, times)
-    shown = [
-        not place.is_plumbing if keep is None else keep(fields_of_place(place)) for place in places
-    ]
-    hidden = len(shown) - sum(shown) if keep is None else 0
-    # Show the calls around shown nodes.
-    calls_wanted: set[int] = set()  # depths where the next node before is such a call
-    for i in range(len(places) - 1, -1, -1):
-        depth = places[i].depth
-        shown[i] = shown[i] or depth in calls_wanted
-        calls_wanted.discard(depth)
-        if shown[i] and depth:
-            calls_wanted.add(depth - 1)
-    places = [place for place, is_shown in zip(places, shown, strict=True) if is_shown]
-    table = _table(linked, places, times, scale)
-    # The rows of each node outside sub-graphs, with the rows below it.
-    groups = grouped(range(len(places)), lambda row: places[row].depth == 0)
-    if sort is not None:
-        name = sort.removeprefix("-")
-        values = table.select([name]).values[name]
-        known = [group for group in groups if values[group[0]] is not None]
-        unknown = [group for group in groups if values[group[0]] is None]
-        known.sort(key=lambda group: values[group[0]], reverse=sort != name)
-        groups = known + unknown
-    rows = [row for group in groups[:limit] for row in group]
-    notes = []
-    if rest := len(groups[limit:]) if limit is not None else 0:
-        notes.append(f"{rest:,} more {'node is' if rest == 1 else 'nodes are'} not shown.")
-    if hidden:
-        notes.append(
-            f"{hidden:,} weights and lowered modules are not shown (--select 'kind:*' shows "
-            "all nodes)."
-        )
-    if times is not None and scale is not None:
-        notes += _time_notes(times, scale, [places[row] for row in rows])
-    return replace(table.take(rows), notes=tuple(notes))
-
-
-def _table(
-    linked: LinkedGraph,
-    places: Sequence[PlacedNode],
-    times: NodeTimes | None,
-    scale: Scale | None,
-) -> Table:
-    rows = []
-    total = 0.0 if times is None else float(times.profile.total.mean())
-    work_of = node_work(linked)
-    for place in places:
-        cells = {**place.cells(linked), "avg": None, "share": None, "nodes": None}
-        work = work_of(place.node)
-        is_call = place.node.kind == "call_function"
-        cells["flops"] = work.known_flops if is_call else None
-        cells["bytes"] = work.known_bytes if is_call else None
-        time = None if times is None else times.at.get(id(place.node))
-        if times is not None and time is not None and scale is not None:
-            cells["avg"] = float(scale(time.avg))
-            cells["share"] = time.avg / total if total else None
-            cells["nodes"] = len(time.nodes)
-        rows.append(cells)
-    graph = linked.graph
-    return Table.of_cells(
-        columns(times is not None, "" if scale is None else scale.unit),
-        rows,
-        title=f"{short_name(linked.name)} · {graph.dialect} · {len(graph.nodes):,} nodes",
-        depth=[place.depth for place in places],
-    )
 
 
 def short_outputs(node: Node) -> str | None:
@@ -285,31 +180,6 @@ def tensor_text(spec: TensorSpec | None) -> str:
     return "" if spec is None else str(spec)
 
 
-def _time_notes(times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]) -> Iterator[str]:
-    runs = len(times.profile.runs)
-    total, accounted = (
-        format_duration(float(scale(ticks).mean()), scale.unit)
-        for ticks in (times.profile.total, times.accounted)
-    )
-    yield (
-        f"Times are averages of {runs:,} {'run' if runs == 1 else 'runs'}: of {total} "
-        f"{scale.unit} of Method::execute, instructions of this graph's nodes take "
-        f"{accounted} {scale.unit}."
-    )
-    if times.rest:
-        rest = float(scale(sum(float(time.ticks.mean()) for time in times.rest.values())))
-        yield (
-            f"Of these, delegate calls spend {format_duration(rest, scale.unit)} {scale.unit} "
-            "outside the events that they logged: this time belongs to none of the nodes."
-        )
-    here = [times.at[id(place.node)] for place in shown if id(place.node) in times.at]
-    if any(len(time.nodes) > 1 for time in here):
-        yield (
-            "If one instruction (#) runs several nodes, the first of them shows its time: "
-            "their shares are unknown."
-        )
-
-
 # -- modules
 
 
@@ -325,67 +195,6 @@ class _Module:
     operators: set[str] = field(default_factory=set)
     delegated: int = 0
     ticks: float | None = None  # None: this module has no instruction for itself
-
-
-def module_tree(
-    linked: LinkedGraph,
-    *,
-    keep: Callable[[Fields], bool] | None = None,
-    into_delegates: bool = True,
-    times: NodeTimes | None = None,
-    scale: Scale | None = None,
-) -> Table:
-    """A table with one row for each module, in order of first use, with the sums of its sub-tree.
-
-    Counts nodes that call an operator, if `keep` selects them. An instruction's time counts for the
-    innermost module that contains all its nodes, and for the modules around it.
-    """
-    fields_of_place = _fields_with_numbers(linked, times)
-    calls = [
-        place
-        for place in placed_nodes(linked.graph, into_delegates=into_delegates)
-        if place.node.kind == "call_function" and (keep is None or keep(fields_of_place(place)))
-    ]
-    tree = _Tree()
-    for place in calls:
-        tree.add_node(place, place.backend or linked.backends.get(id(place.node)))
-    if times is not None:
-        kept = {id(place.node) for place in calls}
-        for instruction in times.profile.instructions:
-            for leaf in instruction.leaves:
-                nodes = nodes_of_row(linked, leaf) or nodes_of_row(linked, instruction.head)
-                if any(id(node) in kept for node in nodes):
-                    tree.add_time(common_module(nodes), float(leaf.ticks.mean()))
-    modules = tree.modules()
-    content: dict[Column, list[Any]] = {
-        Column("module"): [module.name for module in modules],
-        Column("type", priority=2): [", ".join(sorted(one.types)) or None for one in modules],
-        Column("nodes", Kind.COUNT): [module.nodes for module in modules],
-        Column("operators", Kind.COUNT, title="distinct operators", priority=3): [
-            len(module.operators) for module in modules
-        ],
-        Column("delegated", Kind.COUNT, priority=1): [module.delegated for module in modules],
-    }
-    notes: tuple[str, ...] = ()
-    if times is not None and scale is not None:
-        total = float(times.profile.total.mean())
-        ticks = [module.ticks for module in modules]
-        content[Column("avg", Kind.DURATION, scale.unit)] = [
-            None if value is None else float(scale(value)) for value in ticks
-        ]
-        content[Column("share", Kind.SHARE)] = [
-            value / total if value and total else value for value in ticks
-        ]
-        notes = (
-            "A time counts for the innermost module that holds all its nodes, and for the "
-            "modules around it.",
-        )
-    return Table.of(
-        content,
-        title=f"{short_name(linked.name)} · modules",
-        notes=notes,
-        depth=[module.depth for module in modules],
-    )
 
 
 class _Tree:
@@ -428,3 +237,188 @@ class _Tree:
             modules.append(self._modules[name])
             above = name
         return modules
+
+
+@dataclass(frozen=True)
+class NodeTables:
+    """Tables of a graph: its nodes, and its modules.
+
+    keep: selects nodes; None: all, in the table of nodes without weights and `get_attr`. times,
+    scale: for the columns of times; see `NodeTimes`.
+    """
+
+    linked: LinkedGraph
+    keep: Callable[[Fields], bool] | None = None
+    into_delegates: bool = True
+    times: NodeTimes | None = None
+    scale: Scale | None = None
+
+    def nodes(self, sort: str | None = None, limit: int | None = None) -> Table:
+        """A table with one row for each node, in execution order, sub-graphs below their calls. The
+        calls around selected nodes are shown, too.
+
+        sort: a column, with "-" largest first; sub-graphs stay below their calls. limit: of nodes
+        outside sub-graphs.
+        """
+        places = list(placed_nodes(self.linked.graph, into_delegates=self.into_delegates))
+        shown = [
+            not place.is_plumbing if self.keep is None else self.keep(self._fields(place))
+            for place in places
+        ]
+        hidden = len(shown) - sum(shown) if self.keep is None else 0
+        # Show the calls around shown nodes.
+        calls_wanted: set[int] = set()  # depths where the next node before is such a call
+        for i in range(len(places) - 1, -1, -1):
+            depth = places[i].depth
+            shown[i] = shown[i] or depth in calls_wanted
+            calls_wanted.discard(depth)
+            if shown[i] and depth:
+                calls_wanted.add(depth - 1)
+        places = [place for place, is_shown in zip(places, shown, strict=True) if is_shown]
+        table = self._table(places)
+        # The rows of each node outside sub-graphs, with the rows below it.
+        groups = grouped(range(len(places)), lambda row: places[row].depth == 0)
+        if sort is not None:
+            name = sort.removeprefix("-")
+            values = table.select([name]).values[name]
+            known = [group for group in groups if values[group[0]] is not None]
+            unknown = [group for group in groups if values[group[0]] is None]
+            known.sort(key=lambda group: values[group[0]], reverse=sort != name)
+            groups = known + unknown
+        rows = [row for group in groups[:limit] for row in group]
+        notes = []
+        if rest := len(groups[limit:]) if limit is not None else 0:
+            notes.append(f"{rest:,} more {'node is' if rest == 1 else 'nodes are'} not shown.")
+        if hidden:
+            notes.append(
+                f"{hidden:,} weights and lowered modules are not shown (--select 'kind:*' shows "
+                "all nodes)."
+            )
+        if self.times is not None and self.scale is not None:
+            notes += self._time_notes(self.times, self.scale, [places[row] for row in rows])
+        return replace(table.take(rows), notes=tuple(notes))
+
+    def modules(self) -> Table:
+        """A table with one row for each module, in order of first use, with the sums of its
+        sub-tree.
+
+        Counts nodes that call an operator, if `keep` selects them. An instruction's time counts for
+        the innermost module that contains all its nodes, and for the modules around it.
+        """
+        calls = [
+            place
+            for place in placed_nodes(self.linked.graph, into_delegates=self.into_delegates)
+            if place.node.kind == "call_function"
+            and (self.keep is None or self.keep(self._fields(place)))
+        ]
+        tree = _Tree()
+        for place in calls:
+            tree.add_node(place, place.backend or self.linked.backends.get(id(place.node)))
+        if self.times is not None:
+            kept = {id(place.node) for place in calls}
+            for instruction in self.times.profile.instructions:
+                for leaf in instruction.leaves:
+                    nodes = nodes_of_row(self.linked, leaf) or nodes_of_row(
+                        self.linked, instruction.head
+                    )
+                    if any(id(node) in kept for node in nodes):
+                        tree.add_time(common_module(nodes), float(leaf.ticks.mean()))
+        modules = tree.modules()
+        content: dict[Column, list[Any]] = {
+            Column("module"): [module.name for module in modules],
+            Column("type", priority=2): [", ".join(sorted(one.types)) or None for one in modules],
+            Column("nodes", Kind.COUNT): [module.nodes for module in modules],
+            Column("operators", Kind.COUNT, title="distinct operators", priority=3): [
+                len(module.operators) for module in modules
+            ],
+            Column("delegated", Kind.COUNT, priority=1): [module.delegated for module in modules],
+        }
+        notes: tuple[str, ...] = ()
+        if self.times is not None and self.scale is not None:
+            total, ticks = self._total, [module.ticks for module in modules]
+            content[Column("avg", Kind.DURATION, self.scale.unit)] = [
+                None if value is None else float(self.scale(value)) for value in ticks
+            ]
+            content[Column("share", Kind.SHARE)] = [
+                value / total if value and total else value for value in ticks
+            ]
+            notes = (
+                "A time counts for the innermost module that holds all its nodes, and for the "
+                "modules around it.",
+            )
+        return Table.of(
+            content,
+            title=f"{short_name(self.linked.name)} · modules",
+            notes=notes,
+            depth=[module.depth for module in modules],
+        )
+
+    @cached_property
+    def _work_of(self) -> NodeWork:
+        return node_work(self.linked)
+
+    @cached_property
+    def _total(self) -> float:
+        """The mean time of the method, in ticks; 0 without times."""
+        return 0.0 if self.times is None else float(self.times.profile.total.mean())
+
+    def _fields(self, place: PlacedNode) -> Fields:
+        """The fields of a node for a selector, with its known `NUMBERS`."""
+        found: dict[str, Any] = {}
+        if place.node.kind == "call_function":
+            work = self._work_of(place.node)
+            numbers = (work.known_flops, work.known_bytes, work.intensity)
+            found = dict(zip(NUMBERS, numbers, strict=False))
+        time = None if self.times is None else self.times.at.get(id(place.node))
+        if time is not None and self._total:
+            found["share"] = time.avg / self._total
+        told = {name: [str(value)] for name, value in found.items() if value is not None}
+        return {**fields_of(self.linked, place), **told}
+
+    def _table(self, places: Sequence[PlacedNode]) -> Table:
+        rows = []
+        for place in places:
+            cells = {**place.cells(self.linked), "avg": None, "share": None, "nodes": None}
+            work = self._work_of(place.node)
+            is_call = place.node.kind == "call_function"
+            cells["flops"] = work.known_flops if is_call else None
+            cells["bytes"] = work.known_bytes if is_call else None
+            time = None if self.times is None else self.times.at.get(id(place.node))
+            if self.times is not None and time is not None and self.scale is not None:
+                cells["avg"] = float(self.scale(time.avg))
+                cells["share"] = time.avg / self._total if self._total else None
+                cells["nodes"] = len(time.nodes)
+            rows.append(cells)
+        graph = self.linked.graph
+        return Table.of_cells(
+            columns(self.times is not None, "" if self.scale is None else self.scale.unit),
+            rows,
+            title=f"{short_name(self.linked.name)} · {graph.dialect} · {len(graph.nodes):,} nodes",
+            depth=[place.depth for place in places],
+        )
+
+    def _time_notes(
+        self, times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]
+    ) -> Iterator[str]:
+        runs = len(times.profile.runs)
+        total, accounted = (
+            format_duration(float(scale(ticks).mean()), scale.unit)
+            for ticks in (times.profile.total, times.accounted)
+        )
+        yield (
+            f"Times are averages of {runs:,} {'run' if runs == 1 else 'runs'}: of {total} "
+            f"{scale.unit} of Method::execute, instructions of this graph's nodes take "
+            f"{accounted} {scale.unit}."
+        )
+        if times.rest:
+            rest = float(scale(sum(float(time.ticks.mean()) for time in times.rest.values())))
+            yield (
+                f"Of these, delegate calls spend {format_duration(rest, scale.unit)} {scale.unit} "
+                "outside the events that they logged: this time belongs to none of the nodes."
+            )
+        here = [times.at[id(place.node)] for place in shown if id(place.node) in times.at]
+        if any(len(time.nodes) > 1 for time in here):
+            yield (
+                "If one instruction (#) runs several nodes, the first of them shows its time: "
+                "their shares are unknown."
+            )

@@ -126,6 +126,43 @@ class Matching:
     unpaired_nodes: tuple[Unpaired, ...]
     covered: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, runtime: Runtime, graph: Graph, found: PartialMatching) -> Matching:
+        """Put the pairs in order, and collect the reasons of all other values."""
+        pairs = [
+            Pair(
+                slot.instruction,
+                slot.output,
+                value.path,
+                value.element,
+                logged=runtime.logged_index(slot),
+                delegate_id=slot.delegate_id,
+                is_view=slot in found.views,
+                form=found.forms.get(slot),
+            )
+            for slot, value in sorted(found.pairs.items(), key=lambda item: item[0].order)
+        ]
+        labels = {record.instruction_id: record.label for record in runtime.records}
+        unpaired = [
+            Unpaired(
+                *found.reason_of(slot),
+                instruction=slot.instruction,
+                output=slot.output,
+                op=labels.get(slot.instruction, "")
+                if slot.delegate_id is None
+                else str(slot.delegate_id),
+            )
+            for slot in runtime.slots
+            if slot not in found.pairs
+        ]
+        taken = found.taken
+        missing = [
+            Unpaired(*found.reason_of_node(path), node=path, op=node.op)
+            for path, node in graph.operators.items()
+            if path not in taken
+        ]
+        return cls(tuple(pairs), tuple(unpaired), tuple(missing), dict(found.covered))
+
     @cached_property
     def by_node(self) -> Mapping[str, tuple[Pair, ...]]:
         """The pairs of each node, by its name."""
@@ -187,39 +224,7 @@ def match(
     else:
         edge = symbols.graph
         found = _Origins(match_instructions(runtime, symbols, edge), edge, graph).found
-    pairs = [
-        Pair(
-            slot.instruction,
-            slot.output,
-            value.path,
-            value.element,
-            logged=runtime.logged_index(slot),
-            delegate_id=slot.delegate_id,
-            is_view=slot in found.views,
-            form=found.forms.get(slot),
-        )
-        for slot, value in sorted(found.pairs.items(), key=lambda item: item[0].order)
-    ]
-    labels = {record.instruction_id: record.label for record in runtime.records}
-    unpaired = [
-        Unpaired(
-            *found.reason_of(slot),
-            instruction=slot.instruction,
-            output=slot.output,
-            op=labels.get(slot.instruction, "")
-            if slot.delegate_id is None
-            else str(slot.delegate_id),
-        )
-        for slot in runtime.slots
-        if slot not in found.pairs
-    ]
-    paired_nodes = {pair.node for pair in pairs}
-    missing = [
-        Unpaired(*found.reason_of_node(path), node=path, op=node.op)
-        for path, node in graph.operators.items()
-        if path not in paired_nodes
-    ]
-    return Matching(tuple(pairs), tuple(unpaired), tuple(missing), dict(found.covered))
+    return Matching.of(runtime, graph, found)
 
 
 # -- A program without a run.

@@ -296,28 +296,14 @@ def diagnose_run(
     Raises `NumericGapError` if no value matches one of the graph, `MissingDataError` if a selector
     of values picks none, and `OtherInputsError` if a delegate logged other inputs than these.
     """
-    logged, matching, graph = ran.logged, ran.matching, ran.subgraphs.graph
-    doubts = doubts_of_logged_inputs(logged, inputs)
-    paired, by_design = PairedValues(logged, matching), reference.by_design
-    flow = _Flow(judgement.metric, by_design)
+    graph, by_node = ran.subgraphs.graph, ran.matching.by_node
+    doubts = doubts_of_logged_inputs(ran.logged, inputs)
     kept = judgement.kept
     keeper = None if kept is None else _Keeper(kept, graph, reference.values_stay)
-    count = sum(map(len, matching.by_node.values()))
-    integers = [name for name in by_design if ran.backends[name].backend in IN_CODES]
-    codes = codes_of_graph(graph, ran.method.symbols.before_passes).by_node if integers else {}
-    steps = {
-        name: {element: known.scale for element, known in codes.get(name, {}).items()}
-        for name in integers
-    }
-    judge_rows = _Judge(paired, ran.subgraphs, ran.backends, judgement, count, reference, steps)
     suspects = None if keeper is None else Suspects()
-    pairs = (
-        (pair, item)
-        for item in reference.values(set(matching.by_node))
-        for pair in matching.by_node[item.name]
-    )
-    rows = list(judge_rows.rows(pairs, flow, keeper, suspects))
-    coverage = paired.coverage()
+    judged = _Judge(ran, reference, judgement)
+    rows = list(judged.rows(keeper, suspects))
+    coverage = judged.paired.coverage()
     if not rows:
         raise NumericGapError(
             f"none of the {len(coverage.outputs)} logged values matches a value of {graph.name}",
@@ -328,20 +314,18 @@ def diagnose_run(
     rows.sort(key=lambda row: row.order)
     if suspects is not None:
         before = matcher.before(ran)
-        others = Others(
-            list(matching.by_node), ran.device, None if before is None else before.device
-        )
+        others = Others(list(by_node), ran.device, None if before is None else before.device)
         rows = with_explanations(rows, suspects, graph, others, reference.recompute)
     backends = {one.backend for one in ran.backends.values()}
     return Numerics(
-        method=logged.method,
+        method=ran.method.name,
         reference=graph.name,
         run=ran.run.number,
         metric=judgement.metric,
         rows=tuple(rows),
         coverage=coverage,
         doubts=tuple(doubts_of_inputs(rows) if doubts is None else doubts),
-        designs=tuple(dict.fromkeys(by_design.values())),
+        designs=tuple(dict.fromkeys(reference.by_design.values())),
         undocumented=tuple(sorted(backends - {_DOCUMENTED})),
     )
 
@@ -419,22 +403,23 @@ def _element(value: Any, pair: Pair) -> Any:
     return value if value is None or pair.element is None else value[pair.element]
 
 
-@dataclass(frozen=True, slots=True)
 class _Judge:
-    """Compares logged values with their recomputed ones.
+    """Compares the logged values of a run with their recomputed ones."""
 
-    backends: of nodes inside delegates. values: their number in the run. steps: between the numbers
-    that a backend has for the values of nodes that it computes with integers, whatever the graph
-    has, by node and element; without the values that it has as floats.
-    """
-
-    paired: PairedValues
-    subgraphs: Subgraphs
-    backends: Mapping[str, Inside]
-    judgement: Judgement
-    values: int
-    reference: RunReference
-    steps: Mapping[str, Mapping[int | None, float]]
+    def __init__(self, ran: MatchedRun, reference: RunReference, judgement: Judgement) -> None:
+        self.reference, self.judgement = reference, judgement
+        self.paired = PairedValues(ran.logged, ran.matching)
+        self.subgraphs, self.backends = ran.subgraphs, ran.backends
+        self._by_node, self._count = ran.matching.by_node, len(ran.matching.pairs)
+        # The steps between the numbers of values that a backend computes with integers, whatever
+        # the graph has, by node and element; without the values that it has as floats.
+        designs = [one for one in reference.by_design if self.backends[one].backend in IN_CODES]
+        before = ran.method.symbols.before_passes
+        codes = codes_of_graph(ran.subgraphs.graph, before).by_node if designs else {}
+        self.steps = {
+            name: {element: known.scale for element, known in codes.get(name, {}).items()}
+            for name in designs
+        }
 
     def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
         """The values of a pair; None if they cannot be compared."""
@@ -517,7 +502,7 @@ class _Judge:
             quantized=any("quantize" in one.op for one in inside)
             or any(path in self.steps for path in paths),
             exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
-            values=self.values,
+            values=self._count,
         )
 
     def suspect(self, row: NumericsRow, compared: _Compared) -> Suspect:
@@ -532,14 +517,11 @@ class _Judge:
             axis=channel_axis(row.op, len(row.shape)),
         )
 
-    def rows(
-        self,
-        pairs: Iterable[tuple[Pair, Recomputed]],
-        flow: _Flow,
-        keeper: _Keeper | None,
-        suspects: Suspects | None,
-    ) -> Iterator[NumericsRow]:
-        """Yield the rows of the values that can be compared, in order."""
+    def rows(self, keeper: _Keeper | None, suspects: Suspects | None) -> Iterator[NumericsRow]:
+        """Yield the rows of the values that can be compared, in order of the reference."""
+        flow = _Flow(self.judgement.metric, self.reference.by_design)
+        items = self.reference.values(set(self._by_node))
+        pairs = ((one, item) for item in items for one in self._by_node[item.name])
         for pair, item in pairs:
             compared = self.compared(pair, item)
             if compared is None:

@@ -272,15 +272,18 @@ def inner_events(
     blocks: its runs; an event with different operators in two runs is excluded. symbols: the
     record's, to exclude calls with other debug handles; None without a record.
     """
-    operators = {
-        record.instruction_id: operators
-        for record in instructions
-        if (
-            operators := _nodes(program, method, record)
-            if symbols is None
-            else _operators(program, symbols, record)
-        )
-    }
+    operators: dict[int, tuple[XnnNode, ...]] = {}
+    for record in instructions:
+        handles: list[int] = []
+        if symbols is not None:
+            delegate = symbols.delegates.get(record.instruction_id)
+            handles = handle_list(symbols.handles.get(record.instruction_id))
+            if not handles or (delegate is not None and delegate.handles):
+                continue  # unknown, or it has a map
+        nodes = _nodes(program, method, record)
+        is_own = all(node.debug_handle in (None, *handles) for node in nodes)
+        if nodes and (symbols is None or is_own):
+            operators[record.instruction_id] = nodes
     calls = {call for block in blocks for call in _calls(block, operators)}
     found: dict[tuple[int, int | str], list[Pairing | None]] = {}
     for instruction, names in calls:
@@ -351,18 +354,6 @@ def attributed(found: Attribution, pairing: Pairing, symbols: MethodSymbols) -> 
         inputs=tuple(map(str, read)),
         outputs=tuple(map(str, written)),
     )
-
-
-def _operators(
-    program: Program, symbols: MethodSymbols, call: InstructionRecord
-) -> tuple[XnnNode, ...]:
-    """Return the operators of a delegate call; () if unknown, or if the record is another one's."""
-    delegate = symbols.delegates.get(call.instruction_id)
-    if delegate is not None and delegate.handles:
-        return ()  # it has a map
-    handles = handle_list(symbols.handles.get(call.instruction_id))
-    nodes = _nodes(program, symbols.method, call) if handles else ()
-    return nodes if all(n.debug_handle in (None, *handles) for n in nodes) else ()
 
 
 def _nodes(program: Program, method: str, call: InstructionRecord) -> tuple[XnnNode, ...]:

@@ -315,9 +315,8 @@ def _graph_table(
     from etscope.analysis.graphs.node_costs import work_notes
     from etscope.analysis.graphs.node_table import (
         NUMBERS,
+        NodeTables,
         default_columns,
-        module_tree,
-        node_table,
     )
     from etscope.model.report import filled_columns
     from etscope.model.selector import Selector
@@ -325,28 +324,21 @@ def _graph_table(
     check_numbers(view.select, NUMBERS)
     if times is None and view.select is not None and "share" in Selector(view.select).keys:
         raise UsageError("share needs the times of a run", hint="name its dump, too")
-    options: dict[str, Any] = {
-        "keep": None if view.select is None else Selector(view.select).matches,
-        "into_delegates": asked.into_delegates,
-        "times": times,
-        "scale": scale,
-    }
+    keep = None if view.select is None else Selector(view.select).matches
+    tables = NodeTables(linked, keep, asked.into_delegates, times, scale)
     if asked.tree:
-        table = module_tree(linked, **options)
-        whole = table
+        whole = tables.modules()
         table = whole.take(range(len(whole))[: view.limit])
         if cut := len(whole) - len(table):
             note = f"{cut:,} more {'module is' if cut == 1 else 'modules are'} not shown."
             table = replace(table, notes=(*table.notes, note))
     else:
-        table = node_table(linked, sort=view.sort, limit=view.limit, **options)
+        table = tables.nodes(view.sort, view.limit)
         shown = {*(view.columns or ()), (view.sort or "").removeprefix("-")}
         if not shown.isdisjoint(("flops", "FLOPs", "bytes")):
             table = replace(table, notes=(*table.notes, *work_notes(linked)))
     if view.select is not None and not len(table):
-        raise nothing_selected(
-            view.select, lambda keep: node_table(linked, **{**options, "keep": keep})
-        )
+        raise nothing_selected(view.select, lambda keep: replace(tables, keep=keep).nodes())
     return table, filled_columns(table) if asked.tree else default_columns(table)
 
 

@@ -15,9 +15,8 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.graphs.node_costs import NodeTimes
 from etscope.analysis.graphs.node_info import find_node, node_info
 from etscope.analysis.graphs.node_table import (
+    NodeTables,
     default_columns,
-    module_tree,
-    node_table,
     placed_nodes,
     tensor_text,
 )
@@ -159,7 +158,7 @@ def overview(debugger: Debugger, rest: str) -> Output:
         total = view.times.profile.total
         row = ("Method::execute", len(total), debugger.scale(total))
         output.table(view.statistics_table("run", [row], title="Run summary"))
-    modules = module_tree(view.linked, times=view.times, scale=debugger.scale)
+    modules = NodeTables(view.linked, times=view.times, scale=debugger.scale).modules()
     counts: dict[Column, list[Any]] = {
         Column("graph"): [short_name(view.linked.name)],
         Column("operators", Kind.COUNT): [len(view.calls)],
@@ -261,13 +260,9 @@ class _GraphView:
     def elements(self, nodes: Sequence[Node]) -> Table:
         """The rows of nodes in the graph's table."""
         wanted = {id(node) for node in nodes}
-        table = node_table(
-            self.linked,
-            keep=lambda fields: True,
-            times=self.times,
-            scale=self.debugger.scale,
-            into_delegates=True,
-        )
+        table = NodeTables(
+            self.linked, lambda fields: True, times=self.times, scale=self.debugger.scale
+        ).nodes()
         placed = placed_nodes(self.linked.graph)
         rows = [i for i, one in enumerate(placed) if id(one.node) in wanted]
         taken = replace(table.take(rows), title="Elements", notes=(), depth=None)
@@ -352,7 +347,7 @@ def _describe(view: _GraphView, name: str) -> Output:
     except UsageError:
         keep = None
     if keep is not None:
-        table = node_table(linked, keep=keep, times=view.times, scale=view.debugger.scale)
+        table = NodeTables(linked, keep, times=view.times, scale=view.debugger.scale).nodes()
         if len(table):
             return Output().table(table, default_columns(table))
     known = [n.name for n in graph.nodes]

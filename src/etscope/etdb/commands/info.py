@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.graphs.graph_names import graph_list
-from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
+from etscope.analysis.graphs.node_table import NodeTables, default_columns
 from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
@@ -138,7 +138,7 @@ def _modules(debugger: Debugger, rest: str) -> Output:
     linked = debugger.linked()
     times = debugger.times_of(linked)
     keep = Selector(rest).matches if rest else None
-    table = module_tree(linked, keep=keep, times=times, scale=debugger.scale)
+    table = NodeTables(linked, keep, times=times, scale=debugger.scale).modules()
     if rest and not len(table):
         raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
     return Output().table(table, filled_columns(table))
@@ -165,7 +165,7 @@ def _ops(debugger: Debugger, rest: str) -> Output:
     else:
         linked = debugger.linked()
         times = debugger.times_of(linked)
-        table = node_table(linked, keep=keep, times=times, scale=scale)
+        table = NodeTables(linked, keep, times=times, scale=scale).nodes()
         shown = list(default_columns(table))
     if rest and not len(table):
         raise UsageError(f"nothing is picked by {rest!r}", hint="help selectors")
