@@ -170,7 +170,7 @@ def node_work(linked: LinkedGraph) -> NodeWork:
     return of
 
 
-_LISTED = 6  # operators
+_LISTED = 6  # operators in a note
 
 
 def work_notes(linked: LinkedGraph) -> Iterator[str]:

@@ -20,7 +20,7 @@ from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 
 SCHEMA = "etscope.node/1"
-_LONGEST_OPTION = 80
+_LONGEST_OPTION = 80  # characters of a compile option: one line of a terminal
 
 
 def find_node(linked: LinkedGraph, name: str) -> PlacedNode:

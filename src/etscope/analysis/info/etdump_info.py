@@ -20,7 +20,7 @@ from etscope.model.event_table import (
 from etscope.model.report import Section, facts, rows
 from etscope.model.table import Column, Kind
 
-_TICKS_PER_MS = 1e6
+_TICKS_PER_MS = 1e6  # of nanoseconds: see `_CLOCK`
 _CLOCK = (
     "A dump does not store the unit of its clock. Times assume nanoseconds, as on "
     "desktops and phones (change it with etscope inspect --source-unit)."

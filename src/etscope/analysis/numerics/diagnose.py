@@ -67,11 +67,12 @@ from etscope.model.graph import VIEWS, Graph, Node, stem
 from etscope.model.selector import Selector
 
 DEFAULT_METRIC = "sqnr"
-_NEARLY_ALL = 0.9  # share of elements
+# Share of elements: other inputs change nearly all of a value, a wrong operator often only a part.
+_NEARLY_ALL = 0.9
 
-_MOST_OUTPUTS = 8
-_FIRST_WRONG = 4
-_WAITING_BYTES = 64 << 20
+# Rows that keep their values, whatever rows follow: of outputs, and the first wrong ones.
+_MOST_OUTPUTS, _FIRST_WRONG = 8, 4
+_WAITING_BYTES = 64 << 20  # of values that wait until it is known which rows keep theirs
 
 
 @dataclass(frozen=True, slots=True)

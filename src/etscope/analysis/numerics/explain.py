@@ -23,7 +23,7 @@ from etscope.analysis.program.source_location import lines_of
 from etscope.model.graph import VIEWS, Graph, stem
 
 MOST_EXPLAINED = 4  # wrong rows, the first
-_MOST_ELEMENTS = 1 << 22  # of a value
+_MOST_ELEMENTS = 1 << 22  # of a value: 32 MB in float64 for each candidate
 _MOST_CAUSES = 3  # of NaN and infinities; a longer list does not identify the cause
 _PROBE = 16  # elements that rule most other values out
 

@@ -41,11 +41,11 @@ from etscope.analysis.numerics.error_location import (
     place_text,
 )
 
-LEAST_SAMPLES = 8
+LEAST_SAMPLES = 8  # fewer runs do not show what of the rounding repeats
 MOST_ELEMENTS = 1 << 21  # of all values together that are kept element by element, 32 bytes each
-POWER = 0.9
+POWER = 0.9  # with which an error that is called detectable is detected
 _POWER_DEVIATIONS = 1.2816  # standard deviations above which a normal number is in a share of 0.9
-_TIES = 0.25  # of the rounding's root mean square
+_TIES = 0.25  # of the rounding's root mean square: kernels round ties to other sides in each run
 _SAFETY = 3.0  # the variance of a mean may be this many times its estimate
 _CLEARLY = 0.5  # less may be chance
 _UNSEEN = 4  # extra means without a repeated part that the estimate assumes

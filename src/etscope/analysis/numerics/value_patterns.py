@@ -21,7 +21,8 @@ from etscope.analysis.numerics.limits import nan_of, new_nan
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FEW = 4  # elements; one of so few proves nothing
 _MOST_LEVELS = 256  # of 8 bits
-_MOST_SORTED = 1 << 18  # elements
+_MOST_SORTED = 1 << 18  # elements, to look for steps in: sorting more takes long
+_ROUNDING = 64.0  # squares of epsilon: a slice or an element is off by more than 8 of them
 _MOST_MOVED = 4096  # slices that are looked for at other places
 _SHARED_ENERGY = 1e-6  # of a slice's share of the error, below which it is rounding
 
@@ -66,7 +67,7 @@ def non_finite(residual: Residual) -> Candidate | None:
 
 def single_element(residual: Residual) -> Explanation | None:
     """One element that is wrong, of many that are not, as an explanation; None if more are."""
-    rounding = 64.0 * residual.epsilon**2 * residual.weight * np.square(residual.found)
+    rounding = _ROUNDING * residual.epsilon**2 * residual.weight * np.square(residual.found)
     with np.errstate(invalid="ignore"):
         beyond = residual.energy > np.maximum(rounding, 1e-4 * residual.energy.max())
     if int(beyond.sum()) != 1 or residual.error.size < _FEW:
@@ -329,7 +330,7 @@ def _wrong_slices(residual: Residual, axis: int) -> npt.NDArray[np.int64]:
     others = tuple(one for one in range(residual.error.ndim) if one != axis)
     energy = residual.energy.sum(axis=others)
     squares = residual.weight * np.square(np.where(residual.known, residual.expected, 0.0))
-    rounding = 64.0 * residual.epsilon**2 * squares.sum(axis=others)
+    rounding = _ROUNDING * residual.epsilon**2 * squares.sum(axis=others)
     beyond = energy > np.maximum(rounding, _SHARED_ENERGY * energy.max())
     return np.flatnonzero(beyond)
 
@@ -436,7 +437,7 @@ def _rounded(residual: Residual) -> Iterator[Candidate]:
     errors = residual.error[residual.error != 0]
     if residual.dtype.kind in "iu" and errors.size > 8 and (errors == errors[0]).all():
         wrong = residual.error != 0
-        if 0.05 < wrong.mean() < 0.95:
+        if 0.05 < wrong.mean() < 0.95:  # of all elements it is a constant, of few a local fault
             way = "lower" if errors[0] < 0 else "higher"
             text = (
                 f"{way} by {number_text(abs(errors[0]))} in {100 * wrong.mean():.0f} % of elements"

@@ -16,7 +16,7 @@ from etscope.units import format_float
 LOCAL, TOTAL = "local", "total"
 _AGAINST = {LOCAL: "PyTorch's result from the device's inputs", TOTAL: "the reference"}
 _BAR = 32  # characters
-_TEXT_BINS = 16
+_TEXT_BINS = 16  # lines of a histogram in a terminal
 _BARS = "█ both, ▓ more on the device, ░ more in the reference"
 
 

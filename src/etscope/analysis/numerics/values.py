@@ -21,18 +21,18 @@ from etscope.analysis.numerics.limits import BEYOND, OTHER_TOLERANCE, TOLERANCES
 from etscope.errors import UsageError
 from etscope.model.graph import SAME_VALUE, Graph, Node, stem
 
-BINS = 32
+BINS = 32  # of a histogram on a page; a text shows half of them
 MOST_CHANNELS = 8  # in full, the worst; all others are in the profile
 PROFILE = 128  # channels side by side, each the worst of its neighbours where there are more
-MOST_ELEMENTS = 8
+MOST_ELEMENTS = 8  # in the table of the worst ones
 QUANTILES = (0.5, 0.9, 0.99)
 
 _NEARLY_ALL = 0.99  # of the error, in a part that is to be named
 _MOST_NAMED = 4  # indices of a dimension
 _CONTRAST = 20.0  # between the relative errors of the part that is named and of the rest
 _INNER = (0.001, 0.999)  # quantiles; elements far outside of them do not stretch the histogram
-_STRETCH = 8.0
-_SAMPLE = 1 << 13
+_STRETCH = 8.0  # times the inner range: a wider one leaves most bins empty
+_SAMPLE = 1 << 13  # elements that the quantiles are taken of
 _LARGEST = 8e307  # an end of the histogram: the width between two ends must be finite, too
 
 _Float64 = npt.NDArray[np.float64]
