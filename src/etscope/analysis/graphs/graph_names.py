@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import Any
 
 from etscope.analysis.program.correlate import EDGE_GRAPH
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.model.exported_graph import graph_from_record
+from etscope.model.graph import Graph
 from etscope.model.table import Column, Kind, Table
 
 _SHORT = {EDGE: "edge", EXPORTED: "exported"}
@@ -74,30 +76,30 @@ _COLUMNS = (
 )
 
 
-def graph_list(record: RecordView) -> Table:
-    """A table with one row for each graph. Nodes count in the graph alone; calls, operators,
+def graph_cells(graph: Graph) -> dict[str, Any]:
+    """A graph's cells in lists of graphs. Nodes count in the graph alone; calls, operators,
     modules, delegates, branches and handles count in its sub-graphs, too."""
-    rows = []
-    for name in record.graph_names:
-        graph = graph_from_record(record, name)
-        calls = [node for node in graph.walk() if node.kind == "call_function"]
-        delegates = [node.delegate for node in calls if node.delegate is not None]
-        rows.append(
-            {
-                "graph": short_name(graph.name),
-                "dialect": graph.dialect,
-                "nodes": len(graph.nodes),
-                "calls": len(calls),
-                "operators": len({node.op for node in calls}),
-                "weights": len(graph.parameters),
-                "inputs": len(graph.inputs) - len(graph.parameters),
-                "outputs": len(graph.outputs),
-                "modules": len({frame.path for node in calls for frame in node.modules}),
-                "delegates": len(delegates),
-                "backends": list(dict.fromkeys(delegate.backend_id for delegate in delegates)),
-                "branches": sum(len(node.subgraphs) for node in calls),
-                "handles": sum(node.debug_handle is not None for node in calls),
-                "name": graph.name,
-            }
-        )
+    calls = [node for node in graph.walk() if node.kind == "call_function"]
+    delegates = [node.delegate for node in calls if node.delegate is not None]
+    return {
+        "graph": short_name(graph.name),
+        "dialect": graph.dialect,
+        "nodes": len(graph.nodes),
+        "calls": len(calls),
+        "operators": len({node.op for node in calls}),
+        "weights": len(graph.parameters),
+        "inputs": len(graph.inputs) - len(graph.parameters),
+        "outputs": len(graph.outputs),
+        "modules": len({frame.path for node in calls for frame in node.modules}),
+        "delegates": len(delegates),
+        "backends": list(dict.fromkeys(delegate.backend_id for delegate in delegates)),
+        "branches": sum(len(node.subgraphs) for node in calls),
+        "handles": sum(node.debug_handle is not None for node in calls),
+        "name": graph.name,
+    }
+
+
+def graph_list(record: RecordView) -> Table:
+    """A table with one row for each graph of a record."""
+    rows = [graph_cells(graph_from_record(record, name)) for name in record.graph_names]
     return Table.of_cells(_COLUMNS, rows, title=f"graphs of {record.path or 'the record'}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from etscope.analysis.graphs.graph_names import short_name
+from etscope.analysis.graphs.graph_names import graph_cells
 from etscope.analysis.program.correlate import record_methods
 from etscope.errors import UsageError
 from etscope.formats.bytes.files import BytesLike, PathLike
@@ -113,21 +113,11 @@ def _facts(record: RecordFile) -> Section:
 
 def _graphs(record: RecordFile, graphs: Mapping[str, Graph]) -> Section:
     def row(name: str, graph: Graph) -> Sequence[Any]:
-        calls = [node for node in graph.walk() if node.kind == "call_function"]
-        delegates = [node.delegate for node in calls if node.delegate is not None]
+        cells = graph_cells(graph)
+        shown = ("graph", "dialect", "nodes", "calls", "operators", "weights", "delegates")
         major, minor = _schema_version(record, name)
-        return (
-            short_name(name),
-            graph.dialect,
-            len(graph.nodes),
-            len(calls),
-            len({node.op for node in calls}),
-            len(graph.parameters),
-            len(delegates),
-            record.members[record.graph_members[name]].size,
-            f"{major}.{minor}",
-            name,
-        )
+        size = record.members[record.graph_members[name]].size
+        return (*(cells[one] for one in shown), size, f"{major}.{minor}", name)
 
     return rows(
         "graphs",

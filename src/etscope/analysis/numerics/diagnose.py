@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -105,19 +105,25 @@ class Judgement:
         check_tolerance(self.tolerance)
 
 
-class Recomputed(Protocol):
-    """A node's value in the three runs: see `bridge.reference.local_reference.Recomputed`."""
+@dataclass(frozen=True, eq=False)
+class Recomputed:
+    """A node's value in the three runs; use it before the next one.
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def loop_pass(self) -> int: ...
-    @property
-    def reference(self) -> Any: ...
-    @property
-    def local(self) -> Any: ...
-    @property
-    def wide(self) -> Any: ...
+    local: computed from the device's values, as its backend does. wide: the same in float64, which
+    may be computed when it is asked for. reference: computed without them, as PyTorch does. Arrays,
+    numbers, or tuples or lists of them. `reference` and `wide` are None where those runs took
+    another branch.
+    """
+
+    name: str
+    loop_pass: int
+    reference: Any
+    local: Any
+    in_float64: Callable[[], Any]
+
+    @cached_property
+    def wide(self) -> Any:
+        return self.in_float64()
 
 
 class RunReference(Protocol):

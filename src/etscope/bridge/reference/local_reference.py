@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from etscope.analysis.numerics.diagnose import Recomputed
 from etscope.bridge.reference.backends import PLAIN, Arithmetic
 from etscope.bridge.reference.lazy_values import LazyValues
 from etscope.bridge.reference.reference import Call, Operation, ReferenceGraph, arrays_of
@@ -31,27 +32,6 @@ _MOST_STEPS = 1024  # from 0 to the largest number that counts: those beyond the
 
 # The logged values of a node at a pass of its loop, as (element or None, array).
 DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
-
-
-@dataclass(frozen=True, eq=False)
-class Recomputed:
-    """A node's value in the three runs; use it before the next one.
-
-    local: computed from the device's values, as its backend does. wide: the same in float64, which
-    may be computed when it is asked for. reference: computed without them, as PyTorch does. Arrays,
-    numbers, or tuples or lists of them. `reference` and `wide` are None where those runs took
-    another branch.
-    """
-
-    name: str
-    loop_pass: int
-    reference: Any
-    local: Any
-    in_float64: Callable[[], Any]
-
-    @cached_property
-    def wide(self) -> Any:
-        return self.in_float64()
 
 
 @dataclass(slots=True)
