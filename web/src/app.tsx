@@ -35,6 +35,7 @@ import { Numerics } from "./views/numerics";
 import { Roofline } from "./views/roofline";
 import { Source } from "./views/source";
 import { Summary } from "./views/summary";
+import { glossary } from "./words";
 
 interface AppProps {
   report: string | null;
@@ -275,6 +276,13 @@ function Help() {
           </tbody>
         </table>
         <p class="muted">The address holds what is shown and selected: a link leads to the same place.</p>
+        <p class="muted">
+          The{" "}
+          <a href={glossary()} target="_blank" rel="noopener noreferrer">
+            glossary
+          </a>{" "}
+          explains all words.
+        </p>
       </div>
     </div>
   );

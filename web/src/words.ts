@@ -1,7 +1,88 @@
-// What the columns mean, for the titles of their heads. Other columns need no words.
+// What the columns mean, for the titles of their heads; what words of the page and of notes mean.
+
+const PAGE = "https://etscope.github.io/etscope/reference/glossary/";
+
+/** Definitions in docs/reference/glossary.md, by anchor and word for word: a contract test compares them. */
+export const GLOSSARY = {
+  instruction:
+    "One step of a program: the call of a kernel, the call of a delegate, a move or a jump. # numbers it in a method.",
+  "delegate-call": "An instruction that hands a part of the graph to a backend, such as XNNPACK.",
+  handle:
+    "A number that ties a node of the edge program to instructions, and to events inside delegates.",
+  "delegate-map": "The part of an ETRecord that maps a delegate's own identifiers to debug handles.",
+  leaf: "A row with time of its own, counted once.",
+  "counted-runs":
+    "The runs in tables and findings: all except a cold first run and runs that other programs disturbed.",
+  unaccounted:
+    "Time of a method in none of its instructions: the runtime's work between them, and tracing.",
+  "traced-run": "A run that records events. Recording takes time, so latencies come from untraced runs.",
+  phase:
+    "The kind of a language model's call: prefill takes the prompt, decode one token, an encoder an image or sound.",
+  "device-clock":
+    "A clock of a delegate, such as the GPU's. Its times are not added to times of the runtime's clock.",
+  bound: "The limit of an operator by the roofline: compute, memory, or the overhead of the call.",
+  sqnr:
+    "Signal-to-quantization-noise ratio, 20 log10(‖reference‖ / ‖error‖), in dB. More is better: 20 dB is an error of 10 %, " +
+    "40 dB of 1 %, and float32 rounding gives about 140 dB.",
+  "local-error":
+    "An operator's own error: the device's value, compared with PyTorch's result from the device's inputs.",
+  "inherited-error": "The part of an error that comes from wrong inputs.",
+  "noise-floor": "The error that rounding alone makes in an operator, measured against float64.",
+  "by-design": "A difference that a backend makes on purpose, such as rounded scales. It is not a fault.",
+};
+
+export type Term = keyof typeof GLOSSARY;
+
+export const glossary = (term?: Term): string => (term ? `${PAGE}#${term}` : PAGE);
+
+/** Columns that a term of the glossary explains. */
+const TERMS: Record<string, Term> = {
+  instruction: "instruction",
+  instruction_id: "instruction",
+  debug_handles: "handle",
+  handles: "handle",
+  leaf: "leaf",
+  phase: "phase",
+  bound: "bound",
+  local: "local-error",
+  inherited: "inherited-error",
+  noise: "noise-floor",
+  sqnr: "sqnr",
+};
+
+/** Words of notes that are linked to the glossary. */
+const SPELLED: readonly [RegExp, Term][] = [
+  [/counted runs/, "counted-runs"],
+  [/\bdelegate calls?\b/, "delegate-call"],
+  [/\bdebug handles?\b/, "handle"],
+  [/\bdelegate map\b/, "delegate-map"],
+  [/\bunaccounted\b/i, "unaccounted"],
+  [/\bdevice clock\b/, "device-clock"],
+  [/\bSQNR\b/, "sqnr"],
+  [/\bnoise floor\b/, "noise-floor"],
+  [/\bby design\b/, "by-design"],
+];
+
+/** The text in parts, with the term of a part that spells one; each term once. */
+export function termsIn(text: string): { text: string; term?: Term }[] {
+  let parts: { text: string; term?: Term }[] = [{ text }];
+  for (const [spelled, term] of SPELLED) {
+    const at = parts.findIndex((part) => !part.term && spelled.test(part.text));
+    if (at < 0) continue;
+    const whole = parts[at]!.text;
+    const found = spelled.exec(whole)!;
+    parts = [
+      ...parts.slice(0, at),
+      { text: whole.slice(0, found.index) },
+      { text: found[0], term },
+      { text: whole.slice(found.index + found[0].length) },
+      ...parts.slice(at + 1),
+    ];
+  }
+  return parts.filter((part) => part.text);
+}
 
 const WORDS: Record<string, string> = {
-  instruction: "Index of the instruction in the program's chain",
   event: "What the runtime called the event; events of a delegate stand below its call",
   kind: "Kernel, delegate call, event of a delegate, …",
   calls: "How often it ran in a run, on average",
@@ -21,7 +102,6 @@ const WORDS: Record<string, string> = {
   growth: "Time added by each earlier token of context; empty if uncertain",
   growth_low: "Lower end of the interval of growth",
   growth_high: "Upper end of the interval of growth",
-  phase: "Prefill, decode, or the name of an encoder",
   tokens: "New tokens of the calls",
   call_mean: "Mean time of a call",
   token_mean: "Time for each token",
@@ -45,14 +125,12 @@ const WORDS: Record<string, string> = {
   gflops: "10⁹ FLOPs a second, in the mean time",
   gbps: "10⁹ bytes a second, in the mean time",
   peak: "Share of the calibrated peak of the machine at these FLOPs for each byte",
-  bound: "The first limit it reaches: compute, memory, or the overhead of the call",
   memory_level: "The smallest memory level that holds all its reads and writes",
   number_types: "Number types of its arithmetic",
   work_sizes: "largest: the run's sizes are unknown, so these are the largest that the program allows",
   unknown_work: "Operators with unknown FLOPs",
   backend: "Backend of the delegate that ran it",
   delegate_debug_identifier: "The delegate's own identifier of the event",
-  debug_handles: "Handles that tie the event to nodes of the exported graph",
   event_name: "Name of the event in the dump",
   event_block_name: "Block of the dump that holds the event",
   raw: "The time in each run",
@@ -60,7 +138,6 @@ const WORDS: Record<string, string> = {
   module_hierarchy: "Modules around the nodes",
   is_delegated_op: "Whether a delegate logged the event",
   delegate_backend_name: "Backend of the delegate",
-  instruction_id: "Index of the instruction in the program's chain",
   before: "Mean time over the counted runs of A; this column adds up",
   after: "Mean time over the counted runs of B; this column adds up",
   change: "Time that B takes longer; all rows, with those of only one side, add up to Method::execute",
@@ -68,7 +145,8 @@ const WORDS: Record<string, string> = {
   relative:
     "Relative change of the trimmed means, as for the interval; empty for times of a few clock ticks",
   interval: "Confidence interval of the relative change; unknown: the runs vary too much",
-  verdict: "Result of the comparison: regressed, improved, no difference, or cannot tell",
+  verdict:
+    "Of two times: regressed, improved, no difference, or cannot tell. Of values: fine, by design, inherited, or wrong",
   status: "Only on one side, moved in the model, or run by another kernel",
   reason: "Why the comparison cannot tell",
   saved_by_float16: "Bytes that float16 would save for a float32 weight",
@@ -108,4 +186,5 @@ export const GROWTH_MEANING =
   "Growth is the time that each earlier token of context adds, with its 99 % interval. It is shown only if " +
   "it is certain and at least 2 % of the time.";
 
-export const meaningOf = (name: string): string | undefined => WORDS[name];
+export const meaningOf = (name: string): string | undefined =>
+  TERMS[name] ? GLOSSARY[TERMS[name]] : WORDS[name];

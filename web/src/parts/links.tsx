@@ -3,6 +3,7 @@
 import type { Run } from "../document";
 import { formatWithUnit, plainText, visible } from "../format";
 import { sameSelection, select, selection, tab, type Selection, type TabName } from "../store";
+import { GLOSSARY } from "../words";
 import { OutlierMark } from "./outlier";
 import { Text } from "./text";
 
@@ -50,7 +51,7 @@ export function RowLink({ run, method, row, place = false, show }: RowLinkProps)
   const index = cell("instruction");
   return (
     <div class={place ? "entry entry-place" : "entry"}>
-      <span class="entry-key" title="Index of the instruction">
+      <span class="entry-key" title={GLOSSARY.instruction}>
         {index === null ? "└" : plainText(index)}
       </span>
       <SelectLink
@@ -76,7 +77,7 @@ export function NodeLink({ run, graph, node }: { run: Run; graph: string; node: 
   if (!found) return null;
   return (
     <div class="entry">
-      <span class="entry-key" title="Debug handle">
+      <span class="entry-key" title={`Debug handle: ${GLOSSARY.handle}`}>
         {found.handle ?? "–"}
       </span>
       <SelectLink to={{ kind: "node", graph, node }} text={found.name} title={`${found.name}\n${found.op}`} />

@@ -2,15 +2,21 @@
 
 import { useState } from "preact/hooks";
 import { visible } from "../format";
+import { Termed } from "./term";
 
-export function Prose({ text }: { text: string }) {
+/** `terms`: words of the glossary are linked, which a text inside a link or button cannot have. */
+export function Prose({ text, terms = false }: { text: string; terms?: boolean }) {
   return (
     <>
       {text
         .split(/`([^`]+)`/)
         .map((part, at) =>
           at % 2 === 0 ? (
-            visible(part)
+            terms ? (
+              <Termed key={at} text={part} />
+            ) : (
+              visible(part)
+            )
           ) : /^(etscope|pip) /.test(part) ? (
             <Command key={at} text={part} />
           ) : (

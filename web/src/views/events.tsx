@@ -134,7 +134,7 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
         <div class="notes">
           {notes.map((note) => (
             <p key={note}>
-              <Prose text={note} />
+              <Prose text={note} terms />
             </p>
           ))}
         </div>

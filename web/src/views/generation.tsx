@@ -12,7 +12,9 @@ import { formatFloat, formatShare, plainText, visible } from "../format";
 import { Facts } from "../parts/facts";
 import { SelectLink } from "../parts/links";
 import { Nothing } from "../parts/nothing";
+import { Prose } from "../parts/prose";
 import { SimpleTable } from "../parts/simple";
+import { TermLink } from "../parts/term";
 import { Figure, Text } from "../parts/text";
 import { Segments, Select } from "../parts/toolbar";
 import { control, indexControl, tab } from "../store";
@@ -43,17 +45,19 @@ export function Generation({ run }: { run: Run }) {
           <SimpleTable table={doc.table} testId="phase-table" />
           {doc.table.notes.map((note) => (
             <p class="muted" key={note}>
-              {visible(note)}
+              <Prose text={note} terms />
             </p>
           ))}
         </section>
         {doc.pace && (
           <section class="card" data-testid="generation-pace">
-            <h3>{visible(doc.pace.table.title)}, without tracing</h3>
+            <h3>
+              {visible(doc.pace.table.title)}, without <TermLink of="traced-run">tracing</TermLink>
+            </h3>
             <Facts table={doc.pace.table} />
             {doc.pace.table.notes.map((note) => (
               <p class="muted" key={note}>
-                {visible(note)}
+                <Prose text={note} terms />
               </p>
             ))}
           </section>

@@ -16,6 +16,7 @@ import { Prose } from "../parts/prose";
 import { SimpleTable } from "../parts/simple";
 import { useWidth } from "../parts/size";
 import { DataTable } from "../parts/table";
+import { TermLink } from "../parts/term";
 import { SelectLink } from "../parts/links";
 import { ValuesMark } from "../parts/values";
 import { ColumnChooser, CsvButton, FilterBox, Popover, Segments, useFilter } from "../parts/toolbar";
@@ -67,7 +68,8 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
         />
         <FilterBox text={filter.value} onText={(text) => (filter.value = text)} problem={problem} />
         <span class="muted">
-          {visible(numerics.metric)}: {numerics.largerIsWorse ? "larger is worse" : "smaller is worse"}
+          {numerics.metric === "sqnr" ? <TermLink of="sqnr">sqnr</TermLink> : visible(numerics.metric)}:{" "}
+          {numerics.largerIsWorse ? "larger is worse" : "smaller is worse"}
         </span>
         <span class="spacer" />
         <Popover label="What was compared" button="Coverage" testId="coverage">
@@ -133,7 +135,7 @@ export function Finding({ now, numerics, text }: { now: Run; numerics: NumericsD
     <p>
       {parts.map((part, at) =>
         part.row === null ? (
-          <Prose key={at} text={part.text} />
+          <Prose key={at} text={part.text} terms />
         ) : (
           <SelectLink key={at} to={selectionOf(now, numerics, part.row)} text={part.text} show="numerics" />
         ),

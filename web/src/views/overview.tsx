@@ -6,6 +6,7 @@ import { nameColours } from "../drawings/scale";
 import { formatDuration, formatShare, visible } from "../format";
 import { groupRows } from "../groups";
 import { doc, hashOf, type Place } from "../store";
+import { TermLink } from "../parts/term";
 import { bodyAndTotals, median } from "../tables";
 import { theme } from "../theme";
 
@@ -49,7 +50,9 @@ export function TimePicture({ now, of, method }: { now: Run; of: Method; method:
         )}{" "}
         <span class="muted">
           {of.totals.length > 1 && `median; mean ${text(total)}, `}
-          {visible(of.excluded?.words ?? (of.totals.length === 1 ? "one run" : `${of.totals.length} runs`))}
+          <TermLink of="counted-runs">
+            {visible(of.excluded?.words ?? (of.totals.length === 1 ? "one run" : `${of.totals.length} runs`))}
+          </TermLink>
         </span>
       </p>
       {bars.map(({ title, parts }) => (

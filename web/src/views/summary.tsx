@@ -12,6 +12,7 @@ import { SampleChart } from "../parts/series";
 import { SimpleTable } from "../parts/simple";
 import { Prose } from "../parts/prose";
 import { Figure, Text } from "../parts/text";
+import { TermLink } from "../parts/term";
 import { Insights } from "./insights";
 import { Finding, Verdict } from "./numerics";
 import { TimePicture } from "./overview";
@@ -28,7 +29,7 @@ export function Summary() {
           <ul>
             {now.notes.map((note) => (
               <li key={note}>
-                <Prose text={note} />
+                <Prose text={note} terms />
               </li>
             ))}
           </ul>
@@ -114,7 +115,9 @@ function Longest({ now, of }: { now: Run; of: Method }) {
   const share = of.rows.values["share"];
   return (
     <section class="card" data-testid="longest">
-      <h3>Longest parts of {visible(of.name)}</h3>
+      <h3>
+        Longest <TermLink of="leaf">parts</TermLink> of {visible(of.name)}
+      </h3>
       <div class="bars">
         {rows.map((row) => (
           <div class="bar" key={row} style={{ "--share": `${100 * Number(share?.[row] ?? 0)}%` }}>
@@ -180,7 +183,7 @@ function SectionCard({ name, table, facts }: Shaped) {
       {facts ? <Facts table={table} /> : <SimpleTable table={table} />}
       {table.notes.map((note) => (
         <p class="muted" key={note}>
-          <Prose text={note} />
+          <Prose text={note} terms />
         </p>
       ))}
     </section>
