@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from etscope.analysis.selector_fields import tensor_fields
 from etscope.errors import UsageError
@@ -16,7 +16,7 @@ from etscope.model.selector import Fields, Selector
 WATCH_NAN, WATCH_INF = "nan", "inf"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Breakpoint:
     """A breakpoint or watchpoint. place: its stops as text, "" for all. selector: the same, parsed;
     None for a watchpoint. condition: must hold there. watch: "nan" or "inf" in any output, "" for
@@ -93,9 +93,7 @@ class Breakpoints:
         return self._next - 1
 
     def delete(self, number: int) -> None:
-        """Remove a breakpoint."""
-        self.find(number)
-        del self._all[number]
+        del self._all[self.find(number).number]
 
     def clear(self) -> int:
         """Remove all. Returns their number."""
@@ -103,39 +101,16 @@ class Breakpoints:
         self._all.clear()
         return count
 
-    def change(self, number: int, **of: object) -> None:
-        """Replace fields of a breakpoint."""
-        self._all[number] = replace(self.find(number), **of)  # type: ignore[arg-type]
-
-    def ignore(self, one: Breakpoint) -> None:
-        """Count a hit that does not stop the run."""
-        now = self._all[one.number]
-        self._all[one.number] = replace(now, hits=now.hits + 1, ignored=now.ignored - 1)
-
     def hit(self, one: Breakpoint) -> None:
         """Count a hit; remove a temporary breakpoint."""
+        one.hits += 1
         if one.once:
             self._all.pop(one.number, None)
-        else:
-            now = self._all[one.number]
-            self._all[one.number] = replace(now, hits=now.hits + 1)
-
-    def looked_at(self, one: Breakpoint, why: str | None) -> None:
-        """Count an evaluation of a condition. why: the reason if it had no value, else None."""
-        self._all[one.number] = replace(
-            one, looked=one.looked + 1, unknown=one.unknown + (why is not None), why=why or one.why
-        )
-
-    def passed(self, one: Breakpoint, count: int) -> None:
-        """Count stops at which the target tested the condition, and it did not hold."""
-        now = self._all.get(one.number)
-        if now is not None and count:
-            self._all[one.number] = replace(now, looked=now.looked + count)
 
     def begin(self) -> None:
         """Reset the counts of evaluations: a run begins."""
         for one in self:
-            self._all[one.number] = replace(one, looked=0, unknown=0, why="")
+            one.looked, one.unknown, one.why = 0, 0, ""
 
     def undecided(self) -> Breakpoint | None:
         """A breakpoint with a condition that never had a value, so that it could not be hit."""

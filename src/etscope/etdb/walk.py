@@ -60,7 +60,7 @@ def hit_at(
         found = _condition_met(debugger, one, stop)
         if found is not None:
             if ignores and one.ignored:
-                debugger.breakpoints.ignore(one)
+                one.hits, one.ignored = one.hits + 1, one.ignored - 1
                 continue
             if counts:
                 debugger.breakpoints.hit(one)
@@ -88,9 +88,8 @@ def _condition_met(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | Non
         # A condition without a value here may have one at the next operator.
         if type(error) is UsageError:
             raise
-        debugger.breakpoints.looked_at(one, error.message)
-        return None
-    debugger.breakpoints.looked_at(one, None)
+        one.unknown, one.why = one.unknown + 1, error.message
+    one.looked += 1
     return found
 
 
@@ -207,7 +206,7 @@ def stop_criteria(debugger: Debugger, own: Reason | None) -> StopCriteria:
 
     def passed(stops: Sequence[Stop]) -> None:
         for one, watches in pushed:
-            debugger.breakpoints.passed(one, sum(map(watches[0].at, stops)))
+            one.looked += sum(map(watches[0].at, stops))
 
     def probe(stop: Stop) -> str | None:
         found = hit_at(debugger, stop, counts=False)

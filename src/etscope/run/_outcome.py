@@ -81,24 +81,6 @@ class Latency:
         return statistic(self.samples_ns, "p50")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallRun:
-    """One call: the method, its flat inputs (numpy), and the bundled test case or None.
-
-    inputs_from: as in `etscope.run.job.JobCall`.
-    """
-
-    method: str
-    inputs: tuple[Any, ...]
-    case: int | None
-    inputs_from: str
-
-    @classmethod
-    def of(cls, call: JobCall) -> CallRun:
-        case = call.bundled_input_index
-        return cls(call.method, call.inputs, None if case < 0 else case, call.inputs_from)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
     """The result of separate runs, and their files, in a temporary folder until they are saved,
@@ -295,7 +277,7 @@ class Run(Outcome):
     """The result of a run. calls: in order. passes: "latency" (untraced), "profile" (times) and
     "values"."""
 
-    calls: tuple[CallRun, ...] = field(repr=False)
+    calls: tuple[JobCall, ...] = field(repr=False)
 
     # -- outputs
 
@@ -359,7 +341,7 @@ class Run(Outcome):
         """The outputs of each call as the program returns them, taps included."""
         return [call.outputs for call in self._first.calls]
 
-    def _method_taps(self, call: CallRun, outputs: Sequence[Any]) -> MethodTaps | None:
+    def _method_taps(self, call: JobCall, outputs: Sequence[Any]) -> MethodTaps | None:
         """Return the taps among outputs, if the record has some, and is of this program."""
         record = self.opened.record
         found = None if record is None else record.taps.get(call.method)

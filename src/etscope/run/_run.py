@@ -15,7 +15,7 @@ from etscope.analysis.program.source_location import lines_of
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.exported_graph import record_input_names
-from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, CallRun, Run
+from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, Run
 from etscope.run._runner_host import NATIVE
 from etscope.run.execute import RecordingOptions, execute_all
 from etscope.run.inputs import method_inputs
@@ -210,8 +210,7 @@ def run(
         lines = _failed_lines(error, opened, calls)
         error.message += "".join(f"\n  at {line}" for line in lines)
         raise
-    ran = tuple(CallRun.of(call) for call in calls)
-    return Run.of(executed, opened, forced=not verify, calls=ran)
+    return Run.of(executed, opened, forced=not verify, calls=calls)
 
 
 def _failed_lines(failure: RuntimeFailure, opened: Opened, calls: Sequence[JobCall]) -> list[str]:

@@ -68,6 +68,11 @@ class JobCall:
     def executions(self) -> int:
         return self.warmup + self.iterations
 
+    @property
+    def case(self) -> int | None:
+        """The bundled test case; None for other inputs."""
+        return None if self.bundled_input_index < 0 else self.bundled_input_index
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSizes:

@@ -25,6 +25,7 @@ from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.job import Job, PoolSizes, Result
 from etscope.run.process import PoolTooSmall
 from etscope.run.program import Opened, open_program
+from etscope.support.options import takes_fields
 
 __all__ = ["PLANNED", "TEMPORARY", "smallest_pools"]
 
@@ -92,29 +93,40 @@ class Pools:
     methods: tuple[MethodPools, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """Options of `smallest_pools`, as in `etscope.run.RunOptions`."""
+
+    method: str | None = None
+    data: PathLike | None = None
+    testset_index: int | None = None
+    seed: int | None = None
+    libraries: PathLike | Sequence[PathLike] = ()
+    timeout: float | None = None
+
+
+@takes_fields(PoolOptions)
 def smallest_pools(
     program: Any,
     inputs: Any = None,
     *,
-    method: str | None = None,
     etrecord: Any = None,
-    data: PathLike | None = None,
-    testset_index: int | None = None,
-    seed: int | None = None,
-    libraries: PathLike | Sequence[PathLike] = (),
-    timeout: float | None = None,
     verify: bool = True,
+    options: PoolOptions = PoolOptions(),
+    **changes: Any,
 ) -> Pools:
     """Find the smallest pools of a method, by default of each, with the native runner.
 
     Takes the arguments of `etscope.run.run`. Raises `RuntimeFailure` when the program fails for
     another reason, or needs another size each time.
     """
+    options = replace(options, **changes)
+    data, index = options.data, options.testset_index
     opened = open_program(program, etrecord)
     if verify:
         opened.check_record()
     opened.check_weights(data)
-    loaded = library_paths(libraries)
+    loaded = library_paths(options.libraries)
     chosen_runner(NATIVE, [], opened.program)
     folder = Folder()
     try:
@@ -126,12 +138,12 @@ def smallest_pools(
             libraries=loaded,
         )
         found = []
-        for name in _methods(opened, method, inputs, testset_index):
-            call = Call(name, inputs, _EXECUTIONS, 0, testset_index)
-            jobs = [replace(base, calls=(one,)) for one in job_calls(call, opened, seed)]
+        for name in _methods(opened, options.method, inputs, index):
+            call = Call(name, inputs, _EXECUTIONS, 0, index)
+            jobs = [replace(base, calls=(one,)) for one in job_calls(call, opened, options.seed)]
             if not jobs:
                 raise MissingDataError(f"the bundled program has no test cases of method {name!r}")
-            trials = _Trials(jobs, opened.program, folder.path, timeout)
+            trials = _Trials(jobs, opened.program, folder.path, options.timeout)
             found.append(MethodPools(name, len(jobs), trials.smallest(name)))
     finally:
         folder.remove()

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.matching.export import Export
-from etscope.analysis.program.compatibility import instruction_labels
-from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
+from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.files import PathLike, copy_file
 from etscope.formats.etrecord.reader import RecordView
@@ -110,31 +109,13 @@ class Opened:
 
     def check_record(self) -> None:
         """Raise `MismatchError` for a record that holds the fingerprints of another program."""
-        fingerprints = None if self.record is None else self.record.fingerprints
-        if fingerprints is None:
-            return
-        for method in self.program.methods:
-            recorded = fingerprints.methods.get(method.name)
-            if recorded is None or recorded.instructions != instruction_labels(method):
-                raise MismatchError(
-                    "this program and this ETRecord do not belong together: "
-                    + (
-                        f"the record has no method {method.name!r}"
-                        if recorded is None
-                        else f"its method {method.name!r} has other instructions"
-                    ),
-                    hint="take the files of one export; verify=False (--force) goes on regardless",
-                )
+        if self.record is not None and self.record.fingerprints is not None:
+            self.export.check_record()
 
     def check_weights(self, data: PathLike | None) -> None:
         """Raise `UsageError` if data is kept apart from the program, and no file with it is named;
         `MismatchError` if the file is that of another program."""
         check_external(self.program, [] if data is None else [read_ptd(data)])
-
-    @property
-    def external_weights(self) -> bool:
-        """True if weights are in a file beside the program (.ptd)."""
-        return bool(external_keys(self.program))
 
 
 def open_program(program: Any, etrecord: Any = None) -> Opened:
@@ -204,7 +185,7 @@ def _from_manager(manager: Any) -> Opened:
         made = manager.get_etrecord()
     record = None if made is None else as_record(made)
     opened = Opened(read_pte(program_buffer(manager)), record=record)
-    if opened.external_weights:
+    if external_keys(opened.program):
         raise UsageError(
             "weights of this program are kept apart from it",
             hint="save both (program.save, write_tensor_data_to_file) and give the paths: data=",

@@ -75,8 +75,7 @@ def test_a_program_is_uploaded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     program = np.random.default_rng(0).bytes(3500)
     server = ScriptedServer()
     with serving(server) as channel, Runner(channel) as runner:
-        loaded = runner.load(memoryview(program), outputs=OUTPUTS)
-    assert (loaded.method, loaded.values, loaded.inputs) == ("forward", 4, 1)
+        runner.load(memoryview(program), outputs=OUTPUTS)
     assert server.loaded == program
     assert server.asked.count(2) == 4
 

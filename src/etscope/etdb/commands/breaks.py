@@ -113,7 +113,7 @@ def condition(debugger: Debugger, rest: str) -> Output:
     one = debugger.breakpoints.find(_number(debugger, word))
     if one.selector is None and expression is None:
         raise UsageError("a watchpoint is a condition", hint=f"delete {one.number} removes it")
-    debugger.breakpoints.change(one.number, condition=expression)
+    one.condition = expression
     return Output()
 
 
@@ -126,7 +126,7 @@ def ignore(debugger: Debugger, rest: str) -> Output:
     number, count = _number(debugger, word), whole(text.strip(), what="the number of hits")
     if count < 0:
         raise UsageError("how many hits: 0 or more")
-    debugger.breakpoints.change(number, ignored=count)
+    debugger.breakpoints.find(number).ignored = count
     return Output().say(f"breakpoint {number} is ignored at its next {counted(count, 'hit')}")
 
 
@@ -141,7 +141,7 @@ def commands(debugger: Debugger, rest: str) -> Output:
     number = debugger.breakpoints.find(_number(debugger, rest)).number
 
     def keep(lines: tuple[str, ...]) -> None:
-        debugger.breakpoints.change(number, commands=lines)
+        debugger.breakpoints.find(number).commands = lines  # raises if it is gone
 
     debugger.block = Block(f"commands {number}", keep)
     return Output()
@@ -204,7 +204,7 @@ def _switch(debugger: Debugger, rest: str, *, on: bool) -> Output:
     if not rest:
         raise UsageError("which breakpoints?", hint="info breakpoints lists them")
     for word in rest.split():
-        debugger.breakpoints.change(_number(debugger, word), enabled=on)
+        debugger.breakpoints.find(_number(debugger, word)).enabled = on
     return Output()
 
 

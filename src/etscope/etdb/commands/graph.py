@@ -25,7 +25,7 @@ from etscope.analysis.program.program import instructions
 from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.commands import command, whole
-from etscope.etdb.commands.times import SHOWN_STATISTICS, STATISTICS
+from etscope.etdb.commands.times import SHOWN_STATISTICS
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.output import Output, counted, operators, source_text
 from etscope.etdb.targets.target import linked_once, open_record
@@ -33,6 +33,7 @@ from etscope.formats.etrecord.reader import EXPORTED
 from etscope.model.graph import Node
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
+from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 
 _AROUND = 6  # instructions
@@ -251,9 +252,8 @@ class _GraphView:
         }
         for name in SHOWN_STATISTICS if self.times is not None else ():
             column_title = "first run" if name == "first" else None
-            statistic = STATISTICS[name]
             content[Column(name, Kind.DURATION, unit, title=column_title)] = [
-                None if row[2] is None else statistic(row[2]) for row in rows
+                None if row[2] is None else statistic(row[2], name) for row in rows
             ]
         return Table.of(content, title=title or f"By {head.replace('_', ' ')}")
 

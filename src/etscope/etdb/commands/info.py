@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop
 from etscope.etdb.commands import COMMANDS, Command, command, find_command
-from etscope.etdb.commands.running import checkpoint_table
 from etscope.etdb.commands.source import known_lines
 from etscope.etdb.debugger import Block, Debugger
 from etscope.etdb.expression import ATTRIBUTES, FUNCTIONS, METHODS
@@ -59,6 +58,17 @@ A condition holds for a tensor if it does anywhere in it. Of an operator with se
 a list: $.shape and $ * 2 are of each output, $.max() is over all of them, $1 is the second."""
 
 
+Topic = Callable[[Debugger, str], Output]
+TOPICS: dict[str, Topic] = {}  # in the order of the functions here
+
+
+def topic(function: Topic) -> Topic:
+    """Register `_NAME` as the topic NAME of `info`."""
+    TOPICS[function.__name__.removeprefix("_")] = function
+    return function
+
+
+@topic
 def _breakpoints(debugger: Debugger, rest: str) -> Output:
     points = list(debugger.breakpoints)
     if not points:
@@ -77,6 +87,16 @@ def _breakpoints(debugger: Debugger, rest: str) -> Output:
     return Output().table(Table.of(content))
 
 
+@topic
+def _checkpoints(debugger: Debugger, rest: str) -> Output:
+    if not debugger.checkpoints:
+        return Output().say("no checkpoints")
+    columns = (Column("number", Kind.INT), Column("run", Kind.INT), Column("where"))
+    rows = [(number, one.run, one.where) for number, one in debugger.checkpoints.items()]
+    return Output().table(Table.of_rows(columns, rows))
+
+
+@topic
 def _delegates(debugger: Debugger, rest: str) -> Output:
     target, scale = debugger.some_target(), debugger.scale
     calls = [stop for stop in target.stops if stop.kind == "delegate" and stop.loop_pass == 0]
@@ -104,11 +124,13 @@ def _delegates(debugger: Debugger, rest: str) -> Output:
     return Output().table(Table.of_rows(columns, rows, title=f"delegate calls of run {target.run}"))
 
 
+@topic
 def _graphs(debugger: Debugger, rest: str) -> Output:
     table = graph_list(open_record(debugger.capture))
     return Output().table(table, filled_columns(table))
 
 
+@topic
 def _memory(debugger: Debugger, rest: str) -> Output:
     program = debugger.program
     if program is None:
@@ -127,6 +149,7 @@ def _memory(debugger: Debugger, rest: str) -> Output:
     return output.table(table.take(rows))
 
 
+@topic
 def _methods(debugger: Debugger, rest: str) -> Output:
     names = debugger.methods
     if not names:
@@ -134,6 +157,7 @@ def _methods(debugger: Debugger, rest: str) -> Output:
     return Output().say(*(f"{'*' if name == debugger.method else ' '} {name}" for name in names))
 
 
+@topic
 def _modules(debugger: Debugger, rest: str) -> Output:
     linked = debugger.linked()
     times = debugger.times_of(linked)
@@ -144,6 +168,7 @@ def _modules(debugger: Debugger, rest: str) -> Output:
     return Output().table(table, filled_columns(table))
 
 
+@topic
 def _ops(debugger: Debugger, rest: str) -> Output:
     keep = Selector(rest).matches if rest else None
     scale = debugger.scale
@@ -172,42 +197,30 @@ def _ops(debugger: Debugger, rest: str) -> Output:
     return Output().table(table, shown)
 
 
+@topic
 def _runs(debugger: Debugger, rest: str) -> Output:
     target, scale = debugger.some_target(), debugger.scale
-    columns = (
-        Column("chosen", title=" "),
-        Column("run", Kind.INT),
-        Column("method"),
-        Column("operators", Kind.COUNT),
-        Column("time", Kind.DURATION, scale.unit),
-    )
-    rows = [
-        (
-            "*" if run.number == target.run else "",
-            run.number,
-            run.method or None,
-            run.stops,
-            None if run.total is None else float(scale(run.total)),
-        )
-        for run in target.runs
-    ]
-    table = Table.of_rows(columns, rows)
-    if not any(run.call is not None for run in target.runs):
-        return Output().table(table)
+    runs = target.runs
     of_calls: dict[Column, list[Any]] = {
-        Column("call", Kind.INT): [run.call for run in target.runs],
-        Column("phase"): [run.phase for run in target.runs],
-        Column("position", Kind.INT): [run.token_position for run in target.runs],
-        Column("tokens", Kind.COUNT): [run.tokens for run in target.runs],
+        Column("call", Kind.INT): [run.call for run in runs],
+        Column("phase"): [run.phase for run in runs],
+        Column("position", Kind.INT): [run.token_position for run in runs],
+        Column("tokens", Kind.COUNT): [run.tokens for run in runs],
     }
-    values: dict[str, Any] = {
-        **table.values,
-        **{column.name: cells for column, cells in of_calls.items()},
+    content: dict[Column, list[Any]] = {
+        Column("chosen", title=" "): ["*" if run.number == target.run else "" for run in runs],
+        Column("run", Kind.INT): [run.number for run in runs],
+        Column("method"): [run.method or None for run in runs],
+        **(of_calls if any(run.call is not None for run in runs) else {}),
+        Column("operators", Kind.COUNT): [run.stops for run in runs],
+        Column("time", Kind.DURATION, scale.unit): [
+            None if run.total is None else float(scale(run.total)) for run in runs
+        ],
     }
-    shown = (*columns[:3], *of_calls, *columns[3:])
-    return Output().table(Table(shown, values))
+    return Output().table(Table.of(content))
 
 
+@topic
 def _source(debugger: Debugger, rest: str) -> Output:
     lines = known_lines(debugger)
     if not lines:
@@ -217,12 +230,19 @@ def _source(debugger: Debugger, rest: str) -> Output:
     return Output().table(Table.of_rows(columns, rows))
 
 
+@topic
+def _stop(debugger: Debugger, rest: str) -> Output:
+    return Output().say(*stop_lines(debugger, debugger.here()))
+
+
+@topic
 def _target(debugger: Debugger, rest: str) -> Output:
     target = debugger.some_target()
     head = f"{target.kind}: {target.method or 'method'}, {operators(len(target.stops))}"
     return Output().say(head, *target.about())
 
 
+@topic
 def _tensors(debugger: Debugger, rest: str) -> Output:
     target = debugger.some_target()
     last = debugger.position if debugger.position is not None else len(target.stops) - 1
@@ -285,23 +305,6 @@ def _value_facts(value: Any) -> tuple[str, float | None, float | None, float | N
     if non_finite == found.elements:
         return head, None, None, None, non_finite
     return head, found.least, found.greatest, found.mean, non_finite
-
-
-TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
-    "breakpoints": _breakpoints,
-    "checkpoints": lambda debugger, rest: checkpoint_table(debugger),
-    "delegates": _delegates,
-    "graphs": _graphs,
-    "memory": _memory,
-    "methods": _methods,
-    "modules": _modules,
-    "ops": _ops,
-    "runs": _runs,
-    "source": _source,
-    "stop": lambda debugger, rest: Output().say(*stop_lines(debugger, debugger.here())),
-    "target": _target,
-    "tensors": _tensors,
-}
 
 
 _SELECTED = ("modules", "ops")  # topics with a selector

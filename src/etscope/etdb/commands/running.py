@@ -22,7 +22,6 @@ from etscope.etdb.walk import (
     stop_criteria,
     walk,
 )
-from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
 
 GROUP = "running"
@@ -428,12 +427,3 @@ def find_checkpoint(debugger: Debugger, text: str) -> Checkpoint:
             hint=f"checkpoints are: {known}",
         )
     return debugger.checkpoints[number]
-
-
-def checkpoint_table(debugger: Debugger) -> Output:
-    """The checkpoints of the target."""
-    if not debugger.checkpoints:
-        return Output().say("no checkpoints")
-    columns = (Column("number", Kind.INT), Column("run", Kind.INT), Column("where"))
-    rows = [(number, one.run, one.where) for number, one in debugger.checkpoints.items()]
-    return Output().table(Table.of_rows(columns, rows))

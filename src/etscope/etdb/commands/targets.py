@@ -298,9 +298,7 @@ def generate_core_file(debugger: Debugger, rest: str) -> Output:
     if debugger.stop is None and not debugger.ended:
         raise UsageError("the run has not been begun", hint="run, or start")
     path = Path(os.path.expanduser(rest))  # noqa: PTH111 (never fails)
-    for one in (path, buffer_path(path)):
-        if one.exists():
-            raise UsageError(f"{one} is there already", hint="give another name, or remove it")
+    _check_free(path)
     core = target.core()
     dump, buffer = write_core(core, path)
     return Output().say(
@@ -316,14 +314,19 @@ def buffer_path(path: Path) -> Path:
     return path.with_name(path.name + BUFFER_SUFFIX) if beside == path else beside
 
 
+def _check_free(path: Path) -> Path:
+    """Return the path of a dump's debug buffer. Raises `UsageError` if one of them exists."""
+    for one in (path, buffer_path(path)):
+        if one.exists() or one.is_symlink():
+            raise UsageError(f"{one} is there already", hint="give another name, or remove it")
+    return buffer_path(path)
+
+
 def write_core(core: Core, path: Path) -> tuple[Path, Path]:
     """Write a core as a dump and a debug buffer, completely or not at all. Returns their paths.
 
     Raises `UsageError` if they cannot be written, or exist already."""
-    buffer = buffer_path(path)
-    for one in (path, buffer):
-        if one.exists() or one.is_symlink():
-            raise UsageError(f"{one} is there already", hint="give another name, or remove it")
+    buffer = _check_free(path)
     try:
         _put(core.debug_buffer, buffer)
         try:
@@ -381,13 +384,5 @@ def after_death(debugger: Debugger, error: RunnerDied) -> RunnerDied:
     else:
         message.append(f"  core: {path} and {buffer}")
         hint = f"core {path} {buffer}\n  looks into it; run begins anew"
-    new = RunnerDied(
-        "\n".join(message),
-        reason=error.reason,
-        step=error.step,
-        instruction=error.instruction,
-        core=error.core,
-        hint=hint,
-    )
-    new.log = error.log
-    return new
+    error.message, error.hint = "\n".join(message), hint
+    return error

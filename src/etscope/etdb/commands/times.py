@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_columns
@@ -21,23 +17,13 @@ from etscope.etdb.commands import command, whole
 from etscope.etdb.debugger import Debugger, profiles_of, with_files
 from etscope.etdb.output import Output
 from etscope.formats.etdump.reader import read_etdump
+from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 
 GROUP = "times"
 _COLUMNS = ("instruction", "event", "avg", "p50", "p90", "share", "cumulative", "module", "source")
 
-# Statistics of an array of times, one for each run.
-STATISTICS: Mapping[str, Callable[[Any], float]] = {
-    "time": lambda times: float(times.mean()),
-    "avg": lambda times: float(times.mean()),
-    "min": lambda times: float(times.min()),
-    "max": lambda times: float(times.max()),
-    "std": lambda times: float(times.std()),
-    "first": lambda times: float(times[0]),
-    "p10": lambda times: float(np.percentile(times, 10)),
-    "p50": lambda times: float(np.percentile(times, 50)),
-    "p90": lambda times: float(np.percentile(times, 90)),
-}
+_SORTED_BY = ("time", "avg", "min", "max", "std", "first", "p10", "p50", "p90")
 SHOWN_STATISTICS = ("first", "avg", "min", "p10", "p50", "p90", "max")
 
 
@@ -95,14 +81,13 @@ def _profile_of(debugger: Debugger) -> MethodProfile:
 
 def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int, by: str) -> Table:
     """Sum times by "ops", "modules" or "types"."""
-    if by not in STATISTICS:
-        raise UsageError(f"cannot sort by {by!r}", hint="by " + ", ".join(STATISTICS))
+    if by not in _SORTED_BY:
+        raise UsageError(f"cannot sort by {by!r}", hint="by " + ", ".join(_SORTED_BY))
     scale = debugger.scale
-
     title = group.removesuffix("s")
 
     def measure(one: Group) -> float:
-        return STATISTICS[by](scale(one.ticks))
+        return statistic(scale(one.ticks), "avg" if by == "time" else by)
 
     found = rollup(profile, "module_type" if group == "types" else title)
     groups = found.tree(measure) if group == "modules" else found.largest(measure)
@@ -113,7 +98,7 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
             Column("count", Kind.COUNT): [len(one.members) for one in shown],
             **{
                 Column(name, Kind.DURATION, scale.unit): [
-                    STATISTICS[name](scale(one.ticks)) for one in shown
+                    statistic(scale(one.ticks), name) for one in shown
                 ]
                 for name in SHOWN_STATISTICS
             },

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingFileError, RuntimeFailure, UsageError
 
@@ -29,56 +29,9 @@ _GRACE_SECONDS = 2.0  # for a server to exit by itself
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 15, 5, 4
 
 
-class Channel(Protocol):
-    """Bytes to and from a server. place: its location, to display."""
-
-    @property
-    def place(self) -> str: ...
-
-    def send(self, data: bytes) -> None:
-        """Send all bytes. Raises OSError when the server is gone."""
-        ...
-
-    def receive(self, size: int) -> bytes:
-        """Receive exactly `size` bytes. Bytes received before an interrupt are kept.
-
-        Raises OSError (such as TimeoutError) or EOFError when no more arrive."""
-        ...
-
-    def wait_at_most(self, seconds: float | None) -> None:
-        """Set the timeout of `receive` for the next bytes; None: no timeout."""
-        ...
-
-    def close(self) -> None:
-        """Close, and end a server that was started for the channel. Idempotent."""
-        ...
-
-    def log(self) -> str:
-        """End of the output of a server that was started for the channel."""
-        ...
-
-    def ending(self) -> str | None:
-        """Exit status of the server's process in words; None if unknown."""
-        ...
-
-
-class Launcher(Protocol):
-    """Opens connections to a runner. place: to display: "here", "board:2345", "ssh:pi"."""
-
-    @property
-    def place(self) -> str: ...
-
-    @property
-    def token(self) -> str: ...
-
-    def connect(self) -> Channel:
-        """Open a connection. Raises `DeviceLost` when no server answers, and the errors of finding
-        or building the server."""
-        ...
-
-
 class SocketChannel:
-    """A connected socket, and the process at its other end if it was started here."""
+    """A connected socket, and the process at its other end if it was started here. place: its
+    location, to display."""
 
     def __init__(
         self,
@@ -98,9 +51,13 @@ class SocketChannel:
         self._held = bytearray()  # received, but not returned yet
 
     def send(self, data: bytes) -> None:
+        """Send all bytes. Raises OSError when the server is gone."""
         self._socket.sendall(data)
 
     def receive(self, size: int) -> bytes:
+        """Receive exactly `size` bytes. Bytes received before an interrupt are kept.
+
+        Raises OSError (such as TimeoutError) or EOFError when no more arrive."""
         held = self._held
         while len(held) < size:
             # Grow with the bytes received: a false length costs no memory.
@@ -113,9 +70,11 @@ class SocketChannel:
         return data
 
     def wait_at_most(self, seconds: float | None) -> None:
+        """Set the timeout of `receive` for the next bytes; None: no timeout."""
         self._socket.settimeout(seconds)
 
     def close(self) -> None:
+        """Close, and end a server that was started for the channel. Idempotent."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -134,9 +93,11 @@ class SocketChannel:
             self._after()
 
     def log(self) -> str:
+        """End of the output of a server that was started for the channel."""
         return self._said if self._output is None else _tail(self._output)
 
     def ending(self) -> str | None:
+        """Exit status of the server's process in words; None if unknown."""
         if self._process is None:
             return None
         try:
@@ -165,7 +126,7 @@ class Local:
     def place(self) -> str:
         return "here"
 
-    def connect(self) -> Channel:
+    def connect(self) -> SocketChannel:
         command = [str(self._binary())]
         if self.program is not None:
             command.append(str(_existing(self.program, "program")))
@@ -198,7 +159,7 @@ class Remote:
     def place(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def connect(self) -> Channel:
+    def connect(self) -> SocketChannel:
         try:
             connection = socket.create_connection((self.host, self.port), _CONNECT_SECONDS)
         except (OSError, UnicodeError) as error:
@@ -237,7 +198,7 @@ class SshServer:
     def place(self) -> str:
         return f"ssh:{self.host}"
 
-    def connect(self) -> Channel:
+    def connect(self) -> SocketChannel:
         from etscope.run.remote import install_files
         from etscope.run.ssh import Ssh
 
@@ -255,6 +216,9 @@ class SshServer:
         except BaseException:
             device.close()
             raise
+
+
+Launcher = Local | Remote | SshServer  # `connect` raises `DeviceLost` when no server answers
 
 
 def remote_address(text: str) -> tuple[str, int]:

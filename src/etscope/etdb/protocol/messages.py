@@ -141,16 +141,6 @@ class RunnerInfo:
     program: ProgramInfo | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A method that was loaded. ns: time of loading. values, inputs: how many it has."""
-
-    method: str
-    ns: int
-    values: int
-    inputs: int
-
-
 class RunnerDied(RuntimeFailure):
     """The program killed the runner's process at an instruction. core: its last dump, if the run
     was traced."""

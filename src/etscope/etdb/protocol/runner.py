@@ -24,7 +24,7 @@ from etscope.errors import (
     UsageError,
     VersionError,
 )
-from etscope.etdb.protocol.launch import PROGRAM, TOKEN_VARIABLE, Channel
+from etscope.etdb.protocol.launch import PROGRAM, TOKEN_VARIABLE, SocketChannel
 from etscope.etdb.protocol.messages import (
     ANSWER,
     ERROR,
@@ -37,7 +37,6 @@ from etscope.etdb.protocol.messages import (
     Difference,
     Event,
     Kind,
-    Loaded,
     NumberTest,
     Reader,
     RunnerDied,
@@ -201,7 +200,7 @@ class Connection:
     and every request raises `DeviceLost` with the reason.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: SocketChannel) -> None:
         self.channel = channel
         self.interrupts = InterruptHandler(self.interrupt)
         self.instructions = 0  # of chain 0 of the loaded program
@@ -386,7 +385,7 @@ class Runner:
     `go_to` return `StopReason.INTERRUPTED`. A second Ctrl-C ends the connection.
     """
 
-    def __init__(self, channel: Channel, token: str = "") -> None:
+    def __init__(self, channel: SocketChannel, token: str = "") -> None:
         """Greet the server. Raises `VersionError` for one of another protocol, `UsageError` for a
         wrong token; then the channel is closed."""
         self._connection = Connection(channel)
@@ -420,7 +419,7 @@ class Runner:
         method: str = "",
         outputs: Sequence[Sequence[int]] = (),
         threads: int = 0,
-    ) -> Loaded:
+    ) -> None:
         """Load a method ("": the main one), of the server's own program if it has one; else upload
         this one.
 
@@ -438,12 +437,10 @@ class Runner:
                 hint="give the program that it runs, or start it without one",
             )
         body = Writer().pack("B", own is None).text(method).pack("i", threads).lists(outputs)
-        loaded = self._request(
-            Kind.LOAD, body, lambda answer: Loaded(answer.text(), *answer.unpack("QII"))
-        )
+        # The answer: the method, ns of loading, and how many values and inputs it has.
+        self._request(Kind.LOAD, body, lambda answer: (answer.text(), answer.unpack("QII")))
         self._connection.instructions = len(outputs)
         self._step = 0
-        return loaded
 
     def set_inputs(self, values: Sequence[Any]) -> None:
         """Set the inputs of later runs: arrays, numbers, strings, None or lists of them.

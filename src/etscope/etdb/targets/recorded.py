@@ -63,6 +63,18 @@ class RecordedRuns(Target):
 
     @cached_property
     def runs(self) -> Sequence[RunInfo]:
+        calls = self._trace.calls_of_runs
+        columns = zip(
+            calls.run.tolist(),
+            calls.phase if calls.phases else (),
+            calls.position.tolist(),
+            calls.tokens.tolist(),
+            strict=False,
+        )
+        known = {
+            run: (number, phase, position if position >= 0 else None, tokens or None)
+            for number, (run, phase, position, tokens) in enumerate(columns)
+        }
         infos = []
         for run in self._all:
             block = run.block
@@ -73,27 +85,9 @@ class RecordedRuns(Target):
             ]
             total = sum(spans) if spans else None
             stops = len(_events_by_call(block))
-            infos.append(RunInfo(run.number, self._method_of(block), stops, total))
-        calls = self._trace.calls_of_runs
-        if not calls.phases:
-            return infos
-        columns = zip(
-            calls.run.tolist(),
-            calls.phase,
-            calls.position.tolist(),
-            calls.tokens.tolist(),
-            strict=True,
-        )
-        known: dict[int, dict[str, Any]] = {
-            run: {
-                "call": number,
-                "phase": phase,
-                "token_position": position if position >= 0 else None,
-                "tokens": tokens or None,
-            }
-            for number, (run, phase, position, tokens) in enumerate(columns)
-        }
-        return [replace(info, **known.get(info.number, {})) for info in infos]
+            of_call = known.get(run.number, ())
+            infos.append(RunInfo(run.number, self._method_of(block), stops, total, *of_call))
+        return infos
 
     @property
     def run(self) -> int:

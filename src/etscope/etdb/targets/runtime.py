@@ -82,7 +82,7 @@ class RuntimeTarget(CallsTarget):
         """threads: 0 for the runtime's default. traced: keep an ETDump from the start, so that a
         crash leaves a core without a replay."""
         super().__init__(prepared.method.name, prepared.calls)
-        self._prepared = prepared
+        self._prepared, self.place = prepared, launcher.place
         self._news: list[str] = []
         self._masks: dict[Callable[[Stop], bool], npt.NDArray[np.bool_]] = {}
         self._reported = 0  # number of replays that `take_news` has reported
@@ -101,11 +101,6 @@ class RuntimeTarget(CallsTarget):
         self._execution.begin()
 
     # -- the run
-
-    @property
-    def place(self) -> str:
-        """Location of the runner, to display: "here", "board:2345", "ssh:pi"."""
-        return self._execution.place
 
     @property
     def runner_info(self) -> RunnerInfo:
@@ -159,11 +154,6 @@ class RuntimeTarget(CallsTarget):
     def ended(self) -> bool:
         """True when all instructions have run."""
         return self._execution.ended
-
-    @property
-    def total_ns(self) -> int:
-        """Duration of all instructions since the beginning."""
-        return self._execution.total_ns
 
     @property
     def differences(self) -> Sequence[ReplayDifference]:
@@ -304,15 +294,12 @@ class RuntimeTarget(CallsTarget):
             stopped = request()
         except RunnerDied as error:
             where = "" if error.instruction is None else f" at {self._label(error.instruction)}"
-            raise RunnerDied(
-                f"the program killed its process{where}: {error.reason}",
-                reason=error.reason,
-                step=error.step,
-                instruction=error.instruction,
-                core=error.core,
-                hint="the run is repeated up to the stop before it when you go on; "
-                "generate-core-file keeps what led there",
-            ) from error
+            error.message = f"the program killed its process{where}: {error.reason}"
+            error.hint = (
+                "the run is repeated up to the stop before it when you go on; "
+                "generate-core-file keeps what led there"
+            )
+            raise
         if stopped is None:
             raise RuntimeFailure("the run did not go on")
         if stopped.why == StopReason.FAILED:

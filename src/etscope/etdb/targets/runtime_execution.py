@@ -239,14 +239,10 @@ class Execution:
         self._before: list[_Call] = []
         self.step = 0
         self.generation = 0  # changes with everything that may change a value
-        self.total_ns = self.last_ns = 0
+        self.total_ns = 0
         self.replays: list[tuple[Difference, ...]] = []  # for each replay that differed
         self.death: RunnerDied | None = None
         self._end: int | None = None
-
-    @property
-    def place(self) -> str:
-        return self._launcher.place
 
     @property
     def runner_info(self) -> RunnerInfo:
@@ -375,7 +371,7 @@ class Execution:
                 if self.step:
                     last = int(self.stops.ran[self.step - 1])
                     repeated = f"; the run was repeated up to instruction {last}"
-                self._notify(f"connected again ({self.place}){repeated}")
+                self._notify(f"connected again ({self._launcher.place}){repeated}")
             self._was_lost = False
         return self._runner
 
@@ -506,7 +502,7 @@ class Execution:
 
     def _update_state(self, stopped: Stopped) -> None:
         self.step = stopped.step
-        self.last_ns, self.total_ns = stopped.last_ns, stopped.total_ns
+        self.total_ns = stopped.total_ns
         self.generation += 1
         self._add_differences(stopped.differences)
 
