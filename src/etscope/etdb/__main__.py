@@ -8,7 +8,7 @@ import shutil
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,7 +175,7 @@ def interact(session: Session, color: bool | None = None) -> int:
     if sys.stdin.isatty() and sys.stdout.isatty() and available("prompt_toolkit"):
         lines = _edited_lines(session)
     elif sys.stdin.isatty():
-        lines = _plain_lines(session)
+        lines = _lines(session, lambda: input(session.prompt), print)
     else:
         return session.run_script(sys.stdin, lambda result: show(result, color=color))
     for line in lines:
@@ -190,17 +190,17 @@ def interact(session: Session, color: bool | None = None) -> int:
     return 0
 
 
-def _plain_lines(session: Session) -> Iterator[str]:
+def _lines(session: Session, read: Callable[[], str], after: Callable[[], None]) -> Iterator[str]:
+    """Yield lines up to the end of the input. after: called when Ctrl-C or Ctrl-D ends one."""
     while True:
         session.debugger.load_ahead()
         try:
-            yield input(session.prompt)
+            yield read()
         except EOFError:
-            print()
-            return
+            return after()
         except KeyboardInterrupt:
             session.debugger.block = None
-            print()
+            after()
 
 
 def _edited_lines(session: Session) -> Iterator[str]:
@@ -235,14 +235,10 @@ def _edited_lines(session: Session) -> Iterator[str]:
     def loading() -> str:
         return "loading the reference" if session.debugger.is_loading else ""
 
-    while True:
-        session.debugger.load_ahead()
-        try:
-            yield prompt.prompt(session.prompt, rprompt=loading, refresh_interval=_REFRESH)
-        except EOFError:
-            return
-        except KeyboardInterrupt:
-            session.debugger.block = None
+    def read() -> str:
+        return prompt.prompt(session.prompt, rprompt=loading, refresh_interval=_REFRESH)
+
+    return _lines(session, read, lambda: None)
 
 
 def _write_json(result: Result, session: Session) -> None:

@@ -134,12 +134,10 @@ class Debugger:
 
     @property
     def trace(self) -> Trace | None:
-        """The open dump with its record and program; None without a dump."""
         return self.capture if isinstance(self.capture, Trace) else None
 
     @property
     def record(self) -> RecordView | None:
-        """The open record."""
         return self.capture.record
 
     @property
@@ -179,7 +177,6 @@ class Debugger:
         self.position, self.ended, self.level, self.frame = None, False, 0, 0
 
     def close(self) -> None:
-        """Close the target."""
         if self.target is not None:
             self.target.close()
 
@@ -369,7 +366,6 @@ class Debugger:
         )
 
     def node_named(self, name: str) -> Node:
-        """Find a node as `path_named` does."""
         return self.nodes()[self.path_named(name)]
 
     def path_named(self, name: str) -> str:

@@ -69,7 +69,6 @@ class Output:
         return self
 
     def report(self, report: Report) -> Output:
-        """Add the sections of a report."""
         self.items.extend(report.sections)
         return self
 
@@ -122,7 +121,6 @@ def error_text(error: EtscopeError) -> str:
 
 
 def text_of(output: Output, width: int = PLAIN_WIDTH) -> str:
-    """An output as plain text."""
     out = io.StringIO()
     write_output(output, out, width=width, color=False)
     return out.getvalue()

@@ -325,7 +325,6 @@ def split(line: str) -> tuple[Command, str]:
 
 
 def read_script(path: str) -> list[str]:
-    """Read the lines of a file of commands."""
     with reading("script", path):
         return Path(path).read_text(encoding="utf-8").splitlines()
 
@@ -352,7 +351,6 @@ def _with_arguments(lines: Iterable[str], arguments: str) -> list[str]:
 
 
 def _fetched(value: Any) -> Any:
-    """Tensors in the runner's memory as arrays."""
     if isinstance(value, (list, tuple)):
         return [_fetched(one) for one in value]
     return np.asarray(value) if isinstance(value, RemoteTensor) else value

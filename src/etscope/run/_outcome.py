@@ -285,11 +285,7 @@ class Run(Outcome):
     def call_outputs(self) -> list[list[Any]]:
         """The outputs of each call's last execution, flat: torch tensors when torch is installed,
         else numpy arrays; numbers unchanged."""
-        if available("torch") is None:
-            return [list(outputs) for outputs in self.arrays]
-        from etscope.bridge.tensors import torch_values
-
-        return [torch_values(outputs) for outputs in self.arrays]
+        return [[_as_torch(value) for value in outputs] for outputs in self.arrays]
 
     @property
     def outputs(self) -> list[Any]:
@@ -320,12 +316,8 @@ class Run(Outcome):
         for call, outputs in zip(self.calls, self._all_arrays, strict=True):
             found = self._method_taps(call, outputs)
             taps = () if found is None else found.taps
-            named.append({tap.name: outputs[tap.output] for tap in taps})
-        if available("torch") is None:
-            return named
-        from etscope.bridge.tensors import torch_value
-
-        return [{name: torch_value(value) for name, value in taps.items()} for taps in named]
+            named.append({tap.name: _as_torch(outputs[tap.output]) for tap in taps})
+        return named
 
     @property
     def taps(self) -> dict[str, Any]:
@@ -559,3 +551,12 @@ class Run(Outcome):
                 for latency in self.latencies
             ],
         }
+
+
+def _as_torch(value: Any) -> Any:
+    """Return an array as a torch tensor if torch is installed; anything else unchanged."""
+    if available("torch") is None:
+        return value
+    from etscope.bridge.tensors import torch_value
+
+    return torch_value(value)

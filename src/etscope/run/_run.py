@@ -189,15 +189,7 @@ def run(
     opened = open_program(program, etrecord)
     if verify:
         opened.check_record()
-    calls = tuple(
-        job_call
-        for call in _wanted_calls(inputs, options)
-        for job_call in job_calls(call, opened, options.seed)
-    )
-    if not calls:
-        raise MissingDataError(
-            "the bundled program has no test cases", hint="give inputs (inputs=, --inputs)"
-        )
+    calls = _calls(inputs, options, opened)
     jobs = _jobs(calls, options, opened)
     execution = replace(
         options.execution(jobs.values(), opened.program, options.place),
@@ -240,20 +232,23 @@ def _failed_lines(failure: RuntimeFailure, opened: Opened, calls: Sequence[JobCa
     return list(lines)[:_LINES]
 
 
-def _wanted_calls(inputs: Any, options: RunOptions) -> list[Call]:
-    """Return the calls to make: `inputs` alone, or each `Call` in it, completed by the options."""
+def _calls(inputs: Any, options: RunOptions, opened: Opened) -> tuple[JobCall, ...]:
+    """Return the calls to make: on `inputs`, or each `Call` in it, completed by the options."""
     calls = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     if not any(isinstance(one, Call) for one in calls):
         calls = [Call(inputs=inputs)]
     if not all(isinstance(one, Call) for one in calls):
         raise UsageError("a list of calls has something else in it", hint="give Call objects only")
-    names = ("method", "iterations", "warmup", "testset_index")
-    return [
-        replace(
-            call, **{name: getattr(options, name) for name in names if getattr(call, name) is None}
+    found: list[JobCall] = []
+    for call in calls:
+        names = ("method", "iterations", "warmup", "testset_index")
+        missing = {name: getattr(options, name) for name in names if getattr(call, name) is None}
+        found += job_calls(replace(call, **missing), opened, options.seed)
+    if not found:
+        raise MissingDataError(
+            "the bundled program has no test cases", hint="give inputs (inputs=, --inputs)"
         )
-        for call in calls
-    ]
+    return tuple(found)
 
 
 def job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]:

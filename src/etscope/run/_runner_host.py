@@ -22,7 +22,7 @@ from etscope.analysis.generation.plan import GenerationTask
 from etscope.errors import EtscopeWarning, RuntimeFailure, UsageError
 from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.scalar_type import dim_order_of, scalar_type_of
-from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job
+from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, stored
 from etscope.run.native import find_runner, native_missing
 from etscope.run.process import (
     LOG,
@@ -35,6 +35,7 @@ from etscope.run.process import (
     run_process,
     timed_out,
 )
+from etscope.run.remote import Completed
 
 PYTHON, NATIVE = "python", "native"
 
@@ -75,15 +76,6 @@ class Here:
 HERE = Here()
 
 
-class Ended(Protocol):
-    """A command that ended: its exit code, negative for a signal, and its output."""
-
-    @property
-    def code(self) -> int: ...
-    @property
-    def log(self) -> str: ...
-
-
 class Carrier(Protocol):
     """A connection to a device: files there and back, and commands. All of it in one folder of the
     device, where commands run."""
@@ -92,7 +84,7 @@ class Carrier(Protocol):
         """Copy local files into the folder, by name, which may begin with folders inside it."""
         ...
 
-    def call(self, command: Sequence[str], timeout: float | None) -> Ended:
+    def call(self, command: Sequence[str], timeout: float | None) -> Completed:
         """Run a command to its end; `TimeoutError` when it took longer, and was ended."""
         ...
 
@@ -245,11 +237,9 @@ def native_command(
     for number, call in enumerate(job.calls):
         for index, value in enumerate(call.inputs):
             if isinstance(value, np.ndarray):
-                dense = np.ascontiguousarray(value.transpose(dim_order_of(value)))
-                (folder / f"input-{number}-{index}.raw").write_bytes(dense.tobytes())
+                (folder / f"input-{number}-{index}.raw").write_bytes(stored(value))
     for index, value in enumerate(() if job.generation is None else job.generation.given):
-        dense = np.ascontiguousarray(value.transpose(dim_order_of(value)))
-        (folder / f"given-{index}.raw").write_bytes(dense.tobytes())
+        (folder / f"given-{index}.raw").write_bytes(stored(value))
     (folder / FLAGS).write_text("".join(f"{word}\n" for word in words))
     return [*(os.fspath(word) for word in runner), f"@{place / FLAGS}"]
 

@@ -270,29 +270,31 @@ def describe_generation(result: GenerationResult, folder: Path) -> dict[str, Any
 # A tensor's file holds its elements, densely, in the order of dimensions `dim_order`, outermost
 # first; `dtype` is torch's name of the type.
 
-_SCALAR_KINDS = ("int", "bool", "double", "string")
+# "bool" is first, as Python's bool is an int.
+_SCALAR_KINDS: dict[str, Any] = {
+    "bool": (bool, np.bool_), "int": int, "double": float, "string": str,
+}  # fmt: skip
 _BY_TORCH_NAME = {kind.torch_name: kind for kind in ScalarType}
 
 
-def describe_value(value: Any, file: Path, dim_order: tuple[int, ...] | None = None) -> Any:
+def stored(array: npt.NDArray[Any]) -> bytes:
+    """Return the elements of an array, dense, in its order of dimensions in memory."""
+    return np.ascontiguousarray(array.transpose(dim_order_of(array))).tobytes()
+
+
+def describe_value(value: Any, file: Path) -> Any:
     """Return the description of a value; a tensor's bytes go to `file`."""
     if value is None:
         return {"kind": "none"}
-    if isinstance(value, (bool, np.bool_)):
-        return {"kind": "bool", "value": bool(value)}
-    if isinstance(value, int):
-        return {"kind": "int", "value": value}
-    if isinstance(value, float):
-        return {"kind": "double", "value": value}
-    if isinstance(value, str):
-        return {"kind": "string", "value": value}
-    order = dim_order_of(value) if dim_order is None else dim_order
-    file.write_bytes(np.ascontiguousarray(value.transpose(order)).tobytes())
+    for kind, python in _SCALAR_KINDS.items():
+        if isinstance(value, python):
+            return {"kind": kind, "value": bool(value) if kind == "bool" else value}
+    file.write_bytes(stored(value))
     return {
         "kind": "tensor",
         "dtype": scalar_type_of(value.dtype).torch_name,
         "sizes": list(value.shape),
-        "dim_order": list(order),
+        "dim_order": list(dim_order_of(value)),
         "file": file.name,
     }
 

@@ -21,7 +21,7 @@ from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind
 from etscope.run._run import Call, job_calls
 from etscope.run._runner_host import NATIVE
-from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute, library_paths
+from etscope.run.execute import ExecutionOptions, Folder, SharedOptions, chosen_runner, execute
 from etscope.run.job import Job, PoolSizes, Result
 from etscope.run.process import PoolTooSmall
 from etscope.run.program import Opened, open_program
@@ -80,7 +80,6 @@ class MethodPools:
     pools: tuple[PoolSize, ...]
 
     def size(self, pool: str) -> int:
-        """Return the bytes of one of the pools."""
         return next(one.size for one in self.pools if one.pool == pool)
 
 
@@ -121,22 +120,16 @@ def smallest_pools(
     another reason, or needs another size each time.
     """
     options = replace(options, **changes)
-    data, index = options.data, options.testset_index
+    index = options.testset_index
     opened = open_program(program, etrecord)
     if verify:
         opened.check_record()
-    opened.check_weights(data)
-    loaded = library_paths(options.libraries)
+    opened.check_weights(options.data)
+    base = SharedOptions(data=options.data, libraries=options.libraries).job()
     chosen_runner(NATIVE, [], opened.program)
     folder = Folder()
     try:
-        base = Job(
-            program=opened.file(folder.path),
-            calls=(),
-            data=None if data is None else Path(data).resolve(),
-            trace=False,
-            libraries=loaded,
-        )
+        base = replace(base, program=opened.file(folder.path))
         found = []
         for name in _methods(opened, options.method, inputs, index):
             call = Call(name, inputs, _EXECUTIONS, 0, index)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from etscope.errors import RuntimeFailure
 from etscope.support.optional import installed_libraries
@@ -109,6 +110,17 @@ def read_log(folder: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
+def end_of(output: IO[bytes], most: int) -> str:
+    """Return the last `most` bytes that a process wrote to a file, as text. The file's offset,
+    which the process may share, stays the same."""
+    size = os.fstat(output.fileno()).st_size
+    return os.pread(output.fileno(), most, max(0, size - most)).decode(errors="replace")
+
+
+def signal_name(number: int) -> str:
+    return next((s.name for s in signal.Signals if s.value == number), f"signal {number}")
+
+
 def check_signal(code: int, log: str) -> None:
     """Raise `RuntimeFailure` or `DebugBufferFull` if a signal ended the process (`code` is its
     number, negative)."""
@@ -117,7 +129,7 @@ def check_signal(code: int, log: str) -> None:
     if _DEBUG_BUFFER_FULL in log:
         raise DebugBufferFull(relevant(log))
     check_pools(log)
-    name = next((s.name for s in signal.Signals if s.value == -code), f"signal {-code}")
+    name = signal_name(-code)
     hints = {
         "SIGKILL": "the system may have run out of memory",
         "SIGSEGV": "the runtime, a kernel or a backend is broken, or the program is",

@@ -83,7 +83,6 @@ class Opened:
 
     @property
     def export(self) -> Export:
-        """The program and the record."""
         return Export(self.program, self.record)
 
     @property

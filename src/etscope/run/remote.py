@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
-from etscope.run.process import end_with_parent
+from etscope.run.process import end_of, end_with_parent
 
 __all__ = ["FACTS", "Completed", "Remote", "checked", "read_facts"]
 
@@ -134,18 +134,19 @@ class Remote(ABC):
         script = running(command, self._folder(), sign)
         with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as words:
             ended = self._run(script, timeout, log, words)
-            text = _tail(log).replace("\r\n", "\n")
+            text = end_of(log, _LOG_LIMIT).replace("\r\n", "\n")
             found = ending(text, sign)
             if not ended:
                 raise TimeoutError(text if found is None else found[0])
             if found is None:
-                raise self.gone(_tail(words))
+                raise self.gone(end_of(words, _LOG_LIMIT))
         before, status = found
         if not status.isdecimal():
             raise DeviceLost(
                 f"{self.name}: the job's folder is gone, the device may have restarted"
             )
-        return Completed(code_of(int(status)), before)
+        code = int(status)  # of a shell: 128 + n for signal n
+        return Completed(128 - code if 128 < code < 128 + 65 else code, before)
 
     def pull(self, names: Sequence[str], folder: Path) -> None:
         if names:
@@ -162,7 +163,7 @@ class Remote(ABC):
     def ask(self, script: str, *, data: Path | None = None) -> tuple[str, int]:
         """Run a script to its end: what it wrote, and its status. data: a file for its stdin."""
         sign = mark()
-        line = self.line(asking(script, sign))
+        line = self.line(f'{script}; c=$?; echo; echo "{sign} $c"')
         with contextlib.ExitStack() as files:
             source = subprocess.DEVNULL if data is None else files.enter_context(data.open("rb"))
             timeout = _SECONDS if data is None else None  # a large file takes its time
@@ -318,12 +319,6 @@ def checked(driver: str, options: Mapping[str, Any], known: Mapping[str, type]) 
     return {name: options.get(name) for name in known}
 
 
-def _tail(file: IO[bytes]) -> str:
-    size = file.seek(0, 2)
-    file.seek(max(0, size - _LOG_LIMIT))
-    return file.read().decode(errors="replace")
-
-
 # -- scripts for the shell of a device, and their answers
 
 
@@ -352,11 +347,6 @@ def read_files(answer: str, sign: str) -> dict[str, str]:
         if text.strip():
             found[path] = text.removesuffix("\n")
     return found
-
-
-def asking(script: str, sign: str) -> str:
-    """A script that prints the sign and its status at the end."""
-    return f'{script}; c=$?; echo; echo "{sign} $c"'
 
 
 def running(command: Sequence[str], folder: str, sign: str) -> str:
@@ -397,8 +387,3 @@ def read_facts(answer: str) -> dict[str, str]:
     if kib.isdecimal():
         found["memory_bytes"] = str(int(kib) * 1024)
     return found
-
-
-def code_of(status: int) -> int:
-    """The exit code of a command from a shell's `$?`, which is 128 + n for signal n."""
-    return 128 - status if 128 < status < 128 + 65 else status

@@ -172,8 +172,8 @@ def test_a_record_of_another_program_can_be_insisted_on() -> None:
     wrong = replace(files_of("cnn_portable", record=False), record=files_of("cond").record)
     given = inputs_of("cnn_portable")
     with pytest.raises(MismatchError):
-        prepare_method(wrong.capture(force=True), None, None, given)
-    prepared = prepare_method(wrong.capture(force=True), None, None, given, forced=True)
+        prepare_method(wrong.capture(force=True), None, "forward", given)
+    prepared = prepare_method(wrong.capture(force=True), None, "forward", given, forced=True)
     target = RuntimeTarget(prepared, Local())
     try:
         assert target.go(-1, no_stop) is None

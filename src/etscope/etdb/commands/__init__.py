@@ -39,7 +39,6 @@ class Command:
 
     @property
     def help(self) -> str:
-        """The docstring of its function."""
         return inspect.cleandoc(self.function.__doc__ or "")
 
     @property
@@ -85,7 +84,6 @@ def find_command(word: str) -> Command:
 
 
 def whole(text: str, default: int | None = None, what: str = "a number") -> int:
-    """Parse an integer argument."""
     if not text and default is not None:
         return default
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingFileError, RuntimeFailure, UsageError
+from etscope.run.process import end_of, end_with_parent, signal_name
 
 PROGRAM = "etdb-server"
 TOKEN_VARIABLE = "ETDB_TOKEN"
@@ -86,7 +86,7 @@ class SocketChannel:
                 self._process.kill()
                 self._process.wait()
         if self._output is not None:
-            self._said = _tail(self._output)
+            self._said = end_of(self._output, _LOG_BYTES)
             self._output.close()
             self._output = None
         if self._after is not None:
@@ -94,7 +94,7 @@ class SocketChannel:
 
     def log(self) -> str:
         """End of the output of a server that was started for the channel."""
-        return self._said if self._output is None else _tail(self._output)
+        return self._said if self._output is None else end_of(self._output, _LOG_BYTES)
 
     def ending(self) -> str | None:
         """Exit status of the server's process in words; None if unknown."""
@@ -106,8 +106,7 @@ class SocketChannel:
             return None
         if code >= 0:
             return f"it ended with exit code {code}"
-        name = next((s.name for s in signal.Signals if s.value == -code), f"signal {-code}")
-        return f"it was ended by {name}"
+        return f"it was ended by {signal_name(-code)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +239,6 @@ def _started(
     **ends: Any,
 ) -> SocketChannel:
     """Start a process with the other end of a socket pair. Returns the channel to it."""
-    from etscope.run.process import end_with_parent
-
     # Linux regards the thread that starts a process as its parent, so a short-lived thread would
     # take the server along. There, the end of the socket has to do.
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -259,13 +256,6 @@ def _started(
         output.close()
         raise RuntimeFailure(f"cannot start {command[0]}: {error.strerror}") from error
     return SocketChannel(ours, place, process=process, output=output, after=after)
-
-
-def _tail(output: IO[bytes]) -> str:
-    # The server shares the file's offset: read without moving it.
-    size = os.fstat(output.fileno()).st_size
-    data = os.pread(output.fileno(), _LOG_BYTES, max(0, size - _LOG_BYTES))
-    return data.decode(errors="replace")
 
 
 def _existing(path: Path, what: str) -> Path:

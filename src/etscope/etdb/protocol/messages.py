@@ -333,7 +333,6 @@ class Reader:
         self._at = 0
 
     def fail(self, message: str) -> FormatError:
-        """Return the error of a malformed field."""
         return FormatError(f"{self._what}: {message}", path="etdb-server's answer", offset=self._at)
 
     def unpack(self, form: str) -> tuple[Any, ...]:

@@ -114,6 +114,13 @@ def server_error(code: int, message: str, log: str, kind: Kind, place: str) -> E
     return RuntimeFailure(found[0], log=relevant(log), hint=found[1])
 
 
+def _own_handler() -> Callable[[int, Any], Any] | None:
+    """The handler of Ctrl-C, if this thread gets it; else None."""
+    found = signal.getsignal(signal.SIGINT)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return found if in_main_thread and callable(found) else None
+
+
 class InterruptHandler:
     """Handles Ctrl-C during requests. Inside `capture`, the first one is recorded, and `notify` is
     called if a run is waiting; the second has its former effect. Signals reach the main thread
@@ -133,8 +140,8 @@ class InterruptHandler:
             yield
             return
         self.interrupted = False
-        before = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread() or not callable(before):
+        before = _own_handler()
+        if before is None:
             yield
             return
 
@@ -155,8 +162,8 @@ class InterruptHandler:
     def defer(self) -> Iterator[None]:
         """Deliver a Ctrl-C inside, but outside of `capture`, at the end: for code that processes
         an answer."""
-        before = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread() or not callable(before):
+        before = _own_handler()
+        if before is None:
             yield
             return
         came = False
@@ -408,7 +415,6 @@ class Runner:
 
     @property
     def place(self) -> str:
-        """Location of the runner, to display."""
         return self._connection.channel.place
 
     # -- what to run

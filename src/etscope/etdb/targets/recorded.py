@@ -37,13 +37,13 @@ _KINDS = {
 
 
 class RecordedRuns(Target):
-    """All runs of a dump, one of them selected. Opens and runs nothing."""
+    """All runs of a dump, one of them `chosen`. Opens and runs nothing."""
 
     kind = "recorded"
     is_past = True
 
     def __init__(self, trace: Trace) -> None:
-        self._trace = trace
+        self.trace = trace
         found = [
             MethodRun(block, position, int(number))
             for block in trace.blocks
@@ -57,13 +57,13 @@ class RecordedRuns(Target):
                 hint="run the method with the event tracer on",
             )
         self._all = sorted(found, key=lambda run: run.number)
-        self._chosen = self._all[0]
+        self.chosen = self._all[0]
         self._methods: dict[int, str] = {}  # by `id` of the block
         self._news: list[str] = []
 
     @cached_property
     def runs(self) -> Sequence[RunInfo]:
-        calls = self._trace.calls_of_runs
+        calls = self.trace.calls_of_runs
         columns = zip(
             calls.run.tolist(),
             calls.phase if calls.phases else (),
@@ -91,16 +91,16 @@ class RecordedRuns(Target):
 
     @property
     def run(self) -> int:
-        return self._chosen.number
+        return self.chosen.number
 
     @property
     def method(self) -> str:
-        return self._method_of(self._chosen.block)
+        return self._method_of(self.chosen.block)
 
     def choose(self, run: int) -> None:
         for known in self._all:
             if known.number == run:
-                self._chosen = known
+                self.chosen = known
                 for cached in ("stops", "_logged", "_matching"):
                     self.__dict__.pop(cached, None)
                 return
@@ -140,15 +140,15 @@ class RecordedRuns(Target):
         if stop.loop_pass >= len(found):
             return []
         values = unfolded(
-            self._trace.values(self._chosen.block, self._chosen.position, found[stop.loop_pass])
+            self.trace.values(self.chosen.block, self.chosen.position, found[stop.loop_pass])
         )
         if stop.kind != "delegate":
             return values
         # A delegate's call logs its inputs before its outputs.
-        count = self._trace.symbols(self.method).num_outputs.get(stop.instruction)
+        count = self.trace.symbols(self.method).num_outputs.get(stop.instruction)
         if count is not None:
             return values[max(len(values) - count, 0) :]
-        records = self._trace.instructions(self.method)
+        records = self.trace.instructions(self.method)
         known = stop.instruction < len(records)
         outputs = len(records[stop.instruction].outputs) if known else 0
         return values[-outputs:] if outputs else values
@@ -226,7 +226,7 @@ class RecordedRuns(Target):
         if len(given) > 1:
             return given[len(self._earlier_of(given))]
         own = given[0] if given else None
-        return RunInputs(self._traced, own, bundle).of(self._chosen)
+        return RunInputs(self._traced, own, bundle).of(self.chosen)
 
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
         """Inputs of the runs before that followed the same load of the method."""
@@ -235,7 +235,7 @@ class RecordedRuns(Target):
         if len(given) > 1:
             return given[: len(self._earlier_of(given))]
         own = given[0] if given else None
-        before = RunInputs(self._traced, own, bundle).before(self._chosen)
+        before = RunInputs(self._traced, own, bundle).before(self.chosen)
         self._news += [doubt for doubt in before.doubts if before.runs]
         others = sorted({one.method for one in before.runs} - {self.method})
         if others:
@@ -247,7 +247,7 @@ class RecordedRuns(Target):
 
     def _earlier_of(self, given: Sequence[Any]) -> Sequence[MethodRun]:
         """The runs before this one; `UsageError` if it has no set of the user's inputs."""
-        earlier = self._traced.sequences.before(self._chosen)
+        earlier = self._traced.sequences.before(self.chosen)
         if len(earlier) >= len(given):
             raise UsageError(
                 f"run {self.run} is call {len(earlier)}, and inputs of {len(given)} are given",
@@ -278,22 +278,12 @@ class RecordedRuns(Target):
         news, self._news = self._news, []
         return news
 
-    @property
-    def chosen(self) -> MethodRun:
-        """The selected run, as analyses take it."""
-        return self._chosen
-
-    @property
-    def trace(self) -> Trace:
-        """The dump with its record and program."""
-        return self._trace
-
     def require_values(self) -> None:
         """Raise `MissingDataError` if the run has no values."""
-        if not self._chosen.has_values:
+        if not self.chosen.has_values:
             hint = self._load_beside() or RECORD_HINT
             raise MissingDataError("this run logged no values", hint=hint)
-        if self._trace.debug_buffer is None:
+        if self.trace.debug_buffer is None:
             raise MissingDataError(
                 "the values are in the debug buffer, which is not loaded",
                 hint=self._load_beside() or "give it: core RUN.etdp BUFFER.bin",
@@ -301,7 +291,7 @@ class RecordedRuns(Target):
 
     def _load_beside(self) -> str:
         """Return the command that loads the values kept next to the dump; "" without any."""
-        dump = Path(self._trace.dump.path or "")
+        dump = Path(self.trace.dump.path or "")
         run = RunFiles(dump=dump).with_saved()
         logged, buffer = run.logged
         if run.facts is None or buffer is None:
@@ -310,11 +300,11 @@ class RecordedRuns(Target):
 
     @property
     def _has_values(self) -> bool:
-        return self._trace.debug_buffer is not None and self._chosen.has_values
+        return self.trace.debug_buffer is not None and self.chosen.has_values
 
     @cached_property
     def _logged(self) -> LoggedRun:
-        return self._traced.logged(self._chosen)
+        return self._traced.logged(self.chosen)
 
     @cached_property
     def _matching(self) -> Matching:
@@ -322,19 +312,19 @@ class RecordedRuns(Target):
 
     @property
     def _traced(self) -> TracedMethod:
-        return TracedMethod(self._trace, self.method)
+        return TracedMethod(self.trace, self.method)
 
     def _method_of(self, block: Block) -> str:
         if id(block) not in self._methods:
-            self._methods[id(block)] = method_by_values(self._trace, block) or ""
+            self._methods[id(block)] = method_by_values(self.trace, block) or ""
         return self._methods[id(block)]
 
     def _stops(self) -> Iterator[Stop]:
-        block, run = self._chosen.block, self._chosen.position
-        attribution = self._trace.attribution(block, self.method or None)
-        record = self._trace.record
+        block, run = self.chosen.block, self.chosen.position
+        attribution = self.trace.attribution(block, self.method or None)
+        record = self.trace.record
         has_graph = record is not None and bool(record.edge_methods)
-        linked = edge_graph(self._trace, self.method) if has_graph else None
+        linked = edge_graph(self.trace, self.method) if has_graph else None
         paths = {} if linked is None else linked.graph.path_of
         passes: dict[tuple[int | None, int | str | None], int] = {}
         known: dict[tuple[int | None, int | str | None], Stop] = {}

@@ -30,40 +30,18 @@ class TensorReader(Protocol):
 class RemoteTensor:
     """A large tensor of the runner, at the step at which it was requested.
 
-    A slice of leading dimensions fetches only that slice; numpy's conversion fetches the whole
-    tensor once. A tensor that was fetched whole stays valid when the run continues. For any other,
-    all methods then raise `UsageError`.
+    Its attributes are those of a numpy array; dtype may be one of ml_dtypes, nbytes are those in
+    the runner's memory. A slice of leading dimensions fetches only that slice; numpy's conversion
+    fetches the whole tensor once. A tensor that was fetched whole stays valid when the run
+    continues. For any other, all methods then raise `UsageError`.
     """
 
     def __init__(self, runner: Callable[[], TensorReader], value: int, info: TensorInfo) -> None:
         """runner: returns the reader. Raises `UsageError` when the run has continued."""
         self._runner, self._value, self._info = runner, value, info
+        self.dtype, self.shape, self.nbytes = info.dtype, info.shape, info.nbytes
+        self.ndim, self.size = len(info.shape), math.prod(info.shape)
         self._whole: npt.NDArray[Any] | None = None
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """A dtype of numpy or ml_dtypes."""
-        return self._info.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the dimensions."""
-        return self._info.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self._info.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self._info.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in the runner's memory."""
-        return self._info.nbytes
 
     def __len__(self) -> int:
         if not self.shape:

@@ -82,7 +82,7 @@ class RuntimeTarget(CallsTarget):
         """threads: 0 for the runtime's default. traced: keep an ETDump from the start, so that a
         crash leaves a core without a replay."""
         super().__init__(prepared.method.name, prepared.calls)
-        self._prepared, self.place = prepared, launcher.place
+        self._prepared, self.place, self.seed = prepared, launcher.place, prepared.seed
         self._news: list[str] = []
         self._masks: dict[Callable[[Stop], bool], npt.NDArray[np.bool_]] = {}
         self._reported = 0  # number of replays that `take_news` has reported
@@ -111,11 +111,6 @@ class RuntimeTarget(CallsTarget):
     def inputs(self) -> Sequence[Any]:
         """Inputs of the run, flat."""
         return list(self._calls[self.run])
-
-    @property
-    def seed(self) -> int | None:
-        """Seed of generated inputs; None for inputs given by the user or a file."""
-        return self._prepared.seed
 
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
         return list(self._calls[self.run])
@@ -152,7 +147,6 @@ class RuntimeTarget(CallsTarget):
 
     @property
     def ended(self) -> bool:
-        """True when all instructions have run."""
         return self._execution.ended
 
     @property

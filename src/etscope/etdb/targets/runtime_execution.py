@@ -40,7 +40,6 @@ class _GrowingArray:
 
     @property
     def all(self) -> Ints:
-        """A view of all numbers."""
         return self._buffer[: self._count]
 
     def append(self, numbers: Ints) -> None:
@@ -246,12 +245,10 @@ class Execution:
 
     @property
     def runner_info(self) -> RunnerInfo:
-        """Version and architecture of the runner."""
         return self.runner().info
 
     @property
     def ended(self) -> bool:
-        """True when all instructions have run."""
         return self._end == self.step
 
     # -- running
@@ -316,21 +313,19 @@ class Execution:
         self, stops: npt.NDArray[np.bool_], tests: Sequence[NumberTest] = (), most: int = 0
     ) -> Stopped:
         """Run on. stops, tests, most: as `Runner.go` takes them."""
-        runner = self.runner()
-        self.death = None
-        with runner.deferring_interrupt(), self._noticing_loss():
-            stopped = runner.go(stops, tests, most)
-            self._update(stopped)
-        return stopped
+        return self._moved(lambda runner: runner.go(stops, tests, most))
 
     def go_to(self, step: int) -> Stopped | None:
         """Run forward or back to a step; None when the run is there already."""
+        self.runner()  # connects, if the runner is gone
+        self.death = None
+        return None if step == self.step else self._moved(lambda runner: runner.go_to(step))
+
+    def _moved(self, request: Callable[[Runner], Stopped]) -> Stopped:
         runner = self.runner()
         self.death = None
-        if step == self.step:
-            return None
         with runner.deferring_interrupt(), self._noticing_loss():
-            stopped = runner.go_to(step)
+            stopped = request(runner)
             self._update(stopped)
         return stopped
 
@@ -394,13 +389,11 @@ class Execution:
         return self.death.core
 
     def interrupt(self) -> None:
-        """End a run that another thread waits for."""
         runner = self._runner
         if runner is not None:
             runner.interrupt()
 
     def close(self) -> None:
-        """Disconnect."""
         if self._runner is not None:
             self._runner.close()
             self._runner = None

@@ -59,7 +59,6 @@ class NodeValues:
         return found
 
     def index_of(self, pair: Pair) -> int:
-        """Index of a pair's value."""
         return self.outputs_of(pair.instruction)[pair.output]
 
     def why_unpaired(self, node: str) -> str:
@@ -190,13 +189,13 @@ class RuntimeMethod:
 def prepare_method(
     capture: Trace | Export,
     bundle: BundledFile | None,
-    wanted: str | None,
+    name: str,
     given: Any,
     *,
     seed: int | None = None,
     forced: bool = False,
 ) -> RuntimeMethod:
-    """Prepare the method `wanted` of the program (None: its main one).
+    """Prepare a method of the program.
 
     given: its inputs, as `etscope.run` takes them: a file, a list, or names with values; or `Calls`
     with several sets; None for the inputs of the recorded runs, of the record or of the bundled
@@ -208,12 +207,10 @@ def prepare_method(
     """
     from etscope.model.exported_graph import record_input_names
     from etscope.run.inputs import method_inputs
-    from etscope.run.program import Opened
 
     program, record = capture.recorded_program, capture.record
     if program is None:
         raise MissingDataError("no program is loaded to run", hint="give it: file MODEL.pte")
-    name = Opened(program).method_name(wanted)
     method = program.method(name)
 
     linked, symbols = None, MethodSymbols(name, None)
@@ -235,17 +232,16 @@ def prepare_method(
 
     attribution = attribution_of(symbols, records, instruction_labels(method))
     paths = {} if linked is None else linked.graph.path_of
-    keys = [
-        (record.kind, EventKey(record.event, record.instruction_id, 0, None, None, (), 0))
-        for record in records
-        if record.kind in COMPUTING
-    ]
+    stops = []
+    for one in (record for record in records if record.kind in COMPUTING):
+        key = EventKey(one.event, one.instruction_id, 0, None, None, (), 0)
+        stops.append(stop_of_event(key, one.kind, attribution(key), linked, paths))
     return RuntimeMethod(
         program=program,
         method=method,
         records=records,
         calls=calls,
-        stops=[stop_of_event(key, kind, attribution(key), linked, paths) for kind, key in keys],
+        stops=stops,
         nodes=NodeValues(method, records, linked),
         input_names=names,
         seed=None if sets or not method.inputs else seed or 0,

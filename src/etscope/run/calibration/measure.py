@@ -1,20 +1,31 @@
-"""Measure the peaks of a machine: the methods of a calibration's program, timed in rounds."""
+"""Measure the peaks of a machine: the methods of a calibration's program, timed in rounds; and make
+that program, which is kept in the user's cache folder."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import platform
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
 from etscope._version import __version__
 from etscope.analysis.calibration import Execution, executions_of, peaks_of
-from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
-from etscope.formats.bytes.files import PathLike
+from etscope.errors import (
+    DeviceLost,
+    EtscopeWarning,
+    MissingDataError,
+    MissingDependencyError,
+    RuntimeFailure,
+    UsageError,
+)
+from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.calibration import (
     CACHE_FILES,
     FLOAT16,
@@ -23,12 +34,14 @@ from etscope.formats.calibration import (
     Calibration,
     Peaks,
     caches_of,
+    calibrations_folder,
 )
 from etscope.formats.conditions import Conditions, conditions_here, read_files
 from etscope.formats.program.pte import Program, read_pte
 from etscope.run._runner_host import HERE, Place
 from etscope.run.execute import AUTO, ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.job import Job, JobCall, Result
+from etscope.support.optional import require
 
 __all__ = ["BUSY", "Machine"]
 
@@ -72,7 +85,6 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Return the machine that this process runs on."""
     now = conditions_here()
     device = CalibratedDevice(
         name=platform.node(),
@@ -256,3 +268,49 @@ def _unsteady(all_peaks: Sequence[Peaks]) -> list[str]:
     return [
         f"{len(found)} of {total} measurements spread by more than {STEADY:.0%} (the most: {named})"
     ]
+
+
+# -- the program
+
+PROGRAM = "calibration.pte"
+_PACKAGE = Path(__file__).resolve().parents[2]
+# Programs change with these.
+_SOURCES = (_PACKAGE / "analysis" / "calibration.py", _PACKAGE / "bridge" / "calibration.py")
+
+
+def make_program(folder: PathLike) -> Path:
+    """Make the program in a folder, to be used on any machine of the same version of ExecuTorch;
+    return its path. A dtype without possible products is left out, with a warning.
+
+    Raises `MissingDependencyError` without torch and executorch, `ExportFailure` if they fail,
+    `UsageError` for a folder that cannot be written.
+    """
+    path = make_folder(folder) / PROGRAM
+    for package in ("torch", "executorch"):
+        require(package, wanted_by="the program of a calibration")
+    from etscope.bridge.calibration import calibration_program
+
+    data, left_out = calibration_program()
+    with atomic_write(path) as file:
+        file.write(data)
+    for dtype, reason in left_out.items():
+        text = f"the calibration has no products in {dtype}: {reason}"
+        warnings.warn(text, EtscopeWarning, stacklevel=2)
+    return path
+
+
+def find_program() -> Path:
+    """Return the program for the installed version of ExecuTorch: the one in the cache, else made
+    now, which raises as `make_program` does."""
+    try:
+        version = metadata.version("executorch")
+    except metadata.PackageNotFoundError as error:
+        raise MissingDependencyError(
+            "the program of the calibration is made with executorch, which is not installed",
+            hint="make it where executorch is installed (etscope calibrate --make-program FOLDER), "
+            "and name it here (--program FILE)",
+        ) from error
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:12]
+    folder = calibrations_folder().parent / f"calibration-{version}-{digest}"
+    path = folder / PROGRAM
+    return path if path.is_file() else make_program(folder)

@@ -23,12 +23,11 @@ from etscope.errors import (
 )
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.generation import Sampler
-from etscope.formats.run_json import VALUES_ETDP
 from etscope.formats.torch_files.tensor_files import read_tensor_file
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
 from etscope.run._runner_host import NATIVE
 from etscope.run.execute import Executed, RecordingOptions, execute_all
-from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt, generated
+from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt, described, generated
 from etscope.run.generation.prompt import (
     Tokenizer,
     arranged,
@@ -190,25 +189,8 @@ def generate(
         debug_buffer_size=options.debug_buffer_size,
     )
     executed = execute_all(jobs, opened, execution)
-    values = executed.passes.get(VALUES)
-    if values is not None and values.etdump is not None:  # as in a saved run, for its run.json
-        named = values.etdump.rename(values.etdump.with_name(VALUES_ETDP))
-        executed.passes[VALUES] = replace(values, etdump=named)
-    values = executed.passes.get(VALUES)
-    if values is not None and values.etdump is not None:  # as in a saved run, for its run.json
-        named = values.etdump.rename(values.etdump.with_name(VALUES_ETDP))
-        executed.passes[VALUES] = replace(values, etdump=named)
     _warn_of_state(executed.passes, greedy=options.temperature == 0)
-    done = GenerationRun.of(
-        executed,
-        opened,
-        forced=not options.verify,
-        layout=layout,
-        prompt=said,
-        is_interrupted=executed.is_interrupted,
-    )
-    done.describe_dumps()
-    return done
+    return described(executed, opened, layout, said, forced=not options.verify)
 
 
 # -- the prompt and the task

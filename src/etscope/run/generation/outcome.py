@@ -24,15 +24,17 @@ from etscope.formats.generation import (
 )
 from etscope.formats.run_json import (
     RUN_JSON,
+    VALUES_ETDP,
     encode_run_json,
     inputs_sha256,
 )
 from etscope.formats.torch_files.tensor_files import write_tensor_file
 from etscope.model.report import Report, Section
 from etscope.model.table import Column, Kind
-from etscope.run._outcome import LATENCY, TRACED, Outcome
-from etscope.run.execute import Executed
+from etscope.run._outcome import LATENCY, TRACED, VALUES, Outcome
+from etscope.run.execute import Executed, ExecutedJobs
 from etscope.run.generation.prompt import Tokenizer
+from etscope.run.program import Opened
 
 LOGITS = "logits"
 
@@ -59,12 +61,6 @@ class GenerationRun(Outcome):
     layout: Layout = field(repr=False)
     prompt: Prompt = field(repr=False)
     is_interrupted: bool = False
-
-    def describe_dumps(self) -> None:
-        """Write a run.json next to each dump: it says which call each of the dump's runs is of."""
-        for done in self.passes.values():
-            if done.etdump is not None:
-                (done.etdump.parent / RUN_JSON).write_bytes(encode_run_json(self.facts()))
 
     # -- the tokens
 
@@ -203,8 +199,30 @@ class GenerationRun(Outcome):
         }
 
 
+def described(
+    executed: ExecutedJobs, opened: Opened, layout: Layout, prompt: Prompt, *, forced: bool
+) -> GenerationRun:
+    """Return the outcome of a generation, with its dumps named as in a saved run, and a run.json
+    next to each: it says which call each of the dump's runs is of."""
+    values = executed.passes.get(VALUES)
+    if values is not None and values.etdump is not None:
+        named = values.etdump.rename(values.etdump.with_name(VALUES_ETDP))
+        executed.passes[VALUES] = replace(values, etdump=named)
+    done = GenerationRun.of(
+        executed,
+        opened,
+        forced=forced,
+        layout=layout,
+        prompt=prompt,
+        is_interrupted=executed.is_interrupted,
+    )
+    for one in done.passes.values():
+        if one.etdump is not None:
+            (one.etdump.parent / RUN_JSON).write_bytes(encode_run_json(done.facts()))
+    return done
+
+
 def generated(done: Executed) -> GenerationResult:
-    """The result of a pass."""
     assert done.result.generation is not None
     return done.result.generation
 
