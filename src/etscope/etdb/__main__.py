@@ -146,7 +146,7 @@ def _first_lines(
     return [line for name in order if name in lines for line in next(lines[name])]
 
 
-def show(result: Result, *, echo: bool = False, color: bool | None = None) -> None:
+def show(result: Result, *, echo: bool = False) -> None:
     """Write a result: the output to standard output, an error to standard error."""
     from etscope.etdb.output import error_text, folded, write_output
     from etscope.views.tables.cells import visible
@@ -155,7 +155,7 @@ def show(result: Result, *, echo: bool = False, color: bool | None = None) -> No
         print(f"{result.prompt}{visible(result.line)}")
     width = _width()
     fold = width if sys.stdout.isatty() else None
-    write_output(result.answer, sys.stdout, width=width, color=color, fold=fold)
+    write_output(result.answer, sys.stdout, width=width, fold=fold)
     if result.error is not None:
         sys.stdout.flush()
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
@@ -170,18 +170,18 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def interact(session: Session, color: bool | None = None) -> int:
+def interact(session: Session) -> int:
     """Read lines until `quit` or the end of the input. Returns the exit code of the session."""
     if sys.stdin.isatty() and sys.stdout.isatty() and available("prompt_toolkit"):
         lines = _edited_lines(session)
     elif sys.stdin.isatty():
         lines = _lines(session, lambda: input(session.prompt), print)
     else:
-        return session.run_script(sys.stdin, lambda result: show(result, color=color))
+        return session.run_script(sys.stdin, show)
     for line in lines:
         try:
             result = session.execute(line)
-            show(result, color=color)
+            show(result)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             continue

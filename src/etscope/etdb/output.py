@@ -120,9 +120,9 @@ def error_text(error: EtscopeError) -> str:
     return "\n".join(visible(line) for line in f"error: {error}".split("\n"))
 
 
-def text_of(output: Output, width: int = PLAIN_WIDTH) -> str:
+def text_of(output: Output) -> str:
     out = io.StringIO()
-    write_output(output, out, width=width, color=False)
+    write_output(output, out, color=False)
     return out.getvalue()
 
 

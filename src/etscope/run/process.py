@@ -21,7 +21,8 @@ __all__ = ["LOG", "end_group", "end_with_parent"]
 LOG = "log.txt"
 # Made in the folder of a process that SIGINT ended before its time, and that ended well.
 STOPPED = "stopped"
-_SECONDS_TO_STOP = 30
+_SECONDS_TO_STOP = 30  # a generation ends after its call, which may take seconds
+_SHOWN_LINES = 20  # of a log, in an error
 
 
 class DebugBufferFull(Exception):
@@ -215,10 +216,10 @@ _PROVIDERS = {
 }
 
 
-def relevant(log: str, *, lines: int = 20) -> str:
+def relevant(log: str) -> str:
     """Return the last lines of a log that may explain a failure."""
     kept = [line for line in log.splitlines() if not _NOISE.search(line)]
-    return "\n".join(kept[-lines:])
+    return "\n".join(kept[-_SHOWN_LINES:])
 
 
 def explained(log: str) -> tuple[str, str] | None:

@@ -71,38 +71,37 @@ def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:
     conclude(code, folder)
 
 
+# What a job and its calls say in the file as they do here.
+_OF_JOB = ("trace", "debug_level", "debug_buffer_size", "threads")
+_OF_CALL = ("method", "iterations", "warmup", "fresh")
+
+
 def write_job(job: Job, folder: Path) -> None:
     """Write the job of the child, with the inputs, into `folder`."""
+    generation = None
+    if job.generation is not None:
+        given = [
+            describe_value(value, folder / f"given-{index}.raw")
+            for index, value in enumerate(job.generation.given)
+        ]
+        generation = {"task": job.generation.to_json(), "given": given}
+    calls = [
+        {
+            **{name: getattr(call, name) for name in _OF_CALL},
+            "inputs": [
+                describe_value(value, folder / f"input-{number}-{index}.raw")
+                for index, value in enumerate(call.inputs)
+            ],
+        }
+        for number, call in enumerate(job.calls)
+    ]
     content = {
+        **{name: getattr(job, name) for name in _OF_JOB},
         "program": str(job.program),
         "data": None if job.data is None else str(job.data),
-        "trace": job.trace,
-        "debug_level": job.debug_level,
-        "debug_buffer_size": job.debug_buffer_size,
-        "threads": job.threads,
         "libraries": [str(library) for library in job.libraries],
-        "generation": None
-        if job.generation is None
-        else {
-            "task": job.generation.to_json(),
-            "given": [
-                describe_value(value, folder / f"given-{index}.raw")
-                for index, value in enumerate(job.generation.given)
-            ],
-        },
-        "calls": [
-            {
-                "method": call.method,
-                "iterations": call.iterations,
-                "warmup": call.warmup,
-                "fresh": call.fresh,
-                "inputs": [
-                    describe_value(value, folder / f"input-{number}-{index}.raw")
-                    for index, value in enumerate(call.inputs)
-                ],
-            }
-            for number, call in enumerate(job.calls)
-        ],
+        "generation": generation,
+        "calls": calls,
     }
     (folder / JOB).write_text(json.dumps(content))
 
@@ -114,21 +113,15 @@ def _read_job(folder: Path) -> Job:
         given = tuple(value_of(one, folder) for one in generation["given"])
         generation = task_from_json(generation["task"], given)
     return Job(
+        **{name: content[name] for name in _OF_JOB},
         generation=generation,
         program=Path(content["program"]),
         data=None if content["data"] is None else Path(content["data"]),
-        trace=content["trace"],
-        debug_level=content["debug_level"],
-        debug_buffer_size=content["debug_buffer_size"],
-        threads=content["threads"],
         libraries=tuple(map(Path, content["libraries"])),
         calls=tuple(
             JobCall(
-                method=call["method"],
+                **{name: call[name] for name in _OF_CALL},
                 inputs=tuple(value_of(one, folder) for one in call["inputs"]),
-                iterations=call["iterations"],
-                warmup=call["warmup"],
-                fresh=call["fresh"],
             )
             for call in content["calls"]
         ),

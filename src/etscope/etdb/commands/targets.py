@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from etscope.etdb.commands import command, whole
 from etscope.etdb.debugger import Debugger, with_files
 from etscope.etdb.output import Output, counted, operators, source_text
 from etscope.etdb.protocol.messages import Core, RunnerDied
+from etscope.formats.bytes.files import atomic_write
 from etscope.units import format_bytes
 
 if TYPE_CHECKING:
@@ -327,38 +327,10 @@ def write_core(core: Core, path: Path) -> tuple[Path, Path]:
 
     Raises `UsageError` if they cannot be written, or exist already."""
     buffer = _check_free(path)
-    try:
-        _put(core.debug_buffer, buffer)
-        try:
-            _put(core.etdump, path)
-        except OSError:
-            buffer.unlink(missing_ok=True)
-            raise
-    except FileExistsError as error:
-        raise UsageError(f"{path} or {buffer} is there already") from error
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    with atomic_write(path) as dump_file, atomic_write(buffer) as buffer_file:
+        dump_file.write(core.etdump)
+        buffer_file.write(core.debug_buffer)
     return path, buffer
-
-
-def _put(data: bytes, path: Path) -> None:
-    """Write a file, complete or not at all. Raises `FileExistsError` for an existing one."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        written = Path(name)
-        written.chmod(0o644)
-        try:
-            path.hardlink_to(written)  # unlike a rename, never replaces a file
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links
-            written.rename(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def after_death(debugger: Debugger, error: RunnerDied) -> RunnerDied:
