@@ -25,10 +25,10 @@ from etscope.etdb.targets.remote_tensor import REDUCTIONS, RemoteTensor, reduce_
 
 HANDLE, INSTRUCTION, CURRENT = "_handle_", "_instruction_", "_dollar_"  # prefixes of names
 
-_MOST_CHARACTERS = 2000
-_DEEPEST = 60
-_MOST_ELEMENTS = 1 << 27
-_MOST_EXPONENT = 64
+_MOST_CHARACTERS = 2000  # bounds the work of the parser for hostile lines
+_DEEPEST = 60  # brackets and signs: Python's parser and `evaluate` recurse
+_MOST_ELEMENTS = 1 << 27  # 1 GiB of float64
+_MOST_EXPONENT = 64  # more is a slip: it gives 0 or infinity for nearly all numbers
 
 _SIGILS = re.compile(
     r"""(?P<text>"[^"\n]*"|'[^'\n]*')|%(?P<handle>\d{1,9})|\#(?P<instruction>\d{1,9})"""

@@ -32,8 +32,8 @@ from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.model.selector import KEYS
 
 _PROMPT, _CONTINUED = "(etdb) ", "> "
-_DEEPEST_SCRIPT = 10
-_MOST_COMPLETIONS = 200
+_DEEPEST_SCRIPT = 10  # ends a script that runs itself before Python's stack ends
+_MOST_COMPLETIONS = 200  # more than a terminal shows
 
 
 class InternalError(EtscopeError):

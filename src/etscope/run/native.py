@@ -41,7 +41,7 @@ SERVER_VARIABLE = "ETSCOPE_ETDB_SERVER"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE_FOLDERS = (_PACKAGE / "native_src", _PACKAGE.parents[1] / "native")
-_LOG_LINES = 30
+_LOG_LINES = 30  # of a failed build: its last errors
 
 _GET_SDK = (
     "pip install 'executorch>=1.5' on Linux, or build native/ against an ExecuTorch of your own "

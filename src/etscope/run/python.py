@@ -36,7 +36,7 @@ __all__ = ["python_missing"]
 
 JOB = "job.json"
 FAILURE = "failure.json"
-_FAILED = 5
+_FAILED = 5  # the exit code of a `RuntimeFailure`
 
 # The child's code. Python puts the current folder first on sys.path: a torch.py that lies there
 # must not run. etscope comes last, from where it is here.

@@ -23,7 +23,7 @@ from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
 from etscope.units import format_bytes, format_float
 
 GROUP = "values"
-_MOST_SHOWN = 4096
+_MOST_SHOWN = 4096  # numbers, four a line: more than a terminal keeps
 _MOST_FETCHED = 16 << 20  # bytes of a tensor that is fetched for its gap without being asked for
 _SET = re.compile(r"(%\d+|\$\w*|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _FORMATS = {"f": "{:>13.6g}", "e": "{:>14.6e}", "d": "{:>12d}", "x": "{:>18}"}

@@ -21,8 +21,8 @@ from etscope.run.process import end_of, end_with_parent, signal_name
 PROGRAM = "etdb-server"
 TOKEN_VARIABLE = "ETDB_TOKEN"
 
-_CONNECT_SECONDS = 20.0
-_CHUNK = 1 << 20
+_CONNECT_SECONDS = 20.0  # the system alone would wait minutes for a machine that is off
+_CHUNK = 1 << 20  # bytes a read: a length is not trusted before its bytes arrive
 _LOG_BYTES = 1 << 20  # at the end of a server's log
 _GRACE_SECONDS = 2.0  # for a server to exit by itself
 # Detect a machine that is gone: probe after 15 s of silence, give up 20 s later.

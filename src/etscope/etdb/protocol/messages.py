@@ -172,8 +172,8 @@ MAGIC = b"etscope\n"
 VERSION = 1
 HEADER = struct.Struct("<IHHI")  # length of the body, kind, 0, number of the request
 MOST_BODY = 64 << 20  # bytes
-MOST_DIMS = 16
-MOST_TEXT = 1 << 20
+MOST_DIMS = 16  # ExecuTorch's limit for tensors
+MOST_TEXT = 1 << 20  # bytes
 ANSWER = 0x8000
 ERROR = 0xFFFF
 

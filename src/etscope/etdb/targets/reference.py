@@ -27,7 +27,7 @@ from etscope.support.optional import require
 from etscope.support.quiet import quiet
 
 _PACKAGES = ("torch", "executorch.exir")
-_SILENT_SECONDS = 1.0
+_SILENT_SECONDS = 1.0  # a shorter wait needs no notice
 _NOTICE = b"loading PyTorch and the reference; Ctrl-C ends the wait\n"
 _PAUSE = 0.1  # seconds between two looks at whether a wait is cancelled
 T = TypeVar("T")

@@ -34,7 +34,7 @@ from etscope.etdb.targets.target import CallsTarget, RunInfo, Stop, Watch
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind
 
-_MOST_MASKS = 64
+_MOST_MASKS = 64  # each command asks with functions of its own: do not keep all
 _ALWAYS_FINITE = frozenset({ValueKind.INT, ValueKind.BOOL, ValueKind.STRING})
 
 

@@ -47,7 +47,7 @@ __all__ = ["BUSY", "Machine"]
 
 ROUNDS = 9
 _SAMPLE_NS = 5e6  # the shortest time of a sample: executions of less are repeated
-_MOST_ITERATIONS = 500
+_MOST_ITERATIONS = 500  # bounds a sample of executions that take next to no time
 _MOST_MEMORY = 4  # a working set takes no more than a fourth of the memory that is available
 BUSY = 0.5  # load per core from which on others are at work, too
 _WORST = 3  # unsteady measurements that are named
