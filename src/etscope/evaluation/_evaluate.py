@@ -173,7 +173,7 @@ def evaluate(
     name = opened.method_name(options.method)
     for package in ("torch", "executorch"):  # before the first sample runs
         require(package, wanted_by="the reference of an evaluation")
-    source = _opened_dataset(dataset, opened.export, name, options)
+    source = _opened_dataset(dataset, opened, name, options)
     collector = Collector(options, source.count)
     evaluator = _Evaluator(opened, name, options, collector)
     evaluator.run(source.samples)

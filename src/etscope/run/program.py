@@ -24,9 +24,9 @@ __all__ = ["Opened", "open_program"]
 _MOST_COPIED = 64 << 20  # bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Opened:
-    """A program to run, and what came with it.
+@dataclass(frozen=True, eq=False)
+class Opened(Export):
+    """The export of a program to run, and where it is from. It has a program in any case.
 
     given: the path of the file that was given, of any kind.
     path: the file that is exactly the program; None when it is part of another file or in memory.
@@ -35,7 +35,6 @@ class Opened:
     program: Program
     given: str | None = None
     path: Path | None = None
-    record: RecordView | None = None
     bundle: BundledFile | None = None
 
     def file(self, folder: Path) -> Path:
@@ -82,10 +81,6 @@ class Opened:
         return {"program": named(given), "record": named(record), "copied": copied}
 
     @property
-    def export(self) -> Export:
-        return Export(self.program, self.record)
-
-    @property
     def _record_path(self) -> Path | None:
         path = getattr(self.record, "path", None)  # a record in memory has none
         return None if path is None else Path(path)
@@ -106,10 +101,10 @@ class Opened:
             hint="name one: method=, --method",
         )
 
-    def check_record(self) -> None:
+    def check_record(self, name: str | None = None) -> None:
         """Raise `MismatchError` for a record that holds the fingerprints of another program."""
         if self.record is not None and self.record.fingerprints is not None:
-            self.export.check_record()
+            super().check_record(name)
 
     def check_weights(self, data: PathLike | None) -> None:
         """Raise `UsageError` if data is kept apart from the program, and no file with it is named;
