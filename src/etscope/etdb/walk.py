@@ -252,6 +252,15 @@ def walk(
     return None, None
 
 
+def run_out(target: Target, start: int) -> bool:
+    """Go from a stop to the end of the run; False if it is interrupted."""
+    while (found := target.go(start, lambda stop: False)) is not None:
+        if target.interrupted:
+            return False
+        start = found
+    return True
+
+
 def _stay(target: Target, position: int) -> tuple[int | None, str]:
     """After Ctrl-C, return to a stop, or stay where another Ctrl-C leaves the run."""
     target.reach(position)

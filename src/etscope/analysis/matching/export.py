@@ -113,8 +113,9 @@ class Export(MadeOnce):
                 elif recorded.instructions != instruction_labels(method):
                     difference = f"its method {method.name!r} has other instructions"
             if difference is not None:
+                own = name or program.source.path or "this program"
+                other = "this ETRecord" if record.path is None else f"the ETRecord {record.path}"
                 raise MismatchError(
-                    f"{name or program.source.name} and the ETRecord {record.path or ''} do not "
-                    f"belong together: {difference}",
+                    f"{own} and {other} do not belong together: {difference}",
                     hint="pass the record of the same export, or --force",
                 )

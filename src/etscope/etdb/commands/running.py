@@ -17,8 +17,8 @@ from etscope.etdb.walk import (
     INTERRUPTED,
     Hit,
     Reason,
-    StopCriteria,
     hit_at,
+    run_out,
     stop_criteria,
     walk,
 )
@@ -52,14 +52,11 @@ def run(debugger: Debugger, rest: str) -> Output:
         if path or target.next_run is None:
             target.add_call(*debugger.given(debugger.method, read_inputs(path)) if path else ())
         wanted = target.runs[-1].number if path else target.next_run
-        everywhere_on: Reason = lambda stop: None  # noqa: E731
-        past_all = StopCriteria(_nowhere, (), _nowhere, True, lambda stops: None, everywhere_on)
         while target.run != wanted:
-            if not debugger.ended:
-                start_at = -1 if debugger.position is None else debugger.position
-                if walk(target, start_at, FORWARD, everywhere_on, past_all)[0] is not None:
-                    debugger.follow_target()
-                    raise KeyboardInterrupt
+            start_at = -1 if debugger.position is None else debugger.position
+            if not debugger.ended and not run_out(target, start_at):
+                debugger.follow_target()
+                raise KeyboardInterrupt
             _go_on(debugger, target)
     else:
         _begin(debugger, rest)
@@ -176,10 +173,6 @@ def _begin(debugger: Debugger, rest: str) -> Target:
     target.restart()
     debugger.begin(target)
     return target
-
-
-def _nowhere(stop: Stop) -> bool:
-    return False
 
 
 def _go_on(debugger: Debugger, target: Target) -> None:

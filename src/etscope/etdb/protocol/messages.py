@@ -6,7 +6,6 @@ allocated, and a malformed body raises `FormatError`.
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ import numpy.typing as npt
 
 from etscope.errors import FormatError, RuntimeFailure, UsageError
 from etscope.formats.program.scalar_type import (
-    ScalarType,
     checked_dim_order,
     dim_order_of,
     scalar_type,
@@ -181,7 +179,6 @@ _NOWHERE = 0xFFFFFFFF
 _MOST_BYTES = 1 << 62  # of a tensor; more overflows in numpy
 _T = TypeVar("_T")
 _REASONS = frozenset(StopReason)
-_layout = functools.lru_cache(lambda form: struct.Struct(f"<{form}"))
 
 
 class Kind(IntEnum):
@@ -337,8 +334,7 @@ class Reader:
 
     def unpack(self, form: str) -> tuple[Any, ...]:
         """Read numbers in the codes of `struct`."""
-        layout = _layout(form)
-        return layout.unpack(self.raw(layout.size))
+        return struct.unpack(f"<{form}", self.raw(struct.calcsize(f"<{form}")))
 
     def number(self, form: str) -> Any:
         return self.unpack(form)[0]
@@ -482,7 +478,7 @@ class Reader:
 
     def _tensor(self) -> TensorInfo:
         number, dims = self.unpack("BB")
-        kind = self.scalar_type(number)
+        kind = scalar_type(number, offset=self._at)
         if dims > MOST_DIMS:
             raise self.fail(f"a tensor of {dims} dimensions")
         shape, order = self.unpack(f"{dims}I"), self.unpack(f"{dims}B")
@@ -492,9 +488,6 @@ class Reader:
         if nbytes != kind.nbytes(math.prod(shape)) or whole > _MOST_BYTES:
             raise self.fail(f"a tensor of {kind.torch_name} {list(shape)} in {nbytes:,} bytes")
         return TensorInfo(kind.numpy_dtype, shape, order, nbytes)
-
-    def scalar_type(self, number: int) -> ScalarType:
-        return scalar_type(number, offset=self._at)
 
 
 def in_memory(array: npt.NDArray[Any]) -> memoryview:
