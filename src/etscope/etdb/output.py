@@ -24,6 +24,7 @@ from etscope.etdb.targets.target import Stop
 from etscope.model.graph import SourceLine
 from etscope.model.report import Report, Section, filled_columns
 from etscope.model.table import Table
+from etscope.units import count as counted
 from etscope.units import format_duration, format_float
 from etscope.views import write_table
 from etscope.views.tables.cells import plain_rows, visible
@@ -196,8 +197,7 @@ def stop_lines(debugger: Debugger, stop: Stop) -> list[str]:
     if stop.module is not None:
         facts.append(stop.module or "(root)")
     if stop.ticks is not None and debugger.shows_times:
-        scale = debugger.scale
-        facts.append(f"{format_duration(float(scale(stop.ticks)), scale.unit)} {scale.unit}")
+        facts.append(duration_text(debugger, stop.ticks))
     lines = [" ".join(head) + "".join(f" · {fact}" for fact in facts)]
     if stop.lines:
         others = f"   (+{len(stop.lines) - 1} lines)" if len(stop.lines) > 1 else ""
@@ -205,9 +205,10 @@ def stop_lines(debugger: Debugger, stop: Stop) -> list[str]:
     return lines
 
 
-def counted(count: int, noun: str) -> str:
-    """ "1 node", "1,234 nodes"."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def duration_text(debugger: Debugger, ticks: int) -> str:
+    """ "1.234 ms"."""
+    scale = debugger.scale
+    return f"{format_duration(float(scale(ticks)), scale.unit)} {scale.unit}"
 
 
 def operators(count: int) -> str:

@@ -20,9 +20,10 @@ from etscope.etdb.expression import (
     Expression,
     evaluate,
 )
-from etscope.etdb.output import counted, value_lines
+from etscope.etdb.output import value_lines
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT
 from etscope.model.graph import VIEWS, stem
+from etscope.units import count as counted
 
 
 class DebuggerScope:

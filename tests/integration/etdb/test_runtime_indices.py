@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etscope.etdb import Session
-from etscope.etdb.output import counted
+from etscope.units import count as counted
 from tests.support.etdb.runtime_sessions import begun, on_runtime, target_of
 from tests.support.etdb.sessions import refused, said, session
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -90,6 +91,24 @@ def whole(text: str, default: int | None = None, what: str = "a number") -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"{what} is expected, not {text!r}") from None
+
+
+def split_words(rest: str) -> list[str]:
+    """Split arguments as a shell does. Raises `UsageError`."""
+    try:
+        return shlex.split(rest)
+    except ValueError as error:
+        raise UsageError(f"cannot read {rest!r}: {error}") from error
+
+
+def flag_of(rest: str, name: str, flag: str, effect: str) -> tuple[bool, str]:
+    """Split the flag off a command's arguments: "/f x" is (True, "x"). Raises `UsageError`."""
+    if not rest.startswith("/"):
+        return False, rest
+    option, _, rest = rest[1:].partition(" ")
+    if option != flag:
+        raise UsageError(f"{name} has no option /{option}", hint=f"{name}/{flag} {effect}")
+    return True, rest
 
 
 # In the order of `help`, whichever module is imported first.

@@ -21,7 +21,8 @@ from etscope.etdb.expression import (
     Expression,
     parse,
 )
-from etscope.etdb.output import Output, counted
+from etscope.etdb.output import Output
+from etscope.units import count as counted
 
 GROUP = "breakpoints"
 _NUMBER = "the number of a breakpoint"

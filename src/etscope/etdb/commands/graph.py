@@ -27,7 +27,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.commands import command, whole
 from etscope.etdb.commands.times import SHOWN_STATISTICS
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.output import Output, counted, operators, source_text
+from etscope.etdb.output import Output, operators, source_text
 from etscope.etdb.targets.target import linked_once, open_record
 from etscope.formats.etrecord.reader import EXPORTED
 from etscope.model.graph import Node
@@ -35,6 +35,7 @@ from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
+from etscope.units import count as counted
 
 _AROUND = 6  # instructions
 

@@ -21,7 +21,6 @@ from etscope.etdb.debugger import Block, Debugger
 from etscope.etdb.expression import ATTRIBUTES, FUNCTIONS, METHODS
 from etscope.etdb.output import (
     Output,
-    counted,
     operators,
     stop_lines,
     tensor_statistics,
@@ -34,6 +33,7 @@ from etscope.model import selector
 from etscope.model.report import filled_columns
 from etscope.model.selector import Selector
 from etscope.model.table import Column, Kind, Table
+from etscope.units import count as counted
 
 _WIDTH, _INDENT = 79, 26  # of a help that fits the narrowest terminal
 

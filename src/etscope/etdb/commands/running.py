@@ -8,7 +8,7 @@ from etscope.etdb.commands import command, whole
 from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.commands.targets import read_inputs
 from etscope.etdb.debugger import Checkpoint, Debugger
-from etscope.etdb.output import Output, operators, stop_lines
+from etscope.etdb.output import Output, duration_text, operators, stop_lines
 from etscope.etdb.scope import display_lines
 from etscope.etdb.targets.target import Stop, Target
 from etscope.etdb.walk import (
@@ -22,7 +22,6 @@ from etscope.etdb.walk import (
     stop_criteria,
     walk,
 )
-from etscope.units import format_duration
 
 GROUP = "running"
 
@@ -356,8 +355,7 @@ def _end_of_run(debugger: Debugger) -> Output:
         text += f", and run {target.next_run} goes on from its state"
     info = next((run for run in target.runs if run.number == target.run), None)
     if info is not None and info.total is not None and debugger.shows_times:
-        scale = debugger.scale
-        text += f" · {format_duration(float(scale(info.total)), scale.unit)} {scale.unit}"
+        text += f" · {duration_text(debugger, info.total)}"
     output = Output().say(text)
     for one in debugger.breakpoints.partly_decided():
         output.say(

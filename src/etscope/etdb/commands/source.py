@@ -12,7 +12,7 @@ from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.program.source_location import lines_of
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import CallerSelector, fields_of_stop
-from etscope.etdb.commands import command, whole
+from etscope.etdb.commands import command, flag_of, whole
 from etscope.etdb.commands.numerics import of_runtime
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.output import Output, frames_of, stop_lines
@@ -134,11 +134,7 @@ def list_(debugger: Debugger, rest: str) -> Output:
     (SQNR in dB) of the device's values. Lines come from the file if it is the one that was
     exported; otherwise the lines in the record are shown.
     """
-    with_errors = rest.startswith("/")
-    if with_errors:
-        option, _, rest = rest[1:].partition(" ")
-        if option != "e":
-            raise UsageError(f"list has no option /{option}", hint="list/e shows errors")
+    with_errors, rest = flag_of(rest, "list", "e", "shows errors")
     lines = known_lines(debugger)
     if not lines:
         raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")

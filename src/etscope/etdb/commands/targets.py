@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import EtscopeError, UsageError
-from etscope.etdb.commands import command, whole
+from etscope.etdb.commands import command, split_words, whole
 from etscope.etdb.debugger import Debugger, with_files
-from etscope.etdb.output import Output, counted, operators, source_text
+from etscope.etdb.output import Output, operators, source_text
 from etscope.etdb.protocol.messages import Core, RunnerDied
 from etscope.formats.bytes.files import atomic_write
+from etscope.units import count as counted
 from etscope.units import format_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def core(debugger: Debugger, rest: str) -> Output:
 def _load(debugger: Debugger, rest: str) -> Output:
     """Load files, if any are given, and list all."""
     if rest:
-        paths = [os.path.expanduser(word) for word in _split(rest)]  # noqa: PTH111 (never fails)
+        paths = [os.path.expanduser(word) for word in split_words(rest)]  # noqa: PTH111 (never fails)
         debugger.load(with_files(debugger.files, *paths))
     files = debugger.files
     named = (
@@ -66,13 +66,6 @@ def _load(debugger: Debugger, rest: str) -> Output:
     )
     lines = [f"{what}: {path}" for what, path in named if path is not None]
     return Output().say(*lines or ["no files: file MODEL.etrecord, core RUN.etdp"])
-
-
-def _split(rest: str) -> list[str]:
-    try:
-        return shlex.split(rest)
-    except ValueError as error:
-        raise UsageError(f"cannot read {rest!r}: {error}") from error
 
 
 @command(
@@ -191,7 +184,7 @@ class _Request:
     @classmethod
     def parse(cls, rest: str) -> _Request:
         """Parse the arguments of `target`. Raises `UsageError` with the known kinds or options."""
-        words = _split(rest)
+        words = split_words(rest)
         if not words:
             return cls("")
         kind = words.pop(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 
 from etscope.analysis.comparison.diff import diff_profiles
@@ -13,7 +12,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import profile_table
 from etscope.capture.files import NOTHING
 from etscope.errors import MismatchError, MissingDataError, UsageError
-from etscope.etdb.commands import command, whole
+from etscope.etdb.commands import command, split_words, whole
 from etscope.etdb.debugger import Debugger, profiles_of, with_files
 from etscope.etdb.output import Output
 from etscope.formats.etdump.reader import read_etdump
@@ -116,10 +115,7 @@ def diff(debugger: Debugger, rest: str) -> Output:
     The other dump is the later one. Runs of the same instructions are compared by instruction,
     others by module or by name. The verdict: regressed, improved, no difference, cannot tell.
     """
-    try:
-        paths = shlex.split(rest)
-    except ValueError as error:
-        raise UsageError(f"cannot read {rest!r}: {error}") from error
+    paths = split_words(rest)
     if not paths:
         raise UsageError("diff with which dump?")
     mine = _profile_of(debugger)

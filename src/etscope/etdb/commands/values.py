@@ -9,10 +9,10 @@ import numpy as np
 
 from etscope.analysis.metrics import find_metric
 from etscope.errors import EtscopeError, UsageError
-from etscope.etdb.commands import command, whole
+from etscope.etdb.commands import command, flag_of, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expression import HANDLE, Expression, evaluate, parse
-from etscope.etdb.output import Output, counted, stop_lines, value_lines
+from etscope.etdb.output import Output, stop_lines, value_lines
 from etscope.etdb.scope import (
     DebuggerScope,
     display_lines,
@@ -20,6 +20,7 @@ from etscope.etdb.scope import (
     single,
 )
 from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
+from etscope.units import count as counted
 from etscope.units import format_bytes, format_float
 
 GROUP = "values"
@@ -36,11 +37,7 @@ def print_(debugger: Debugger, rest: str) -> Output:
     For the name of a node alone, `%HANDLE` or `$`, the reference's value and the gap between them
     are shown, too, if there are both. `print/f` shows all numbers, with all of their digits.
     """
-    full = rest.startswith("/")
-    if full:
-        option, _, rest = rest[1:].partition(" ")
-        if option != "f":
-            raise UsageError(f"print has no option /{option}", hint="print/f shows all numbers")
+    full, rest = flag_of(rest, "print", "f", "shows all numbers")
     # The path of a node in a branch or loop, which etdb itself prints, would be a division.
     is_path = "/" in rest and debugger.record is not None and rest in debugger.nodes()
     expression = parse(f'value("{rest}")' if is_path else rest or "$")
