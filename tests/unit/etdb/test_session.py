@@ -150,7 +150,7 @@ def test_a_ctrl_c_while_an_answer_is_shown_ends_that_answer_alone(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(_prompt, "available", lambda _: False)
-    monkeypatch.setattr(_prompt, "_plain_lines", lambda _: iter(["start", "step", "quit", "step"]))
+    monkeypatch.setattr(_prompt, "_lines", lambda *_: iter(["start", "step", "quit", "step"]))
     monkeypatch.setattr(_prompt, "show", show)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     assert _prompt.interact(session("cnn_portable")) == 0
