@@ -42,6 +42,15 @@ _NAMES_SHOWN = 3  # names in a sentence; new kernels are listed in full
 _METHOD, _STATUS = Column("method"), Column("status")
 
 
+def _both(
+    name: str = "", kind: Kind = Kind.TEXT, title: str | None = None, priority: int = 0
+) -> Iterator[Column]:
+    """Yield a column for each side."""
+    for side in ("before", "after"):
+        full = f"{name}_{side}" if name else side
+        yield Column(full, kind, title=title and f"{title} {side}", priority=priority)
+
+
 def program_diff_report(diff: ProgramDiff) -> Report:
     """Build the report of a comparison. `about` has "before", "after" and "result": "identical" or
     "different"."""
@@ -65,7 +74,7 @@ def program_diff_report(diff: ProgramDiff) -> Report:
         rows(
             "program",
             "The program as a whole",
-            (Column("what"), Column("before"), Column("after")),
+            (Column("what"), *_both()),
             [(one.what, one.before, one.after) for one in diff.facts],
         ),
     )
@@ -213,8 +222,7 @@ def size_section(
             Column("kind"),
             Column("owner", Kind.PATH, title=owner),
             Column("dtype", priority=1),
-            Column("before", Kind.BYTES),
-            Column("after", Kind.BYTES),
+            *_both(kind=Kind.BYTES),
             Column("change", Kind.BYTES, title="difference"),
         ),
         [
@@ -247,10 +255,8 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
                 change.status,
                 change.shown.place,
                 before.place if before and after and before.place != change.shown.place else None,
-                None if before is None else before.tensor.label,
-                None if after is None else after.tensor.label,
-                None if before is None else before.tensor.span.size,
-                None if after is None else after.tensor.span.size,
+                *(side and side.tensor.label for side in (before, after)),
+                *(side and side.tensor.span.size for side in (before, after)),
                 change.differing,
                 change.largest,
                 change.relative,
@@ -265,10 +271,8 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
             _STATUS,
             Column("weight", Kind.PATH),
             Column("was", title="before at", priority=3),
-            Column("before"),
-            Column("after"),
-            Column("bytes_before", Kind.BYTES, priority=4),
-            Column("bytes_after", Kind.BYTES, priority=4),
+            *_both(),
+            *_both("bytes", Kind.BYTES, priority=4),
             Column("differing", Kind.COUNT, title="elements that differ", priority=2),
             Column("largest", Kind.FLOAT, title="largest difference", priority=1),
             Column("relative", Kind.FLOAT, title="relative error", priority=1),
@@ -404,7 +408,7 @@ class _Content:
         yield rows(
             "signatures",
             "Methods, inputs and outputs",
-            (_METHOD, Column("what"), Column("before"), Column("after")),
+            (_METHOD, Column("what"), *_both()),
             [
                 *((one or other, f"method {status}", one, other) for status, one, other in methods),
                 *((one.method, one.what, one.before, one.after) for one in self.diff.signatures),
@@ -435,8 +439,7 @@ class _Content:
                 _STATUS,
                 Column("operator"),
                 Column("inside"),
-                Column("before", Kind.COUNT),
-                Column("after", Kind.COUNT),
+                *_both(kind=Kind.COUNT),
             ),
             [
                 (one.method, one.status, one.operator, one.inside, one.before, one.after)
@@ -464,8 +467,7 @@ class _Content:
             (
                 _METHOD,
                 _STATUS,
-                Column("before", Kind.INT, title="# before"),
-                Column("after", Kind.INT, title="# after"),
+                *_both(kind=Kind.INT, title="#"),
                 Column("op"),
                 Column("module", Kind.PATH, priority=1),
                 Column("source", Kind.PATH, priority=2),
@@ -511,11 +513,9 @@ class _Content:
             (
                 _METHOD,
                 _STATUS,
-                Column("before", Kind.INT, title="# before"),
-                Column("after", Kind.INT, title="# after"),
+                *_both(kind=Kind.INT, title="#"),
                 Column("backend"),
-                Column("bytes_before", Kind.BYTES),
-                Column("bytes_after", Kind.BYTES),
+                *_both("bytes", Kind.BYTES),
                 Column("options", Kind.LIST, title="options that differ"),
                 Column("operators", Kind.LIST, title="operators that differ", priority=1),
             ),
@@ -562,15 +562,11 @@ class _Content:
                 _STATUS,
                 Column("op"),
                 Column("node", priority=3),
-                Column("scale_before", Kind.FLOAT),
-                Column("scale_after", Kind.FLOAT),
+                *_both("scale", Kind.FLOAT),
                 Column("ratio", Kind.FLOAT),
-                Column("zero_point_before", Kind.INT, priority=1),
-                Column("zero_point_after", Kind.INT, priority=1),
-                Column("low_before", Kind.FLOAT, priority=2),
-                Column("low_after", Kind.FLOAT, priority=2),
-                Column("high_before", Kind.FLOAT, priority=2),
-                Column("high_after", Kind.FLOAT, priority=2),
+                *_both("zero_point", Kind.INT, priority=1),
+                *_both("low", Kind.FLOAT, priority=2),
+                *_both("high", Kind.FLOAT, priority=2),
                 Column("module", Kind.PATH, priority=1),
                 Column("source", Kind.PATH),
             ),
@@ -597,11 +593,9 @@ class _Content:
             (
                 _METHOD,
                 Column("memory"),
-                Column("before", Kind.BYTES),
-                Column("after", Kind.BYTES),
+                *_both(kind=Kind.BYTES),
                 Column("change", Kind.BYTES, title="difference"),
-                Column("peak_before", Kind.BYTES, title="alive at peak before", priority=1),
-                Column("peak_after", Kind.BYTES, title="alive at peak after", priority=1),
+                *_both("peak", Kind.BYTES, "alive at peak", priority=1),
             ),
             content,
         )
@@ -630,8 +624,7 @@ class _Content:
                 Column("op", title="made by"),
                 Column("module", Kind.PATH, priority=1),
                 Column("size", Kind.BYTES),
-                Column("before", Kind.COUNT),
-                Column("after", Kind.COUNT),
+                *_both(kind=Kind.COUNT),
             ),
             content,
             ("Tensors that share place and time, such as views, each have their whole size.",),
