@@ -274,7 +274,7 @@ def _number(text: str) -> int | None:
 
 # -- Counts over the dataset.
 
-MAX_FLIPS = 10_000  # flips that are kept with their margins
+MAX_FLIPS = 10_000  # kept with their margins: a segmentation may have millions
 _RIGHT = (
     "right", "right_top", "reference_right", "reference_right_top",
     "float_right", "float_right_top",

@@ -237,7 +237,7 @@ _STATES = {
 }
 
 
-_NEAREST = 3  # operators to have a sentence on how many samples are missing
+_NEAREST = 3  # operators with a sentence on missing samples: more would hide other notes
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,11 @@ from etscope.run.program import Opened, open_program
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
 
-_DEFAULT_CONTEXT = 2048  # of a program that does not say what it takes
+_DEFAULT_CONTEXT = 2048  # of a program that does not say what it takes: as in LLaMA
 # Up to this size, the values of all calls up to the examined one are kept: they give the state of
 # the cache, which then is not computed again.
 _MOST_BYTES = 1 << 30
-_MOST_TEXT = 256 << 20
+_MOST_TEXT = 256 << 20  # bytes of a file: its tokens and logits are in memory
 _IDS = re.compile(r"[\s\d,\[\]]*")
 
 

@@ -25,7 +25,7 @@ from etscope.model.common_subsequence import matched_anywhere, matched_in_turn
 from etscope.model.graph import Node
 
 _WORD = re.compile(r"\w+")
-_LONGEST_ARGUMENT = 120  # letters of one side in a sentence
+_LONGEST_ARGUMENT = 120  # letters of one side in a sentence: a list may have thousands
 _Pair = tuple[int | None, int | None]  # a node of each side, None where it is missing
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,11 @@ from etscope.analysis.comparison.program_weights import (
     same_bytes,
 )
 from etscope.analysis.comparison.programs import (
+    NAMES_SHOWN,
     ProgramDiff,
     SizeChange,
     change_status,
+    listed,
     size_changes,
 )
 from etscope.analysis.memory.file_parts import external_parts
@@ -37,7 +39,6 @@ from etscope.units import format_bytes, format_float
 SCHEMA = "etscope.program_diff/1"
 EXTERNAL_SCHEMA = "etscope.external_diff/1"
 
-_NAMES_SHOWN = 3  # names in a sentence; new kernels are listed in full
 # Columns of most sections.
 _METHOD, _STATUS = Column("method"), Column("status")
 
@@ -134,7 +135,7 @@ def size_sentence(name: str, before: int, after: int, sizes: Sequence[SizeChange
         f"{kind} {'+' if size > 0 else ''}{format_bytes(size)}"
         for kind, size in sorted(kinds.items(), key=lambda item: -abs(item[1]))
         if size
-    ][:_NAMES_SHOWN]
+    ][:NAMES_SHOWN]
     if not change:
         return f"The files have the same size, {after:,} bytes" + (
             f" ({', '.join(parts)})." if parts else "."
@@ -157,7 +158,7 @@ def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
         places = list(dict.fromkeys(change.shown.place for change in largest))
         yield (
             f"{_count(len(changes), 'weight', 'weights')} went from {one} to {other}: "
-            f"{_listed(places)}."
+            f"{listed(places)}."
         )
     for what in ("weights", "scales"):
         counts = Counter[str](
@@ -167,8 +168,8 @@ def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
         )
         if set(counts) - {"unchanged"}:
             statuses = ("unchanged", "reordered", "moved", "changed", "added", "removed")
-            listed = ", ".join(f"{counts[one]:,} {one}" for one in statuses if counts[one])
-            yield f"{what.capitalize()}: {listed}."
+            parts = (f"{counts[one]:,} {one}" for one in statuses if counts[one])
+            yield f"{what.capitalize()}: {', '.join(parts)}."
     ratios = [(one.sqnr, one.shown.place) for one in weights if one.sqnr is not None]
     if ratios:
         least, place = min(ratios)
@@ -196,12 +197,6 @@ def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
 
 def _count(number: int, one: str, several: str) -> str:
     return f"{number:,} {one if number == 1 else several}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    shown = list(names)
-    more = len(shown) - _NAMES_SHOWN
-    return ", ".join(shown[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _bytes(change: WeightChange) -> int:
@@ -340,20 +335,20 @@ class _Content:
             )
         backends = sorted(after.backends - before.backends)
         if backends:
-            yield f"The app must link {_listed(backends)}, which {before.name} does not need."
+            yield f"The app must link {listed(backends)}, which {before.name} does not need."
         external = sorted(after.external - before.external)
         if external:
             yield f"{_count(len(external), 'weight is', 'weights are')} in a .ptd file now."
         gone = sorted(before.kernels - after.kernels)
         if gone:
             count = _count(len(gone), "kernel is", "kernels are")
-            yield f"{count} no longer needed: {_listed(gone)}."
+            yield f"{count} no longer needed: {listed(gone)}."
         backends = sorted(before.backends - after.backends)
         if backends:
-            yield f"{_listed(backends)} is no longer needed."
+            yield f"{listed(backends)} is no longer needed."
         for what, names in (("gone", self.diff.removed_methods), ("new", self.diff.added_methods)):
             if names:
-                yield f"{'Method' if len(names) == 1 else 'Methods'} {what}: {_listed(names)}."
+                yield f"{'Method' if len(names) == 1 else 'Methods'} {what}: {listed(names)}."
         for change in self.diff.signatures:
             one, other = change.before or "none", change.after or "none"
             yield f"{change.what.capitalize()} of {change.method}: {one} → {other}."
@@ -364,8 +359,8 @@ class _Content:
             ran = Counter[str](one.status for one in self.diff.instructions if one.method == name)
             if set(ran) - {"same"}:
                 statuses = ("same", "changed", "moved", "added", "removed")
-                listed = ", ".join(f"{ran[one]:,} {one}" for one in statuses if ran[one])
-                yield f"Instructions of {name}: {listed}."
+                counts = (f"{ran[one]:,} {one}" for one in statuses if ran[one])
+                yield f"Instructions of {name}: {', '.join(counts)}."
         numbers = [
             sum(len(method.delegates) for method in side.program.methods)
             for side in self.diff.sides

@@ -51,7 +51,7 @@ from etscope.model.common_subsequence import matched_anywhere, matched_in_turn, 
 
 __all__ = ["Side", "diff_programs"]
 
-_KEYS = 3  # keys that a fact names
+NAMES_SHOWN = 3  # in a sentence, so that it stays one; new kernels are listed in full
 
 
 @dataclass(frozen=True)
@@ -468,10 +468,13 @@ def _fact(own: str | frozenset[str], other: str | frozenset[str]) -> str:
     """A fact as text; for keys their number, and the first ones that the other side lacks."""
     if isinstance(own, str) or isinstance(other, str):
         return str(own)
-    listed = sorted(own - other)
-    more = f" and {len(listed) - _KEYS:,} more" if len(listed) > _KEYS else ""
-    only = f", only here: {', '.join(listed[:_KEYS])}{more}" if listed else ""
-    return f"{len(own):,}{only}"
+    only = sorted(own - other)
+    return f"{len(own):,}" + (f", only here: {listed(only)}" if only else "")
+
+
+def listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def change_status(before: bool, after: bool, same: bool) -> Status:

@@ -55,10 +55,10 @@ SHOWN = (
     "before", "after", "change", "of_change", "relative", "interval", "verdict", "status",
 )  # fmt: skip
 
-_NAMED = 3  # parts that a headline names
-_WORTH_NAMING = 0.1  # of the largest change
+_NAMED = 3  # parts that a headline names: more are a table's
+_WORTH_NAMING = 0.1  # of the largest change: less explains little of it
 _ON_KERNELS = 0.05  # of the time: a smaller share of kernels next to delegates is not mentioned
-_MORE_RUNS = 100  # that a headline asks for at least
+_MORE_RUNS = 100  # that a headline asks for: ten times the fewest that are judged
 
 
 @dataclass(frozen=True, slots=True)
