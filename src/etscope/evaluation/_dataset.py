@@ -109,21 +109,22 @@ def _file_dataset(path: Path, fit: FitInputs) -> Dataset:
         raise MissingDataError(f"{path} has no samples: it has no arrays")
     if len(file.values) == 1 and file.names[0] is None:
         return _stacked_dataset([file.values[0]], tuple, fit, f"{path.name} ", path)
-
-    def join(values: list[Any]) -> TensorFile:
-        return TensorFile(tuple(values), file.names, ordered=file.ordered, path=file.path)
-
-    return _stacked_dataset(list(file.values), join, fit, f"{path.name} ", path)
+    names, ordered = file.names, file.ordered
+    return _stacked_dataset(
+        list(file.values),
+        lambda values: TensorFile(tuple(values), names, ordered=ordered, path=file.path),
+        fit,
+        f"{path.name} ",
+        path,
+    )
 
 
 def _object_dataset(source: Any, fit: FitInputs, prefix: str, path: Path | None = None) -> Dataset:
     if isinstance(source, Mapping):
-        names = list(source)
-
-        def join(values: list[Any]) -> dict[Any, Any]:
-            return dict(zip(names, values, strict=True))
-
-        return _stacked_dataset(list(source.values()), join, fit, prefix, path)
+        names, arrays = list(source), list(source.values())
+        return _stacked_dataset(
+            arrays, lambda values: dict(zip(names, values, strict=True)), fit, prefix, path
+        )
     if hasattr(source, "__array__"):
         return _stacked_dataset([source], tuple, fit, prefix, path)
     if not isinstance(source, Iterable):

@@ -324,7 +324,14 @@ class _Evaluator:
                 )
             prepared = self._prepared_for(trace)
             for (sample, inputs), run in zip(batch, runs, strict=True):
-                self._compare(prepared, trace, run, sample, inputs)
+                memory = self._memory if self._in_sequence else prepared.memory()
+                try:
+                    self._collector.compare(prepared, trace, run, sample, inputs, memory)
+                except EtscopeError as error:
+                    is_needed = self._in_sequence and prepared.keeps_state
+                    if is_needed or isinstance(error, RuntimeFailure):
+                        raise
+                    self._collector.skip(sample, error)
                 done += 1
         except RuntimeFailure as error:
             if done or (self._in_sequence and len(batch) > 1):
@@ -376,23 +383,6 @@ class _Evaluator:
             # A model without state need not be loaded anew for each sample.
             self._fresh = self._fresh and self._prepared.keeps_state
         return self._prepared
-
-    def _compare(
-        self,
-        prepared: PreparedNumerics,
-        trace: Trace,
-        run: MethodRun,
-        sample: Sample,
-        inputs: Sequence[Any],
-    ) -> None:
-        memory = self._memory if self._in_sequence else prepared.memory()
-        try:
-            self._collector.compare(prepared, trace, run, sample, inputs, memory)
-        except EtscopeError as error:
-            is_needed = self._in_sequence and prepared.keeps_state
-            if is_needed or isinstance(error, RuntimeFailure):
-                raise
-            self._collector.skip(sample, error)
 
 
 # -- Results of the samples so far.
