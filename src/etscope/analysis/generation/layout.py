@@ -1,11 +1,9 @@
 """The methods of a language model's program: what each takes, and how a prompt is fed.
 
-Names come from ExecuTorch's own runners (extension/llm/runner/constants.h and
-extension/asr/runner of ExecuTorch 1.5; `prefill_forward` and `kv_forward` are Qualcomm's): one
-method for all; `prefill` with `decode`; `token_embedding` and `text_decoder` with encoders of
-images and sound; an `encoder` with its decoder. An input's type and shape show what it is:
-integers [1, n] are tokens, integers [1] or [n] positions, floats [1, n, d] embeddings or an
-encoder's output.
+Names come from ExecuTorch's own runners, see `etscope.analysis.profile.calls`: one method for all;
+`prefill` with `decode`; `token_embedding` and `text_decoder` with encoders of images and sound; an
+`encoder` with its decoder. An input's type and shape show what it is: integers [1, n] are tokens,
+integers [1] or [n] positions, floats [1, n, d] embeddings or an encoder's output.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from etscope.analysis.profile.calls import EMBEDDING, ENCODERS, PAIRS
 from etscope.errors import MismatchError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
@@ -33,11 +32,7 @@ _INTEGERS = (ScalarType.INT, ScalarType.LONG)
 _FLOATS = (ScalarType.FLOAT, ScalarType.HALF, ScalarType.BFLOAT16, ScalarType.DOUBLE)
 _SCALARS = (ValueKind.INT, ValueKind.BOOL, ValueKind.DOUBLE, ValueKind.STRING)
 
-_PAIRS = (("prefill", "decode"), ("prefill_forward", "kv_forward"))
-_DECODERS = ("text_decoder", "decoder")
-_EMBEDDING = "token_embedding"
-_ENCODERS = ("vision_encoder", "image_encoder", "audio_encoder")
-_ENCODER = "encoder"
+_DECODERS = ("text_decoder", "decoder", "forward")
 
 _LOOKS_LIKE = (
     "a language model takes token ids, int64 [1, n], with a cache their position, int64 [1] or "
@@ -164,10 +159,10 @@ def layout_of(program: Program) -> Layout:
 
 def _decoders(methods: Mapping[str, Method]) -> tuple[Method, Method]:
     """Return the methods that take the prompt, and the decoded tokens."""
-    for names in _PAIRS:
+    for names in PAIRS:
         if all(name in methods for name in names):
             return methods[names[0]], methods[names[1]]
-    for name in (*_DECODERS, "forward"):
+    for name in _DECODERS:
         if name in methods:
             return methods[name], methods[name]
     if len(methods) == 1:
@@ -186,10 +181,10 @@ def _beside(
     """Return the encoders of images and sound, the encoder of the decoder's source, and the
     embedding of tokens."""
     shapes = [_kind(prefill.values[index]) for index in prefill.inputs]
-    embedding = methods.get(_EMBEDDING)
-    encoders = tuple(_encoder(methods[name]) for name in _ENCODERS if name in methods)
+    embedding = methods.get(EMBEDDING)
+    encoders = tuple(_encoder(methods[name]) for name in ENCODERS[1:] if name in methods)
     if TOKENS in shapes and STATES in shapes:
-        found = next((n for n in (_ENCODER, *_ENCODERS) if n in methods), None)
+        found = next((n for n in ENCODERS if n in methods), None)
         if found is None:
             raise _unknown(
                 prefill.name, "it takes an encoder's output, and the program has no encoder"
@@ -198,7 +193,7 @@ def _beside(
     if TOKENS not in shapes and STATES in shapes:
         if embedding is None:
             raise _unknown(
-                prefill.name, f"it takes embeddings, and the program has no method {_EMBEDDING}"
+                prefill.name, f"it takes embeddings, and the program has no method {EMBEDDING}"
             )
         return encoders, None, embedding
     return (), None, None

@@ -25,17 +25,16 @@ __all__ = ["RunCalls", "inferred_calls", "recorded_calls"]
 
 Ints = npt.NDArray[np.int64]
 
-# Methods with calls of one phase only; an encoder's phase has the method's name.
-_PHASES = {"prefill": PREFILL, "prefill_forward": PREFILL, "decode": DECODE, "kv_forward": DECODE}
-_ENCODERS = ("vision_encoder", "audio_encoder", "encoder")
-_EMBEDDING = "token_embedding"
-# Other models have an encoder or a decoder, too: of a language model there is one of these pairs,
-_PAIRS = (
-    {"prefill", "decode"},
-    {"prefill_forward", "kv_forward"},
-    {"token_embedding", "text_decoder"},
-    {"encoder", "text_decoder"},
-)
+# Names of a language model's methods: extension/llm/runner/constants.h and extension/asr/runner of
+# ExecuTorch 1.5; the second pair is Qualcomm's. An encoder's phase has the method's name.
+PAIRS = (("prefill", "decode"), ("prefill_forward", "kv_forward"))
+EMBEDDING = "token_embedding"
+ENCODERS = ("encoder", "vision_encoder", "image_encoder", "audio_encoder")
+_PHASES = {
+    name: phase for pair in PAIRS for name, phase in zip(pair, (PREFILL, DECODE), strict=True)
+}
+# Other models have an encoder or a decoder, too: a language model has one of these pairs,
+_SURE_PAIRS = (*PAIRS, (EMBEDDING, "text_decoder"), ("encoder", "text_decoder"))
 # or methods that only programs of language models have: what a runner asks them for before it runs.
 _FACTS = frozenset(
     {"get_max_seq_len", "get_max_context_len", "get_vocab_size", "use_kv_cache", "get_eos_ids"}
@@ -156,13 +155,13 @@ def inferred_calls(
     is_language_model = (
         not _FACTS.isdisjoint(methods)
         or any(text.startswith(_KERNELS) for text in dump.strings)
-        or any(pair <= set(methods) for pair in _PAIRS)
+        or any(set(methods).issuperset(pair) for pair in _SURE_PAIRS)
     )
     number = {run: index for index, run in enumerate(runs.tolist())}
     for method, of_it in blocks.items() if is_language_model else ():
         mine = sorted(number[run] for block in of_it for run in block.runs.tolist())
-        known = method if method in _ENCODERS else _PHASES.get(method or "")
-        if not mine or method == _EMBEDDING or (known is None and method in of_one_length):
+        known = method if method in ENCODERS else _PHASES.get(method or "")
+        if not mine or method == EMBEDDING or (known is None and method in of_one_length):
             continue
         told: Ints | None = np.zeros(len(mine), np.int64)
         text = "by the methods' names"
@@ -179,7 +178,7 @@ def inferred_calls(
     # An embedding is made for the call of the decoder that comes next.
     after: str | None = None
     for index in reversed(range(len(runs))):
-        if names[index] == _EMBEDDING:
+        if names[index] == EMBEDDING:
             phase[index] = after
         elif phase[index] in (PREFILL, DECODE):
             after = phase[index]
@@ -253,7 +252,7 @@ def _positions(names: Sequence[str | None], phase: Sequence[str | None], tokens:
     position = np.full(len(tokens), -1, np.int64)
     at, before = 0, None
     for index, (name, its_phase) in enumerate(zip(names, phase, strict=True)):
-        if name == _EMBEDDING or its_phase not in (PREFILL, DECODE):
+        if name == EMBEDDING or its_phase not in (PREFILL, DECODE):
             continue
         if its_phase == PREFILL and before == DECODE:
             at = 0
