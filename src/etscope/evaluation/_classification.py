@@ -135,8 +135,7 @@ def _rows(output: Any) -> _Scores:
 
 
 def _ranked(scores: _Scores, top: int) -> list[int]:
-    """At least the `top` best classes and the second best, the best first; empty if a score is NaN,
-    which has no order."""
+    """At least the `top` best classes and the second best; empty for NaN, which has no order."""
     if np.isnan(scores).any():
         return []
     best: list[int] = np.argsort(-scores, kind="stable")[: max(top, 2)].tolist()

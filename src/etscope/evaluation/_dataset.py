@@ -152,8 +152,7 @@ def _stacked_dataset(
     prefix: str,
     path: Path | None,
 ) -> Dataset:
-    """Make a dataset of arrays; the first axis counts samples. join: makes a sample of one item of
-    each."""
+    """Make a dataset of arrays along their first axis. join: makes a sample of an item of each."""
     shapes = [np.shape(array) if hasattr(array, "__array__") else () for array in arrays]
     lengths = {shape[0] if shape else None for shape in shapes}
     if len(lengths) != 1 or None in lengths:

@@ -347,8 +347,7 @@ class _Evaluator:
             folder.remove()
 
     def _ran(self, samples: Sequence[Sequence[Any]], folder: Path) -> Trace:
-        """Run samples, given by their flat inputs. Raises `RuntimeFailure` when one of them
-        fails."""
+        """Run samples, given by their flat inputs. Raises `RuntimeFailure` if one fails."""
         options, program = self._options, self._opened.program
         job = replace(
             self._job,
@@ -458,8 +457,7 @@ class Collector:
         device: Sequence[Any],
         floats: Sequence[Any] | None = None,
     ) -> None:
-        """Count a sample in: its diagnosis, and the outputs of both sides, and of the float graph
-        of a quantised model."""
+        """Count a sample in. floats: the outputs of the float graph of a quantised model."""
         rows = self._predictions(sample, reference, device, floats)
         self._statistics.add(sample.name, found)
         for row in rows:

@@ -506,8 +506,7 @@ class Evaluation:
         )
 
     def flips_table(self, count: int | None = None) -> Table:
-        """The rows of scores with another class on the device. Raises `MissingDataError` when
-        classes were not compared."""
+        """The rows with another class on the device. Raises `MissingDataError` without classes."""
         task = self.task
         if task is None:
             raise MissingDataError(

@@ -35,8 +35,7 @@ class Window:
 
 
 def windows(count: int, context: int, stride: int) -> Iterator[Window]:
-    """Cut a text of `count` tokens: a window gives a model up to `context` tokens, and predicts
-    the one after each."""
+    """Cut a text: a window gives a model up to `context` tokens and predicts those after them."""
     first = 1
     while first < count:
         end = min(first + (context if first == 1 else stride), count)
@@ -108,8 +107,7 @@ class TokenEvaluation:
 
     @property
     def divergence(self) -> int | None:
-        """The row of the first token at which the program does not say the same, ties apart; None
-        without one."""
+        """The row of the first token that differs, ties apart; None without one."""
         return self.agreement.first_divergence
 
     @property

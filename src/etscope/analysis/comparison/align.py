@@ -50,8 +50,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """All operators of both sides, each once, in run order of the later side; removed ones stay
-    where they were."""
+    """All operators, each once, in run order of the later side; removed ones keep their place."""
 
     method: AlignmentMethod
     pairs: tuple[Pair, ...]

@@ -95,8 +95,7 @@ def summed(name: str, parts: Sequence[Change], depth: int = 0) -> Change:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Two aligned profiles of the counted runs, and the profiles of further dumps of `before` for
-    its noise."""
+    """Two aligned profiles of the counted runs, and profiles of further dumps of `before`."""
 
     before: MethodProfile
     after: MethodProfile
@@ -215,8 +214,7 @@ def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
 
 
 def interval(comparison: Comparison) -> str:
-    """Return the confidence interval: "+4.2% to +6.0%", "unknown" for an unbounded one, or ""
-    without one."""
+    """Return the confidence interval: "+4.2% to +6.0%", "unknown" if unbounded, "" without one."""
     if comparison.low is None or comparison.high is None:
         return ""
     if comparison.is_unbounded:

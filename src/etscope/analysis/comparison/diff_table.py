@@ -155,8 +155,7 @@ def shown_changes(
 
 
 def known_order(sort: str) -> str:
-    """Return one of `SORTS`, without its sign: all are in descending order. Raises `UsageError` for
-    another."""
+    """Return one of `SORTS` without its sign; all descend. Raises `UsageError` for another."""
     order = sort.removeprefix("-")
     if order not in SORTS:
         raise UsageError(f"cannot sort by {order!r}", hint=f"sort by one of: {', '.join(SORTS)}")

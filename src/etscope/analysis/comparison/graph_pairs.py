@@ -31,8 +31,7 @@ _Pair = tuple[int | None, int | None]  # a node of each side, None where it is m
 
 @dataclass(frozen=True, slots=True)
 class NodePair:
-    """A node on both sides, by its number in the view; None if missing. what: the changes, in
-    words."""
+    """A node on both sides, by its number in the view, None if missing. what: its changes."""
 
     status: Status
     before: int | None
@@ -183,8 +182,7 @@ class _Pairing:
             self._pair(i, j)
 
     def _in_order(self) -> list[_Pair]:
-        """All nodes in the order of the later side; a removed node follows its former
-        predecessor."""
+        """All nodes in the later side's order; a removed node follows its former predecessor."""
         placed: list[tuple[int, int, _Pair]] = [
             (j, -1, (self._partner[1].get(j), j)) for j in range(len(self._views[1].nodes))
         ]
@@ -226,8 +224,7 @@ class _Pairing:
             yield f"argument {name}: {_cut(texts[0])} → {_cut(texts[1])}"
 
     def _is_same(self, nodes: tuple[ViewNode, ViewNode], texts: Sequence[str]) -> bool:
-        """Return True for arguments that differ only in names of nodes: partners, or nodes without
-        a partner."""
+        """Return True for arguments that differ only in names of partners, or of unpaired nodes."""
         words = [_WORD.findall(text) for text in texts]
         between = [_WORD.split(text) for text in texts]
         if between[0] != between[1]:

@@ -53,8 +53,7 @@ def _both(
 
 
 def program_diff_report(diff: ProgramDiff) -> Report:
-    """Build the report of a comparison. `about` has "before", "after" and "result": "identical" or
-    "different"."""
+    """Build the report. `about` has "before", "after" and "result": "identical" or "different"."""
     about = {
         "before": diff.before.name,
         "after": diff.after.name,
@@ -99,8 +98,7 @@ def program_diff_report(diff: ProgramDiff) -> Report:
 def external_diff_report(
     names: tuple[str, str], before: ExternalData, after: ExternalData
 ) -> Report:
-    """Build the report of a comparison. `about` has "before", "after" and "result", which is
-    "identical" or "different"."""
+    """Build the report of two .ptd files; `about` as in `program_diff_report`."""
     about = dict(zip(("before", "after"), names, strict=True))
     sizes = before.source.size, after.source.size
     if same_bytes(before.source.buffer, after.source.buffer):
@@ -210,8 +208,7 @@ def _bytes(change: WeightChange) -> int:
 def size_section(
     whole: SizeChange, sizes: Sequence[SizeChange], notes: Sequence[str], owner: str | None = None
 ) -> Section:
-    """Return the section "size": `whole` in the first row, then all owners. owner: the title of
-    their column."""
+    """Return the section "size": `whole`, then all owners. owner: the title of their column."""
     table = Table.of_rows(
         (
             Column("kind"),

@@ -181,15 +181,13 @@ class WeightChange:
 
     @property
     def shown(self) -> Weight:
-        """The later side, or the earlier one if the weight was removed. A side with a name comes
-        first."""
+        """The later side, or the earlier one if it was removed; a side with a name comes first."""
         sides = [side for side in (self.after, self.before) if side is not None]
         return next((side for side in sides if side.name is not None), sides[0])
 
 
 def weight_sentence(change: WeightChange) -> str:
-    """Describe a weight that was changed, added or removed: "weight head.bias: 2 of 10 elements
-    differ, by at most 0.1"."""
+    """Describe a change: "weight head.bias: 2 of 10 elements differ, by at most 0.1"."""
     place = change.shown.place
     if change.before is None or change.after is None:
         return f"weight {place}: {change.status}, {change.shown.tensor.label}"
@@ -211,8 +209,7 @@ def weight_sentence(change: WeightChange) -> str:
 
 
 def weights_of(export: Export, stored: Sequence[StoredTensor]) -> tuple[Weight, ...]:
-    """The weights of a program: each place of a file once, by its first reader. Weights in missing
-    .ptd files are excluded."""
+    """The weights of a program, each place once, by its first reader; not of missing .ptd files."""
     holders = {key: one for one in export.data for key in one.entries}
     places: dict[tuple[int, Span], tuple[Program | ExternalData, StoredTensor]] = {}
     for tensor in stored:
@@ -263,8 +260,7 @@ def compare_by_name(before: Sequence[Weight], after: Sequence[Weight]) -> list[W
 
 
 def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> list[WeightChange]:
-    """Pair the weights of two programs. Each is in one change, in the order of the later side,
-    removed ones last."""
+    """Pair the weights of two programs, in the order of the later side, removed ones last."""
     return _Pairing(before, after).changes()
 
 
@@ -432,8 +428,7 @@ def _is_uniform(data: npt.NDArray[np.uint8]) -> bool:
 
 
 def _moments(elements: npt.NDArray[Any]) -> tuple[int, int]:
-    """Sums of the elements' bits and of their squares, modulo 2**64: equal for reordered elements,
-    and rarely for others."""
+    """Sums of the bits and of their squares, modulo 2**64: equal for reordered elements."""
     bits = elements.view(f"u{elements.itemsize}")
     first = second = 0
     for at in range(0, len(bits), _CHUNK):

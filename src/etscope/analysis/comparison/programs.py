@@ -117,8 +117,7 @@ class Side:
 
     @cached_property
     def kernels(self) -> frozenset[str]:
-        """The kernels that an app must register: "aten::add.out", without the runtime's
-        operators."""
+        """The kernels that an app must register: "aten::add.out"; not the runtime's operators."""
         return frozenset(
             operator.full_name
             for method in self.program.methods
@@ -245,8 +244,7 @@ def size_changes(
 
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
-    """Calls of an operator in a method on both sides. inside: the backend with the operator in its
-    data, None for a kernel."""
+    """Calls of an operator in a method. inside: the backend around it, None for a kernel."""
 
     method: str
     operator: str
@@ -261,8 +259,7 @@ class OperatorChange:
 
 @dataclass(frozen=True, slots=True)
 class InstructionChange:
-    """An instruction on both sides, None where it is missing, with the module and line of the shown
-    side. what: the changes."""
+    """An instruction on both sides, None where it is missing; module and line of the shown side."""
 
     method: str
     status: Status
@@ -282,8 +279,7 @@ class InstructionChange:
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """An input or output of a method (number `position`), or a fact: as text on each side, None
-    where it is missing."""
+    """An input or output of a method, or a fact: as text on each side, None where missing."""
 
     method: str
     what: str
@@ -323,8 +319,7 @@ class ProgramDiff:
 
     @cached_property
     def identical(self) -> bool:
-        """True if the programs have the same bytes, and so do their .ptd files, if both are
-        given."""
+        """True if the programs have the same bytes, and their .ptd files, if both are given."""
         one, other = self.sides
         files: list[tuple[Program | ExternalData, Program | ExternalData]]
         files = [(one.program, other.program)]
@@ -358,8 +353,7 @@ class ProgramDiff:
 
     @cached_property
     def sizes(self) -> tuple[SizeChange, ...]:
-        """The bytes by owner, also equal ones, the largest change first. They sum to the size of
-        the file on each side."""
+        """The bytes by owner, the largest change first; they sum to the file's on each side."""
         return size_changes(
             [side.parts for side in self.sides],
             lambda part: part.module if self.has_modules else None,
@@ -372,8 +366,7 @@ class ProgramDiff:
 
     @cached_property
     def operators(self) -> tuple[OperatorChange, ...]:
-        """The operators of all methods, also equal numbers: kernels, and operators inside
-        delegates."""
+        """The operators of all methods, changed or not: kernels, and those inside delegates."""
         counts = [dict(side.calls()) for side in self.sides]
         return tuple(
             OperatorChange(*key, counts[0].get(key, 0), counts[1].get(key, 0))
@@ -408,8 +401,7 @@ class ProgramDiff:
         return tuple(change for name in names for change in self._delegates_of(name))
 
     def _delegates_of(self, method: str) -> Iterator[DelegateChange]:
-        """Yield the pairs of a method's delegates: aligned by content, then by operators, then by
-        backend."""
+        """Yield the pairs of a method's delegates: by content, then operators, then backend."""
         mine, theirs = (side.delegates.get(method, ()) for side in self.sides)
         turns: list[Callable[[ComparedDelegate], Hashable]] = [
             lambda one: (one.backend_id, one.options, one.digest),

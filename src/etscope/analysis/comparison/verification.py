@@ -277,8 +277,7 @@ def _named(tolerance: float | None, name: str) -> str:
 
 
 def _text(number: Number | None) -> str | None:
-    """Format with the digits that distinguish float32 numbers; further digits come from the
-    conversion."""
+    """Format with the digits that distinguish float32 numbers."""
     if isinstance(number, float):
         return f"{number:.9g}"
     return None if number is None else str(number)

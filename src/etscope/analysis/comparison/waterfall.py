@@ -298,8 +298,7 @@ def parts_table(
     sort: str = "change",
     limit: int | None = None,
 ) -> Table:
-    """Return the table of a waterfall of `diff`: `change` adds up to the total's. See
-    `waterfall_table`."""
+    """Return the table of a waterfall of `diff`; see `waterfall_table`."""
     by = found.by
     if sort.removeprefix("-") == "time" and by != "module":
         shown = sorted(found.parts, key=lambda part: -(part.after or 0.0))[:limit]

@@ -162,8 +162,7 @@ class Agreement:
 
     @property
     def ties(self) -> npt.NDArray[np.bool_]:
-        """A mask of the flips to a token that the reference has as good as equal: rounding alone
-        may make them."""
+        """A mask of the flips that rounding alone may make: to a token as good as equal."""
         found: npt.NDArray[np.bool_] = self.flips & (self.gap <= self.noise)
         return found
 
@@ -181,8 +180,7 @@ class Agreement:
 
     @property
     def non_finite(self) -> npt.NDArray[np.bool_]:
-        """A mask of the tokens at which the program gives no probabilities, and the reference
-        does."""
+        """A mask of the tokens at which only the program gives no probabilities."""
         found: npt.NDArray[np.bool_] = np.isnan(self.log_p) & ~np.isnan(self.reference_log_p)
         return found
 

@@ -178,8 +178,7 @@ def _decoders(methods: Mapping[str, Method]) -> tuple[Method, Method]:
 def _beside(
     methods: Mapping[str, Method], prefill: Method
 ) -> tuple[tuple[Encoder, ...], Encoder | None, Method | None]:
-    """Return the encoders of images and sound, the encoder of the decoder's source, and the
-    embedding of tokens."""
+    """Return the encoders of images and sound, the decoder's source, and the embedding."""
     shapes = [_kind(prefill.values[index]) for index in prefill.inputs]
     embedding = methods.get(EMBEDDING)
     encoders = tuple(_encoder(methods[name]) for name in ENCODERS[1:] if name in methods)

@@ -79,8 +79,7 @@ class Pace:
 
     @cached_property
     def first_token_ns(self) -> Ints:
-        """[generations]: from the first call's start to the choice of the first token; only of
-        those that came so far."""
+        """[generations] with a first token: from the first call's start to its choice."""
         decodes = self.calls.in_phase(DECODE)
         last = np.flatnonzero(~decodes & (self.calls.sampling_ns > 0))
         return self._ends[last]
@@ -115,8 +114,7 @@ class Pace:
 
     @property
     def inter_token_ns(self) -> Ints:
-        """[tokens]: the time from the choice of one token to the choice of the next, in the order
-        of `positions`."""
+        """[tokens]: from the choice of one token to the next one's, in the order of `positions`."""
         return self._decoded[1]
 
     @cached_property

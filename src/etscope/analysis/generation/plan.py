@@ -86,8 +86,7 @@ class GenerationTask:
 
     @property
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """The sources of each method's inputs; if they differ in the prompt, the sources
-        for a decoded token."""
+        """The sources of each method's inputs, for a decoded token if the prompt has others."""
         found = {call.method: call.inputs for call in (*self.prompt, *self.decode)}
         return {method: found[method] for method in self.methods}
 
@@ -302,8 +301,7 @@ def _text_calls(layout: Layout, ids: Sequence[int], position: int) -> Iterator[P
 def _calls(
     layout: Layout, role: Role, phase: str, ids: tuple[int, ...], position: int
 ) -> Iterator[PlannedCall]:
-    """Yield the call of a role for some ids, after the embedding's call if the model has one; for
-    the template without ids."""
+    """Yield the call of a role, after the embedding's; for the template without ids."""
     count = len(ids) or 1
     length = role.length or count
     for one in (layout.embedding, role):

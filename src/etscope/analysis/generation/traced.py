@@ -148,8 +148,7 @@ def _indexed(values: Sequence[_T]) -> tuple[tuple[_T, ...], Ints]:
 
 
 def _executions(trace: Trace) -> tuple[Ints, Ints, dict[int, str | None]]:
-    """Start and end of what each run of the dump executed, -1 for those that executed nothing, and
-    the methods."""
+    """Start and end of each run's executions, -1 without any, and the methods."""
     start, end = np.full((2, trace.dump.num_runs), -1, np.int64)
     method_of: dict[int, str | None] = {}
     for block in trace.blocks:

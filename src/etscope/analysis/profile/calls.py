@@ -187,8 +187,7 @@ def inferred_calls(
 
 
 def _by_values(dump: ETDump, blocks: Sequence[Block]) -> Ints | None:
-    """Infer the tokens of calls, int64 [calls], from the sizes of their logged tensors, which grow
-    with the number of tokens."""
+    """Infer the tokens of calls, int64 [calls], from the sizes of their logged tensors."""
     if len(blocks) != 1:
         return None
     block = blocks[0]

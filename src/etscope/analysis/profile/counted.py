@@ -104,8 +104,7 @@ def slow_runs(
 
 
 def counted(profile: MethodProfile, *, is_warmed_up: bool = False) -> MethodProfile:
-    """Return the profile of the runs that count; the same one if all do. is_warmed_up: as for
-    `slow_runs`."""
+    """Return the profile of the runs that count. is_warmed_up: as for `slow_runs`."""
     found = slow_runs(profile.total, profile.calls, is_warmed_up=is_warmed_up)
     kept = found.counted
     if kept.all():
@@ -127,8 +126,7 @@ def counted(profile: MethodProfile, *, is_warmed_up: bool = False) -> MethodProf
 
 
 def _expected(total: Ticks, calls: RunCalls | None) -> Floats | None:
-    """Return the time that each run usually takes, [runs]; None if runs differ by an unknown
-    amount."""
+    """Return the usual time of each run, [runs]; None if runs differ by an unknown amount."""
     middle = np.full(len(total), float(np.median(total)) if len(total) else 0.0)
     if calls is None:
         return middle

@@ -56,8 +56,7 @@ class Growth:
 
 
 def is_enough(position: npt.NDArray[np.int64]) -> bool:
-    """Return True if calls at these positions can show growth: 15 calls or more, at known and
-    different positions."""
+    """Return True for 15 calls or more, at known and different positions."""
     known = len(position) >= _LEAST_GROUPS * _LEAST_IN_GROUP and position.min() >= 0
     return bool(known and position.min() < position.max())
 

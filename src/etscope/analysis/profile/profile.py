@@ -105,8 +105,7 @@ class InstructionRows:
 
     @property
     def is_split(self) -> bool:
-        """True if the rows below add up to the head. A call without events that are a part of its
-        time is never divided."""
+        """True if the rows below add up to the head."""
         return not self.head.leaf
 
     @cached_property
@@ -196,8 +195,7 @@ class MethodProfile:
         return None if self.calls is None else self.calls.phase[0]
 
     def title(self, unnamed: str = "method") -> str:
-        """Return the method with its phase: "forward · decode". unnamed: stands for a method that
-        is not known."""
+        """Return the method with its phase: "forward · decode". unnamed: for an unknown method."""
         return with_phase(self.method or unnamed, self.phase)
 
     @cached_property
@@ -292,8 +290,7 @@ def method_profile(
 
 
 def profile_of(profiles: Sequence[MethodProfile], method: str | None) -> MethodProfile | None:
-    """Return the profile of a method, with several phases the phase that took most time; None if it
-    did not run."""
+    """Return the longest phase's profile of a method; None if it did not run."""
     of_it = [profile for profile in profiles if profile.method == method]
     return max(of_it, key=lambda profile: int(profile.total.sum()), default=None)
 
@@ -332,8 +329,7 @@ def identity(key: EventKey) -> Hashable:
 
 
 def _instruction_rows(entries: Sequence[_Sum], attribute: Attribute) -> Iterator[Row]:
-    """Yield the row of an instruction's call, then a row for each event that its delegate
-    logged."""
+    """Yield the row of a call, then a row for each event that its delegate logged."""
 
     def row(kind: str, entry: _Sum, name: str, **more: Any) -> Row:
         return Row(

@@ -70,8 +70,7 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
 
 
 def _calls(trace: Trace) -> dict[Column, Any]:
-    """Return the columns of the calls of a language model, for each row of `trace.events`; {} if no
-    phase is known."""
+    """Return the columns of a language model's calls by row of the events; {} without phases."""
     table, calls = trace.events, trace.calls_of_runs
     content: dict[Column, Any] = {}
     for column, cells in (

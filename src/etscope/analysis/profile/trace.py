@@ -251,8 +251,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def known_calls(self) -> tuple[SavedCall, ...]:
-        """`calls`, or the calls in the run.json next to the dump, with their inputs.
-        Raises as `saved_calls`."""
+        """`calls`, or those of the run.json next to the dump. Raises as `saved_calls`."""
         return self.calls or saved_calls(self.dump.path, self._input_types)
 
     def _input_types(self, method: str) -> Sequence[InputType | None]:
@@ -320,8 +319,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def labels(self) -> Mapping[str, tuple[str, ...]]:
-        """The instructions of each method, from the program or the record; empty when neither
-        has them."""
+        """The instructions of each method, from the program or the record; empty without both."""
         if self.program is not None:
             return {m.name: instruction_labels(m) for m in self.program.methods}
         fingerprints = None if self.record is None else self.record.fingerprints
@@ -592,8 +590,7 @@ class Trace(MadeOnce):
         return self.once(("meanings", id(block)), lambda: meanings(block, backend))
 
     def backend_of(self, block: Block) -> Callable[[EventKey], str | None]:
-        """Return a function from an event of the block to its delegate's backend; None if it is
-        not known."""
+        """Return a function from an event of the block to its backend, None if unknown."""
         method = self.method_of(block)
         if method is None:
             return lambda _: None

@@ -166,8 +166,7 @@ class Policy:
         return f"by {self.min_effect:.1%} at least, at {100 * self.confidence:g}% confidence"
 
     def beyond(self, ratio: float, least: float) -> bool:
-        """Return whether a ratio differs from 1 by `least` at least: 1.03 does by 3 %, as 1 /
-        1.03."""
+        """Return whether a ratio differs from 1 by `least` at least: 1.03 by 3 %, as 1 / 1.03."""
         return ratio <= 0 or not abs(log(ratio)) < log1p(least)
 
 
@@ -197,8 +196,7 @@ class Comparison:
 
     @property
     def is_unbounded(self) -> bool:
-        """True for an interval that says nothing: 1 lies in it, and its ends are more than tenfold
-        apart."""
+        """True if 1 lies in the interval, and its ends are more than tenfold apart."""
         return (
             self.low is not None
             and self.high is not None
@@ -273,8 +271,7 @@ def compare_all(
     noise: Sequence[Noise | None] | None = None,
     steps: Sequence[float | tuple[float, float]] | None = None,
 ) -> list[Comparison]:
-    """The comparisons of `before[i]` with `after[i]`, corrected as one family; see
-    `compare_samples`."""
+    """Compare `before[i]` with `after[i]`, corrected as one family; see `compare_samples`."""
     if len(before) != len(after):
         raise UsageError(f"{len(before)} sets of samples cannot be compared with {len(after)}")
     policy = policy or Policy()
@@ -390,8 +387,7 @@ def noise_between(dumps: Sequence[npt.ArrayLike]) -> Noise:
 
 
 def locations(samples: Sequence[npt.ArrayLike], steps: npt.ArrayLike | None = None) -> Locations:
-    """The location of each set of samples; see the module for the formulas. steps: of the clock of
-    each."""
+    """Locate each set of samples; see the module for the formulas. steps: of each clock."""
     arrays: list[Floats] = [np.asarray(one, dtype=np.float64) for one in samples]
     for array in arrays:
         if array.ndim != 1:

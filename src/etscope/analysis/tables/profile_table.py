@@ -218,8 +218,7 @@ def profile_table(
 
 
 def _shares(rows: Sequence[Row]) -> Iterator[dict[str, float | None]]:
-    """Yield for each row its share of the last one, the total, and the share of all rows up to
-    it."""
+    """Yield for each row its share of the last one, the total, and the sum of shares up to it."""
     total, cumulative = float(rows[-1].ticks.mean()), 0.0
     for row in rows:
         share = None if row.own_clock or not total else float(row.ticks.mean()) / total
@@ -277,8 +276,7 @@ def _without_other_numbers(below: Sequence[Row], keep: Callable[[Row], bool]) ->
 
 
 def _sorted_apart(row: Row) -> tuple[bool, bool, str, str]:
-    """Return the sort key for the parts of a call: times first, the rest last among them, then
-    other numbers by kind."""
+    """Return the sort key of a call's parts: times, their rest, then other numbers by kind."""
     meaning = row.meaning
     kind = ("", "") if meaning is None else (meaning.quantity.value, meaning.unit or "")
     return row.own_clock, row.kind == "unaccounted", *kind
