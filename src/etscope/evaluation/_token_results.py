@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.agreement import Agreement
 from etscope.errors import MismatchError, MissingDataError
-from etscope.evaluation._token_sources import LogitsSource, Rows
+from etscope.formats.generation import GenerationCalls
 from etscope.model.report import Report, Section, facts
 from etscope.model.table import Column, Kind, Table
 from etscope.run.generation.prompt import Tokenizer
@@ -23,6 +23,57 @@ Progress = Callable[[int, int | None], None]
 Ints = npt.NDArray[np.int64]
 _COLUMN_NAMES = ("index", "window", "position", "call")
 _SOME_KL = 1e-6  # nats, above what rounding makes in float32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Logits [rows, vocabulary], and the position of the token that each is computed from, int64
+    [rows]: it predicts the next one. calls: those that made them; None for a module."""
+
+    logits: npt.NDArray[Any]
+    positions: Ints
+    calls: GenerationCalls | None = None
+    logits_methods: tuple[str, ...] = ()
+
+    def call_of(self, position: int) -> int | None:
+        """Return the number of the first call that gave the logits of a position."""
+        calls = self.calls
+        if calls is None:
+            return None
+        of_logits = np.isin(np.array(calls.methods)[calls.method], self.logits_methods)
+        mine = (calls.position <= position) & (position < calls.position + calls.tokens)
+        found = np.flatnonzero(of_logits & mine)
+        return int(found[0]) if len(found) else None
+
+
+class LogitsSource(Protocol):
+    """A model that gives logits for the tokens of a window."""
+
+    @property
+    def name(self) -> str:
+        """The name for readers."""
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens that it takes; None if that is not known."""
+
+    def rows(self, tokens: Sequence[int]) -> Rows:
+        """Return the logits that predict all tokens but the first, each from those before it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModuleLogits:
+    """A module in PyTorch: see `bridge.reference.language_model.module_logits`."""
+
+    module: Callable[..., Any]
+    name: str
+    context: int | None = None
+
+    def rows(self, tokens: Sequence[int]) -> Rows:
+        from etscope.bridge.reference.language_model import module_logits
+
+        given = np.asarray(tokens[:-1], np.int64)
+        return Rows(module_logits(self.module, given), np.arange(len(given)))
 
 
 @dataclass(frozen=True, slots=True)
