@@ -12,35 +12,28 @@ The test, for the samples of each side in the order of their measurement:
    the degrees of freedom divided, by the integrated autocorrelation time of the winsorized samples,
    the larger of two estimates. Of any process: ``1 + 2 sum rho``, summed while the sums of
    neighbouring pairs are positive, none counted larger than the one before (C. Geyer, "Practical
-   Markov chain Monte Carlo", Statistical Science 7, 1992). For short series, which show too little
-   correlation and hardly any at later lags: ``(1 + r) / (1 - r)``, as of an autoregression, with
-   the correlation of neighbours ``r = (n rho_1 + 1) / (n - 4)``, from 0 to 0.95. This undoes the
-   bias of rho_1, which is ``-(1 + 3 r) / n`` for the mean that is not known, and ``-r / n`` for
-   n - 1 products against n squares (M. Kendall, "Note on bias in the estimation of
-   autocorrelation", and F. Marriott and J. Pope, "Bias in the estimation of autocorrelations",
-   Biometrika 41, 1954).
+   Markov chain Monte Carlo", Statistical Science 7, 1992). Of an autoregression, for short series:
+   ``(1 + r) / (1 - r)`` with ``r = (n rho_1 + 1) / (n - 4)``, from 0 to 0.95, which undoes the bias
+   of rho_1 (M. Kendall, "Note on bias in the estimation of autocorrelation", and F. Marriott and
+   J. Pope, "Bias in the estimation of autocorrelations", Biometrika 41, 1954).
 4. *Drift.* When the trimmed means of the two halves differ by more than the standard error of such
    a difference (a third of steady series do), the whole difference is taken for the standard error
    of the location: times that drift within a dump have drifted between two dumps as well.
-5. *The clock.* A time is the difference of two readings, each rounded to a step of the clock. When
-   the runs differ by few steps, rounding does not average out, however many they are: runs that
-   start in the same phase are all rounded alike. So the error is at least ``step / sqrt(6)``, the
-   standard deviation of such a difference. A location below one step counts as a step: the
-   ratio is then a lower bound of the change. When neither side's location has three steps, the
-   verdict is *cannot tell*.
-6. *Beyond all that was seen.* When few runs hang together, hardly a degree of freedom is left, and
-   t at 99 % grows from 3 to 63. But runs have moved about by as much as they show: in place of the
-   errors above, ``max(16 / n, 0.6)`` times their range stands with ``n - 2`` degrees of freedom,
-   where it gives the shorter interval at the level of the strictest test of the call. So the
-   distance of two locations is measured by the ranges, as in E. Lord, "The use of range in place of
-   standard deviation in the t-test", Biometrika 34, 1947. The range is ``log(longest / shortest)``
-   of the runs without the longest and the shortest one, a step of the clock added to it. The factor
-   covers the worst case, an autoregression of correlation 0.95, where few runs show only a part of
-   the spread: there the standard deviation of the location is 1.14 times the mean range of 10
-   runs, 0.63 times the range of 19 and 0.44 of 30; ``16 / n`` is larger, as ranges vary. With more
-   runs 0.6 remains, for drifts: one that goes on from dump to dump moves the location by the range.
-   In A/A comparisons it adds at most 0.1 % of false alarms, except where a dump stays in one of two
-   states and shows nothing of the other. `benchmarks/diff_power.py` simulates all of this.
+5. *The clock.* A time is the difference of two readings, each rounded to a step of the clock. Runs
+   that start in the same phase are all rounded alike, so rounding does not average out. When the
+   runs differ by few steps, the error is at least ``step / sqrt(6)``, the standard deviation of such
+   a difference. A location below one step counts as a step: the ratio is then a lower bound of the
+   change. When neither side's location has three steps, the verdict is *cannot tell*.
+6. *The range.* When few runs hang together, hardly a degree of freedom is left, and t at 99 % grows
+   from 3 to 63. Then ``max(16 / n, 0.6)`` times the range of the runs is the error, with ``n - 2``
+   degrees of freedom, where it gives the shorter interval at the level of the strictest test of the
+   call (E. Lord, "The use of range in place of standard deviation in the t-test", Biometrika 34,
+   1947). The range is ``log(longest / shortest)`` of the runs without the longest and the shortest
+   one, a step of the clock added to it. ``16 / n`` covers an autoregression of correlation 0.95: the
+   standard deviation of its location is 1.14 times the mean range of 10 runs, 0.63 times that of 19
+   and 0.44 of 30. 0.6 remains for drifts: one that goes on moves the location by the range. In A/A
+   comparisons this adds at most 0.1 % of false alarms, except where a dump stays in one of two
+   states; `benchmarks/diff_power.py` simulates it.
 7. *Comparison.* The logarithm of the ratio of the two locations, its error by the delta method
    ``se^2 = (se_a / a)^2 + (se_b / b)^2``, against Student's t with the degrees of freedom of Welch
    and Satterthwaite (B. Welch, Biometrika 34, 1947). Two-sided. Nothing is drawn at random: equal
