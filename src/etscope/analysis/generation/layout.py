@@ -238,15 +238,10 @@ def _role(method: Method, source: Encoder | None, embedding: Method | None) -> R
     wanted = STATES if embedding is not None else TOKENS
     if wanted not in inputs:
         raise _unknown(method.name, "none of its inputs is of token ids")
-    words = [
-        f"output 0 of {source.method}"
-        if kind == STATES and source is not None
-        else f"output 0 of {embedding.name}"
-        if kind == STATES and embedding is not None
-        else kind
-        for kind in inputs
-    ]
-    return Role(method.name, tuple(words), length, bound)
+    made_by = embedding.name if embedding is not None else source and source.method
+    states = STATES if made_by is None else f"output 0 of {made_by}"
+    words = tuple(states if kind == STATES else kind for kind in inputs)
+    return Role(method.name, words, length, bound)
 
 
 def _logits(method: Method) -> tuple[int, int, bool]:

@@ -97,7 +97,11 @@ def slow_runs(
     cold = none.copy()
     cold[0] = is_slow[0] and not is_warmed_up
     rest = ratio[1:] if cold[0] else ratio
-    if (is_slow & ~cold).any() and (two_speeds(rest) is not None or _drifts_far(rest)):
+    half = len(rest) // 2
+    middles = [float(np.median(part)) for part in (rest[:half], rest[-half:])]
+    # A drift so large that some runs are slow for no other reason.
+    is_far = max(middles) >= _DRIFT_TO_SLOW * min(middles) and drift(rest) is not None
+    if (is_slow & ~cold).any() and (is_far or two_speeds(rest) is not None):
         cold[0] &= ratio[0] > rest.max()  # else it is as slow as others of its state
         return SlowRuns(cold, none)
     return SlowRuns(cold, is_slow & ~cold)
@@ -195,12 +199,3 @@ def drift(totals: Floats) -> Comparison | None:
     found = compare_samples(totals[:half], totals[-half:], policy)
     is_sure = found.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
     return found if is_sure and found.relative is not None else None
-
-
-def _drifts_far(totals: Floats) -> bool:
-    """Return True if runs get so much slower or faster that some are slow for no other reason."""
-    half = len(totals) // 2
-    if len(totals) < DRIFT_FEWEST:
-        return False
-    middles = [float(np.median(part)) for part in (totals[:half], totals[-half:])]
-    return max(middles) >= _DRIFT_TO_SLOW * min(middles) and drift(totals) is not None

@@ -21,19 +21,19 @@ The test, for the samples of each side in the order of their measurement:
    of the location: times that drift within a dump have drifted between two dumps as well.
 5. *The clock.* A time is the difference of two readings, each rounded to a step of the clock. Runs
    that start in the same phase are all rounded alike, so rounding does not average out. When the
-   runs differ by few steps, the error is at least ``step / sqrt(6)``, the standard deviation of such
-   a difference. A location below one step counts as a step: the ratio is then a lower bound of the
-   change. When neither side's location has three steps, the verdict is *cannot tell*.
+   runs differ by few steps, the error is at least ``step / sqrt(6)``, the standard deviation of
+   such a difference. A location below one step counts as a step: the ratio is then a lower bound
+   of the change. When neither side's location has three steps, the verdict is *cannot tell*.
 6. *The range.* When few runs hang together, hardly a degree of freedom is left, and t at 99 % grows
    from 3 to 63. Then ``max(16 / n, 0.6)`` times the range of the runs is the error, with ``n - 2``
    degrees of freedom, where it gives the shorter interval at the level of the strictest test of the
    call (E. Lord, "The use of range in place of standard deviation in the t-test", Biometrika 34,
    1947). The range is ``log(longest / shortest)`` of the runs without the longest and the shortest
-   one, a step of the clock added to it. ``16 / n`` covers an autoregression of correlation 0.95: the
-   standard deviation of its location is 1.14 times the mean range of 10 runs, 0.63 times that of 19
-   and 0.44 of 30. 0.6 remains for drifts: one that goes on moves the location by the range. In A/A
-   comparisons this adds at most 0.1 % of false alarms, except where a dump stays in one of two
-   states; `benchmarks/diff_power.py` simulates it.
+   one, a step of the clock added to it. ``16 / n`` covers an autoregression of correlation 0.95:
+   the standard deviation of its location is 1.14 times the mean range of 10 runs, 0.63 times that
+   of 19 and 0.44 of 30. 0.6 remains for drifts: one that goes on moves the location by the range.
+   In A/A comparisons this adds at most 0.1 % of false alarms, except where a dump stays in one of
+   two states; `benchmarks/diff_power.py` simulates it.
 7. *Comparison.* The logarithm of the ratio of the two locations, its error by the delta method
    ``se^2 = (se_a / a)^2 + (se_b / b)^2``, against Student's t with the degrees of freedom of Welch
    and Satterthwaite (B. Welch, Biometrika 34, 1947). Two-sided. Nothing is drawn at random: equal
