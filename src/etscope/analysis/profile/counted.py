@@ -99,9 +99,10 @@ def slow_runs(
     rest = ratio[1:] if cold[0] else ratio
     half = len(rest) // 2
     middles = [float(np.median(part)) for part in (rest[:half], rest[-half:])]
-    # A drift so large that some runs are slow for no other reason.
-    is_far = max(middles) >= _DRIFT_TO_SLOW * min(middles) and drift(rest) is not None
-    if (is_slow & ~cold).any() and (is_far or two_speeds(rest) is not None):
+    is_far = max(middles) >= _DRIFT_TO_SLOW * min(middles)  # some are slow by the drift alone
+    if (is_slow & ~cold).any() and (
+        two_speeds(rest) is not None or (is_far and drift(rest) is not None)
+    ):
         cold[0] &= ratio[0] > rest.max()  # else it is as slow as others of its state
         return SlowRuns(cold, none)
     return SlowRuns(cold, is_slow & ~cold)

@@ -264,15 +264,12 @@ class Trace(MadeOnce):
             return ()
         graph = graph_from_record(self.record, name)
         found: list[InputType | None] = []
-        for user in (one for one in graph.inputs if one not in graph.parameters):
-            node = graph.by_name.get(user)
+        for name in (one for one in graph.inputs if one not in graph.parameters):
+            node = graph.by_name.get(name)
             spec = None if node is None or not node.outputs else node.outputs[0].tensor
-            if spec is None:
-                found.append(None)
-                continue
-            last = spec.shape[-1] if len(spec.shape) else None
-            dtype = numpy_dtype(spec.dtype)
-            found.append(InputType(dtype, last if isinstance(last, int) else None))
+            last = spec.shape[-1] if spec is not None and spec.shape else None
+            size = last if isinstance(last, int) else None
+            found.append(spec and InputType(numpy_dtype(spec.dtype), size))
         return found
 
     @cached_property
