@@ -269,7 +269,7 @@ class Trace(MadeOnce):
             spec = None if node is None or not node.outputs else node.outputs[0].tensor
             last = spec.shape[-1] if spec is not None and spec.shape else None
             size = last if isinstance(last, int) else None
-            found.append(spec and InputType(numpy_dtype(spec.dtype), size))
+            found.append(None if spec is None else InputType(numpy_dtype(spec.dtype), size))
         return found
 
     @cached_property
