@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from etscope import Inspector
+from etscope.analysis.profile.calls import inferred_calls
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import event_rows
@@ -239,3 +240,11 @@ def test_all_events_have_the_modules_and_lines_of_the_profile(name: str) -> None
     for (module, lines), place in checked:
         assert place == [module, [str(line) for line in lines]]
     assert bool(checked) == bool(places)
+
+
+@pytest.mark.parametrize("name", ["vision_encoder", "image_encoder", "audio_encoder"])
+def test_calls_of_an_encoder_are_a_phase(name: str) -> None:
+    trace = Trace(written(lambda writer: kernel(writer, "add.out")))
+    methods = (name, "token_embedding", "text_decoder")
+    found = inferred_calls(trace.dump, {name: trace.blocks}, methods)
+    assert found.phase == (name,)
