@@ -23,7 +23,7 @@ import numpy as np
 from etscope.analysis.info.etrecord_info import slim_etrecord
 from etscope.errors import EtscopeError
 from etscope.formats.etrecord.reader import SIBLINGS, RecordFile, read_etrecord
-from etscope.formats.pt2.safety import check_program
+from etscope.formats.torch_files.program_safety import check_program
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, source_lines
 from tests.attacks.mutations import attack

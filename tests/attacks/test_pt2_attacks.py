@@ -16,7 +16,7 @@ import pytest
 
 from etscope.errors import FormatError
 from etscope.export import load_model
-from etscope.formats.pt2.archive import is_pt2, read_pt2
+from etscope.formats.torch_files.pt2_archive import is_pt2, read_pt2
 from tests.attacks.hostile import Call
 from tests.attacks.mutations import attack
 from tests.support.etrecord_files import members_of, zip_bytes

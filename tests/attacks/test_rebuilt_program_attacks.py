@@ -17,7 +17,7 @@ import pytest
 
 from etscope.errors import FormatError
 from etscope.etrecord import parse_etrecord
-from etscope.formats.pt2.safety import check_program
+from etscope.formats.torch_files.program_safety import check_program
 from tests.attacks.mutated_etrecords import touch
 from tests.support.etrecord_files import node, program, record_bytes, tensor
 

@@ -28,7 +28,7 @@ from etscope.bridge.failures import innermost
 from etscope.bridge.tensors import StoredWeights, tensor_from_numpy
 from etscope.errors import FormatError, RecordError, reading
 from etscope.formats.exported_program.exported_json import integer, sequence, union
-from etscope.formats.pt2.archive import KIND, StoredTensor, read_pt2
+from etscope.formats.torch_files.pt2_archive import KIND, StoredTensor, read_pt2
 from etscope.formats.torch_files.torch_archive import read_tensors
 
 # -- constants in branches of control flow
@@ -187,7 +187,7 @@ def deserialize_program(
     program: SerializedProgram, name: str, weights: StoredWeights | None = None
 ) -> ExportedProgram:
     """Rebuild the program of a graph of a record, which must have been checked for safety (see
-    `formats.pt2.safety`).
+    `formats.torch_files.program_safety`).
 
     With `weights`, these are its `state_dict`, and stay in the file.
     """
@@ -317,7 +317,7 @@ def _tensors_from_numpy(value: Any) -> Any:
     return value
 
 
-# -- programs of .pt2 files, which `formats.pt2.archive` has checked for code
+# -- programs of .pt2 files, which `formats.torch_files.pt2_archive` has checked for code
 
 
 def load_pt2(data: memoryview, path: str | None = None) -> Any:

@@ -65,14 +65,8 @@ class BundledProgram:
     def serialize_to_schema(self) -> schema.BundledProgram:
         """Return the content of the file, as plain values."""
         program, suites = self._stored()
-        for suite in suites:
-            for case in suite.test_cases:
-                for value in (*case.inputs, *case.expected_outputs):
-                    if isinstance(value.val, schema.Tensor):
-                        value.val.data = bytes(value.val.data)
-        return schema.BundledProgram(
-            BUNDLED_PROGRAM_SCHEMA_VERSION, suites, bytes(program.source.buffer)
-        )
+        views = schema.BundledProgram(BUNDLED_PROGRAM_SCHEMA_VERSION, suites, program.source.buffer)
+        return with_bytes(views)
 
     def save(self, path: PathLike) -> None:
         """Write the .bpte file, without a copy of the program in memory. It appears when it is
@@ -96,6 +90,17 @@ class BundledProgram:
         if self._pte_file_path is not None:
             return read_pte(self._pte_file_path)
         return read_pte(self.executorch_program.buffer)
+
+
+def with_bytes(content: schema.BundledProgram) -> schema.BundledProgram:
+    """Replace the views of files and arrays in the content of a bundle by bytes."""
+    content.program = bytes(content.program)
+    for suite in content.method_test_suites:
+        for case in suite.test_cases:
+            for value in (*case.inputs, *case.expected_outputs):
+                if isinstance(value.val, schema.Tensor):
+                    value.val.data = bytes(value.val.data)
+    return content
 
 
 def bundle_cases(

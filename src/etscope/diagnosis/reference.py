@@ -18,7 +18,7 @@ from etscope.etrecord.loading import load_program, load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
-from etscope.model.made_once import MadeOnce
+from etscope.support.lazy import MadeOnce
 from etscope.support.optional import require
 
 if TYPE_CHECKING:

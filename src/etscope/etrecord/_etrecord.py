@@ -12,19 +12,27 @@ from functools import cached_property
 from typing import IO, Any
 
 from etscope.errors import MissingDataError, RecordError, UsageError
-from etscope.etrecord.bundled_cases import bundled_inputs, bundled_outputs, is_bundled
-from etscope.etrecord.loading import LOADERS, bridge, exported_method, field_of
+from etscope.etrecord.loading import (
+    LOADERS,
+    bridge,
+    bundled_inputs,
+    bundled_outputs,
+    exported_method,
+    field_of,
+    is_bundled,
+)
 from etscope.formats.bytes.files import BytesLike
 from etscope.formats.bytes.zip_archive import NewMember, write_archive
 from etscope.formats.etrecord import reader as etrecord_reader
 from etscope.formats.etrecord.own_members import (
     Fingerprints,
     MethodFingerprint,
+    MethodPartition,
     MethodTaps,
     fingerprints_to_json,
+    partition_to_json,
     taps_to_json,
 )
-from etscope.formats.etrecord.partitioning import MethodPartition, partition_to_json
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
@@ -648,7 +656,7 @@ def as_record(source: Any) -> RecordView:
 
 
 class MemoryRecord:
-    """`RecordView` of an `ETRecord` in memory, or changed since opening.
+    """`RecordView` of an `ETRecord` in memory, or changed since opening. Members: see `RecordFile`.
 
     Graphs are serialized on first use, without their weights.
     """
@@ -681,17 +689,14 @@ class MemoryRecord:
 
     @property
     def graph_names(self) -> tuple[str, ...]:
-        """See `RecordFile`."""
         return tuple(self._programs)
 
     @property
     def edge_methods(self) -> tuple[str, ...]:
-        """See `RecordFile`."""
         start = f"{EDGE}/"
         return tuple(name.removeprefix(start) for name in self._programs if name.startswith(start))
 
     def program_content(self, name: str) -> tuple[BytesLike, ...] | None:
-        """See `RecordFile`."""
         program = self._programs.get(name)
         return program.program_content(name) if isinstance(program, RecordFile) else None
 
@@ -712,35 +717,29 @@ class MemoryRecord:
 
     @cached_property
     def debug_handle_map(self) -> Handles | None:
-        """See `RecordFile`."""
         content = self.record._debug_handle_map
         return None if content is None else etrecord_reader.debug_handles(content)
 
     @cached_property
     def handle_lists(self) -> Mapping[str, frozenset[int]]:
-        """See `RecordFile`."""
         return etrecord_reader.handle_lists(self.record._debug_handle_map or {})
 
     @cached_property
     def delegate_map(self) -> DelegateMap | None:
-        """See `RecordFile`."""
         content = self.record._delegate_map
         return None if content is None else etrecord_reader.delegates(content)
 
     @cached_property
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None:
-        """See `RecordFile`."""
         content = self.record._instruction_id_to_num_outs_map
         return None if content is None else etrecord_reader.num_outputs(content)
 
     @property
     def export_graph_id(self) -> int | None:
-        """See `RecordFile`."""
         return self.record.export_graph_id
 
     @property
     def export_graph_ids(self) -> Mapping[str, int]:
-        """See `RecordFile`."""
         file = self.record._unread("exported_program")
         if file is not None:
             return file.export_graph_ids
@@ -757,34 +756,27 @@ class MemoryRecord:
 
     @property
     def taps(self) -> Mapping[str, MethodTaps]:
-        """See `RecordFile`."""
         return self.record.taps
 
     @property
     def partition(self) -> Mapping[str, MethodPartition] | None:
-        """See `RecordFile`."""
         return self.record.partition
 
     def program_buffer(self) -> bytes | None:
-        """See `RecordFile`."""
         return self.record.program_buffer()
 
     def program_view(self) -> memoryview | None:
-        """See `RecordFile`."""
         buffer = self.program_buffer()
         return None if buffer is None else memoryview(buffer)
 
     def reference_outputs(self) -> dict[str, Any] | None:
-        """See `RecordFile`."""
         outputs: dict[str, Any] | None = _as_arrays(self.record._reference_outputs)
         return outputs
 
     def representative_inputs(self) -> Any:
-        """See `RecordFile`."""
         return _as_arrays(self.record._representative_inputs)
 
     def example_inputs(self, name: str) -> Any:
-        """See `RecordFile`."""
         program = self._programs[name]
         if isinstance(program, RecordFile):
             return program.example_inputs(name)

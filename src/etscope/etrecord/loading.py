@@ -1,4 +1,4 @@
-"""The attributes of an `ETRecord` from a file, each read on first use.
+"""The attributes of an `ETRecord` from a file, each read on first use, or from test cases.
 
 The keys of maps are text, as in the file: ExecuTorch's parser returns the same. Programs and
 tensors are torch's.
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from etscope.errors import reading
-from etscope.formats.bytes.parse_cache import ParseCache
+import numpy as np
+
+from etscope.errors import UsageError, reading
+from etscope.formats.bytes.files import ParseCache
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
@@ -42,7 +44,7 @@ def load_program(file: RecordFile, name: str) -> Any:
     First check texts that torch evaluates as code (names, symbolic sizes) against a strict grammar.
     Raises `FormatError` for a program that fails the check, or that torch cannot rebuild.
     """
-    from etscope.formats.pt2.safety import check_program
+    from etscope.formats.torch_files.program_safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
     # Copies: the file may change between the check and torch's reading.
@@ -58,7 +60,7 @@ def load_program(file: RecordFile, name: str) -> Any:
 def load_to_run(file: RecordFile, name: str) -> Any:
     """Do `load_program` to run the graph once: `state_dict` is a mapping that reads a weight from
     the file when a node uses it."""
-    from etscope.formats.pt2.safety import check_program
+    from etscope.formats.torch_files.program_safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
     arrays = file.state_dict(name)
@@ -82,7 +84,7 @@ def load_recorded(file: RecordFile, name: str, weights: Any, nodes: Sequence[str
     weights: the graph's `state_dict`. nodes: names for the nodes that compute, in order. Raises the
     `FormatError`s of `load_program`.
     """
-    from etscope.formats.pt2.safety import check_plain
+    from etscope.formats.torch_files.program_safety import check_plain
 
     require("torch", wanted_by="a reference run")
     siblings = [file.sibling(name, suffix) for suffix in (CONSTANTS, EXAMPLE_INPUTS)]
@@ -179,3 +181,50 @@ LOADERS: Mapping[str, Callable[[RecordFile], Any]] = {
     "taps": lambda file: dict(file.taps),
     "partition": lambda file: file.partition,
 }
+
+
+# -- Test cases of a `BundledProgram`, in the form of a record
+
+
+def is_bundled(program: object) -> bool:
+    """Recognize a `BundledProgram`, ExecuTorch's or ours, by its attributes: importing ExecuTorch's
+    class loads all its tools."""
+    return hasattr(program, "method_test_suites") and hasattr(program, "executorch_program")
+
+
+def bundled_outputs(bundle: Any) -> dict[str, list[Any]]:
+    """Map each method to the expected outputs of each of its test cases."""
+    outputs: dict[str, list[Any]] = {}
+    for suite in bundle.method_test_suites:
+        for case in suite.test_cases:
+            if not case.expected_outputs:
+                raise UsageError(
+                    f"Missing at least one set of expected outputs for method {suite.method_name}."
+                )
+        outputs[suite.method_name] = [
+            _torch_values(case.expected_outputs) for case in suite.test_cases
+        ]
+    return outputs
+
+
+def bundled_inputs(bundle: Any) -> Any:
+    """Return the inputs of the first test case of "forward", or of the only method with cases."""
+    suites = {suite.method_name: suite for suite in bundle.method_test_suites}
+    suite = suites.get("forward") or (next(iter(suites.values())) if len(suites) == 1 else None)
+    if suite is None:
+        return None
+    if not suite.test_cases:
+        raise UsageError(
+            f"The '{suite.method_name}' method is defined, but no corresponding input test cases "
+            "are provided."
+        )
+    return _torch_values(suite.test_cases[0].inputs)
+
+
+def _torch_values(values: list[Any]) -> list[Any]:
+    """Convert arrays to torch tensors: a record saves only these."""
+    if not any(isinstance(value, np.ndarray) for value in values):
+        return values
+    from etscope.bridge.tensors import torch_values
+
+    return torch_values(values)

@@ -35,7 +35,7 @@ from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, ope
 from etscope.formats.identify import describe
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import Method, ValueKind
-from etscope.formats.pt2.archive import is_pt2
+from etscope.formats.torch_files.pt2_archive import is_pt2
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
 

@@ -197,7 +197,6 @@ def _stats_of_line(line: str, start: int, where: str) -> Mapping[str, Any]:
 
 
 def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
-    """Return the generation in a runner's statistics."""
     per_second = _whole(stats, "SCALING_FACTOR_UNITS_PER_SECOND", where) or 1000
     if 10**9 % per_second:
         raise FormatError(f"{where}SCALING_FACTOR_UNITS_PER_SECOND cannot be {per_second}")

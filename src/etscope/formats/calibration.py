@@ -323,7 +323,6 @@ class Calibration:
         return bool(cpu) and self.device.cpu == cpu and same_cores
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
         device = asdict(self.device)
         return {
             "schema": SCHEMA,
@@ -372,19 +371,16 @@ def caches_of(files: Mapping[str, str]) -> tuple[Cache, ...]:
         if name != "size" or amount is None or not level.isdecimal() or kind == "Instruction":
             continue
         unit = {"": 1, "K": 1 << 10, "M": 1 << 20}[amount[2]]
-        count = sum(_length(part) for part in cores.split(",")) if cores else 1
+        count = 0
+        for part in cores.split(","):  # "3" or "0-3"
+            ends = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip())
+            count += 1 if ends is None else max(int(ends[2] or ends[1]) - int(ends[1]) + 1, 1)
         seen[int(level), cores or folder] = int(amount[1]) * unit, count
     kinds: dict[tuple[int, int, int], int] = {}
     for (number, _), (size_bytes, sharing) in seen.items():
         key = number, size_bytes, sharing
         kinds[key] = kinds.get(key, 0) + 1
     return tuple(Cache(*kind, count) for kind, count in sorted(kinds.items()))
-
-
-def _length(cores: str) -> int:
-    """The number of cores in "3" or "0-3"."""
-    found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", cores.strip())
-    return 1 if found is None else max(int(found[2] or found[1]) - int(found[1]) + 1, 1)
 
 
 # -- The file.

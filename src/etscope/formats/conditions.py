@@ -104,7 +104,6 @@ class Conditions:
 
 
 def conditions_here() -> Conditions:
-    """Return the conditions of this machine now."""
     return conditions_of(read_files(CONDITION_FILES), time.time())
 
 
@@ -130,6 +129,8 @@ def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
     memory = files.get("/proc/meminfo", "")
     cpuinfo = files.get("/proc/cpuinfo", "")
     cores = len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))
+    named = _CPU_NAME.search(cpuinfo)
+    parts = ", ".join(dict.fromkeys(map(" ".join, _CPU_PART.findall(cpuinfo))))
     vendor = files.get("/sys/class/dmi/id/sys_vendor", "")
     return Conditions(
         at=at,
@@ -148,17 +149,10 @@ def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
         memory_available_bytes=_kib(memory, "MemAvailable"),
         memory_bytes=_kib(memory, "MemTotal"),
         cpus=found[1] if (found := _ALLOWED.search(files.get(_STATUS, ""))) else "",
-        cpu=_cpu(cpuinfo),
+        cpu=named[1] if named else f"Arm {parts}" * bool(parts),
         virtual=bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
         or bool(_HYPERVISORS.search(vendor)),
     )
-
-
-def _cpu(cpuinfo: str) -> str:
-    if named := _CPU_NAME.search(cpuinfo):
-        return named[1]
-    parts = dict.fromkeys(" ".join(found) for found in _CPU_PART.findall(cpuinfo))
-    return "Arm " + ", ".join(parts) if parts else ""
 
 
 def _temperature(files: Mapping[str, str]) -> tuple[float | None, str]:

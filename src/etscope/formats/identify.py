@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from etscope.errors import FormatError, reading
+from etscope.errors import FormatError, VersionError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike, open_source
 
 __all__ = ["BPTE", "ETRECORD", "PTE", "identify"]
@@ -87,6 +87,35 @@ def describe(buffer: memoryview) -> str:
     if not any(buffer[:64]):
         return "it begins with zeros; a debug buffer holds only the tensors of an ETDump"
     return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, do not match a known format"
+
+
+def check_identifier(buffer: memoryview, wanted: bytes, kind: str, name: str) -> None:
+    """Check the identifier of a FlatBuffers file, whose last two characters are the version.
+
+    kind: of the file in messages ("bundled program"); name: with its article and suffix. Raises
+    `VersionError` for another version, `FormatError` for another format.
+    """
+    found = bytes(buffer[4:8])
+    if found == wanted:
+        return
+    if found[:2] == wanted[:2] and found[2:].isalnum():
+        raise VersionError(
+            f"this {kind} has schema version {found.decode()}; etscope reads {wanted.decode()}",
+            offset=4,
+        )
+    raise FormatError(f"not {name}: {describe(buffer)}")
+
+
+def check_ends(size: int, at: int, **ends: int) -> None:
+    """Raise `FormatError` for a part of a file ("its tables") that the header at byte `at` lets end
+    beyond the `size` of the file."""
+    for part, end in ends.items():
+        if end > size:
+            raise FormatError(
+                f"its {part} end at byte {end:,}, but the file has {size:,} bytes",
+                offset=at,
+                hint="the file is cut off; copy or export it again",
+            )
 
 
 def _format_of(buffer: memoryview) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,9 +17,9 @@ import numpy as np
 from etscope.analysis.metrics import DEFAULT_METRICS, find_metric, measure_all
 from etscope.analysis.profile.rollup import module_total
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
-from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buffer, warn_own_clock
+from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_own_clock
 from etscope.analysis.program.correlate import EDGE_GRAPH
-from etscope.errors import FormatError, MissingDataError, UsageError
+from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.debug_values import DebugBuffer
@@ -29,6 +29,7 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program
 from etscope.formats.run_json import DEBUG_BIN, SavedCall, dump_with_values
+from etscope.inspector._display import draw_metric, show_frame
 from etscope.inspector._event_signatures import (
     DebugEventSignature,
     EventSignature,
@@ -37,7 +38,6 @@ from etscope.inspector._event_signatures import (
     ProfileEventSignature,
     RunSignature,
 )
-from etscope.inspector._output_plots import draw_metric
 from etscope.model.event_table import FRAMEWORK_EVENTS, Block
 from etscope.model.events import (
     Event,
@@ -50,7 +50,7 @@ from etscope.model.events import (
     blocks_frame,
 )
 from etscope.model.exported_graph import graph_from_record
-from etscope.support.optional import available, require
+from etscope.support.optional import available
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
@@ -210,21 +210,43 @@ def _output(value: Any, torch: Any) -> Any:
 
 
 # Columns and rows that `print_data_tabular` and `save_data_to_tsv` leave out, as upstream's do.
-_NOT_PRINTED = (
+NOT_PRINTED = [
     "raw",
     "delegate_debug_identifier",
     "stack_traces",
     "module_hierarchy",
     "debug_data",
-)
-_HIDDEN_EVENT = "OPERATOR_CALL"
+]
+HIDDEN_EVENT = "OPERATOR_CALL"
 # The debugger ranks above the Inspector, so it is imported by name.
 _DEBUGGER = "etscope.etdb.session"
-_NOT_OPERATORS = {*FRAMEWORK_EVENTS, _HIDDEN_EVENT, "JF_CALL", "MOVE_CALL", "FREE_CALL"}
+_NOT_OPERATORS = {*FRAMEWORK_EVENTS, HIDDEN_EVENT, "JF_CALL", "MOVE_CALL", "FREE_CALL"}
 
 
 class Inspector:
     """Performance and debug data of a run, linked to the Python code that it came from.
+
+    Arguments:
+
+    etdump_path, etdump_data: the ETDump as a file or as bytes; exactly one of them.
+    etrecord: its ETRecord: a path, an `etscope` or an ExecuTorch `ETRecord`.
+    source_time_scale: unit of the runtime's clock; target_time_scale: unit of the results.
+    debug_buffer_path: the file of logged tensors (`buffer_path` is its older name).
+    delegate_metadata_parser: from the list of a delegate event's metadata (bytes) to a list or
+        dict, for `Event.delegate_debug_metadatas`.
+    delegate_time_scale_converter: from (event name, time) to a time in the target scale, for events
+        inside delegates, which may have another clock.
+    enable_module_hierarchy: accepted for upstream's callers; modules are always there.
+    reference_graph_name: the record's graph that events are linked to.
+    program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators without a
+        record, and a bundled program the outputs that its cases expect.
+    verify: refuse a record or program that does not belong to the dump.
+    calls: of the dump's runs, in order; by default from the run.json that `etscope run` wrote.
+
+    Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
+    `MismatchError` for files that do not belong together.
+
+    Attributes:
 
     event_blocks: list of `EventBlock`, the runs by what they executed.
     trace: the engine behind, with the dump's columns (`trace.dump`), one row for each event.
@@ -248,27 +270,6 @@ class Inspector:
         verify: bool = True,
         calls: Sequence[SavedCall] = (),
     ) -> None:
-        """Open a dump and the files that explain it.
-
-        etdump_path, etdump_data: the ETDump as a file or as bytes; exactly one of them.
-        etrecord: its ETRecord: a path, an `etscope` or an ExecuTorch `ETRecord`.
-        source_time_scale: unit of the runtime's clock; target_time_scale: unit of the results.
-        debug_buffer_path: the file of logged tensors (`buffer_path` is its older name).
-        delegate_metadata_parser: from the list of a delegate event's metadata (bytes) to a list
-            or dict, for `Event.delegate_debug_metadatas`.
-        delegate_time_scale_converter: from (event name, time) to a time in the target scale, for
-            events inside delegates, which may have another clock.
-        enable_module_hierarchy: accepted for upstream's callers; modules are always there.
-        reference_graph_name: the record's graph that events are linked to.
-        program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators
-            without a record, and a bundled program the outputs that its cases expect.
-        verify: refuse a record or program that does not belong to the dump.
-        calls: of the dump's runs, in order; by default from the run.json that `etscope run --save`
-            wrote.
-
-        Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
-        `MismatchError` for files that do not belong together.
-        """
         self._scale = Scale(TimeScale.of(source_time_scale), TimeScale.of(target_time_scale))
         if (etdump_path is None) == (etdump_data is None):
             raise UsageError(
@@ -300,13 +301,7 @@ class Inspector:
         )
         if verify:
             self.trace.verify()
-        buffer = self.trace.debug_buffer
-        if (buffer is None or not buffer.size) and self.trace.refers_to_tensors:
-            if buffer is not None:
-                raise FormatError(
-                    "the debug buffer is empty, and the ETDump refers to tensors", path=buffer.path
-                )
-            warn_no_debug_buffer()
+        self._check_debug_buffer()
         self.event_blocks: list[EventBlock] = EventBlocks(
             self.trace,
             self._scale,
@@ -314,6 +309,22 @@ class Inspector:
             delegate_time_scale_converter,
             self._bundle,
         ).all()
+
+    def _check_debug_buffer(self) -> None:
+        """Warn of tensors without their debug buffer; raise `FormatError` for an empty one."""
+        buffer = self.trace.debug_buffer
+        if (buffer is not None and buffer.size) or not self.trace.refers_to_tensors:
+            return
+        if buffer is not None:
+            raise FormatError(
+                "the debug buffer is empty, and the ETDump refers to tensors", path=buffer.path
+            )
+        warnings.warn(
+            "this ETDump refers to tensors, but no debug buffer was given: they are absent "
+            "(pass debug_buffer_path)",
+            EtscopeWarning,
+            stacklevel=3,
+        )
 
     # -- tables
 
@@ -339,18 +350,7 @@ class Inspector:
     ) -> None:
         """Print the events as a grid to `file` (stdout), or display them in a notebook."""
         frame = self._printed_frame(include_units, include_delegate_debug_data)
-        if "IPython" in sys.modules and file is None:
-            from IPython import get_ipython
-            from IPython.display import display
-
-            if get_ipython() is not None:
-                display(frame)
-                return
-        tabulate = require("tabulate", wanted_by="print_data_tabular").tabulate
-        print(
-            tabulate(frame, headers="keys", tablefmt="fancy_grid"),
-            file=sys.stdout if file is None else file,
-        )
+        show_frame(frame, file, wanted_by="print_data_tabular")
 
     def save_data_to_tsv(
         self,
@@ -366,8 +366,8 @@ class Inspector:
         self, include_units: bool, include_delegate_debug_data: bool
     ) -> pd.DataFrame:
         frame = self.to_dataframe(include_units, include_delegate_debug_data)
-        frame = frame.drop(columns=list(_NOT_PRINTED))
-        hidden = frame["event_name"].str.contains(_HIDDEN_EVENT, regex=False)
+        frame = frame.drop(columns=NOT_PRINTED)
+        hidden = frame["event_name"].str.contains(HIDDEN_EVENT, regex=False)
         shown: pd.DataFrame = frame[~hidden].reset_index(drop=True)
         return shown
 

@@ -6,7 +6,6 @@ torch is imported where a function gives tensors.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +29,9 @@ from etscope.etdump.schema_flatcc import (
 from etscope.etdump.schema_flatcc import Event as DumpEvent
 from etscope.etdump.serialize import deserialize_from_etdump_flatcc
 from etscope.formats.etdump.debug_values import DebugBuffer, TensorRef
+from etscope.inspector._display import draw_metric, show_frame
 from etscope.inspector._event_signatures import is_debug_output
-from etscope.inspector._inspector import compare_results
-from etscope.inspector._output_plots import draw_metric
+from etscope.inspector._inspector import HIDDEN_EVENT, NOT_PRINTED, compare_results
 from etscope.model.event_table import FRAMEWORK_EVENTS
 from etscope.model.events import InferenceOutput, ProgramOutput
 from etscope.support.optional import require
@@ -81,15 +80,9 @@ FORWARD = "forward"
 _UNSET = 0
 EDGE_DIALECT_GRAPH_KEY = EDGE_GRAPH
 RESERVED_FRAMEWORK_EVENT_NAMES = list(FRAMEWORK_EVENTS)
-EXCLUDED_COLUMNS_WHEN_PRINTING = [
-    "raw",
-    "delegate_debug_identifier",
-    "stack_traces",
-    "module_hierarchy",
-    "debug_data",
-]
-EXCLUDED_EVENTS_WHEN_PRINTING = {"OPERATOR_CALL"}
-EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT = {"OPERATOR_CALL"}
+EXCLUDED_COLUMNS_WHEN_PRINTING = NOT_PRINTED
+EXCLUDED_EVENTS_WHEN_PRINTING = {HIDDEN_EVENT}
+EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT = {HIDDEN_EVENT}
 TIME_SCALE_DICT = {
     TimeScale.NS: 1_000_000_000,
     TimeScale.US: 1_000_000,
@@ -378,18 +371,7 @@ def convert_to_float_tensor(input_data: Any) -> Any:
 
 def display_or_print_df(df: pd.DataFrame, file: IO[str] | None = None) -> None:
     """Display a DataFrame in a notebook; elsewhere print it as a grid to `file` (stdout)."""
-    if "IPython" in sys.modules and file is None:
-        from IPython import get_ipython
-        from IPython.display import display
-
-        if get_ipython() is not None:
-            display(df)
-            return
-    tabulate = require("tabulate", wanted_by="display_or_print_df").tabulate
-    print(
-        tabulate(df, headers="keys", tablefmt="fancy_grid"),
-        file=sys.stdout if file is None else file,
-    )
+    show_frame(df, file, wanted_by="display_or_print_df")
 
 
 def plot_metric(result: Sequence[float | None], metric_name: str) -> None:

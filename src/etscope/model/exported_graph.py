@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Any, overload
 
 from etscope.errors import FormatError, VersionError, reading
-from etscope.formats.bytes.parse_cache import ParseCache
+from etscope.formats.bytes.files import ParseCache
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.exported_program.exported_json import (
     DTYPES,
@@ -173,7 +173,6 @@ class Namespace:
         return name
 
     def reserve(self, name: str) -> None:
-        """Reserve `name`."""
         self._used.add(name)
 
 

@@ -135,7 +135,6 @@ class Explanation:
     high: float | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Return the explanation as plain values for JSON."""
         found = {
             name: list(one) if isinstance(one, tuple) else one for name, one in asdict(self).items()
         }
@@ -168,7 +167,6 @@ class Finding:
         return shlex.join(["etscope", verb, *files.words(verb), *options])
 
     def plain(self, files: Files) -> dict[str, Any]:
-        """Return the finding as plain values for JSON; unknown members are None."""
         found = asdict(self)
         del found["command"], found["explanation"]
         if self.explanation is not None:

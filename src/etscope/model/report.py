@@ -36,7 +36,6 @@ class Report:
     summary: tuple[str, ...] = ()
 
     def section(self, name: str) -> Section | None:
-        """Return the section of that name; None if the report lacks it."""
         return next((section for section in self.sections if section.name == name), None)
 
 

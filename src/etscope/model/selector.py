@@ -256,16 +256,12 @@ _COMPARISONS = (
 )
 
 
-def _compared_number(word: str) -> str | None:
-    found = _COMPARISON.fullmatch(word.strip("()"))
-    return found[1].lower() if found is not None and found[1].lower() in NUMBERS else None
-
-
 def meant(text: str, known: Iterable[Fields]) -> str:
     """Return a hint for a selector that matches none of `known`: the same pattern with a key or
     inside names, or the nearest name. Return "" for several patterns, and without a similar
     name."""
-    compared = {name for word in text.split() if (name := _compared_number(word))}
+    found_in = (_COMPARISON.fullmatch(word.strip("()")) for word in text.split())
+    compared = {one[1].lower() for one in found_in if one is not None} & set(NUMBERS)
     if compared:
         fields = list(known)
         numbers = [float(v) for one in fields for name in compared for v in one.get(name, ())]

@@ -24,7 +24,6 @@ from etscope.formats.program.pte_schema import (
     Method,
     ScalarValue,
     TensorValue,
-    Value,
     ValueKind,
 )
 from etscope.formats.program.scalar_type import ScalarType
@@ -385,9 +384,12 @@ def _diff_values(a: _Side, b: _Side, index: int) -> EValueDiff | None:
         operator_usages_b=b.usages.get(index, []),
     )
     if not found.type_mismatch:
-        found.field_diffs.append(
-            FieldDiff(_FIELD.get(left.kind, "items"), *map(_content, (left, right)))
-        )
+        contents = [
+            value.value if isinstance(value, ScalarValue) else list(value.items)
+            for value in (left, right)
+            if isinstance(value, (ScalarValue, ListValue))
+        ]
+        found.field_diffs.append(FieldDiff(_FIELD.get(left.kind, "items"), *contents))
     return found
 
 
@@ -398,12 +400,6 @@ _FIELD = {
     ValueKind.DOUBLE: "double_val",
     ValueKind.STRING: "string_val",
 }
-
-
-def _content(value: Value) -> Any:
-    if isinstance(value, ScalarValue):
-        return value.value
-    return list(value.items) if isinstance(value, ListValue) else value
 
 
 # --- text

@@ -1,11 +1,12 @@
-"""Load the names of a package when they are first used (PEP 562)."""
+"""Names of a package (PEP 562) and results of an object, made when they are first used."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
 
 
 def lazy_names(
@@ -29,3 +30,21 @@ def lazy_names(
         return sorted({*vars(sys.modules[package]), *modules})
 
     return get, names
+
+
+_T = TypeVar("_T")
+
+
+class MadeOnce:
+    """Base of immutable objects that keep results computed from them."""
+
+    def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """Return the result of `make`, computed once for each key."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: _T = self._made[key]
+        return found
+
+    @cached_property
+    def _made(self) -> dict[Hashable, Any]:
+        return {}

@@ -14,7 +14,7 @@ import pytest
 from etscope.errors import FormatError
 from etscope.etrecord import parse_etrecord
 from etscope.formats.etrecord.reader import SIBLINGS, read_etrecord
-from etscope.formats.pt2.safety import check_program
+from etscope.formats.torch_files.program_safety import check_program
 from tests.support.artifacts import RECIPES, VARIED, artifacts
 from tests.support.etrecord_files import EDGE, record_bytes
 

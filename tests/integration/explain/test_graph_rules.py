@@ -17,7 +17,7 @@ from etscope.analysis.insights.rules.overhead import loops
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.partitioning import TOLD
+from etscope.formats.etrecord.own_members import TOLD
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.finding import Finding
 from etscope.units import TimeScale

@@ -95,7 +95,7 @@ def test_a_plot_of_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_bars_and_their_numbers() -> None:
     pytest.importorskip("matplotlib")
-    from etscope.inspector._output_plots import metric_figure
+    from etscope.inspector._display import metric_figure
 
     figure = metric_figure("snr", [12.3456, -3.0, INF, NAN, None], wanted_by="a test")
 
@@ -110,7 +110,7 @@ def test_the_bars_and_their_numbers() -> None:
 @pytest.mark.parametrize("count", [1, 2, 40])
 def test_outputs_are_whole_numbers(count: int) -> None:
     pytest.importorskip("matplotlib")
-    from etscope.inspector._output_plots import metric_figure
+    from etscope.inspector._display import metric_figure
 
     ticks = metric_figure("mse", [1e-3] * count, wanted_by="a test").axes[0].get_xticks()
     assert 0 in ticks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from etscope.formats.program.compile_options import option_texts
+from etscope.formats.program.delegate_data import option_texts
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import FormatError, MissingFileError, UsageError
-from etscope.formats.bytes.files import atomic_write, open_source
-from etscope.formats.bytes.parse_cache import ParseCache
+from etscope.formats.bytes.files import ParseCache, atomic_write, open_source
 
 
 def test_a_file_is_mapped(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from etscope.errors import FormatError
 from etscope.formats.etrecord.reader import CONSTANTS, EXAMPLE_INPUTS, STATE_DICT, read_etrecord
 from etscope.formats.exported_program.exported_json import MIN_PAYLOAD
-from etscope.formats.pt2.safety import check_program
+from etscope.formats.torch_files.program_safety import check_program
 from tests.support.artifacts import artifacts
 from tests.support.etrecord_files import OLD_RELEASES, node, old_record, program, tensor, zip_bytes
 

@@ -13,7 +13,7 @@ from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes, short_o
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.program.compile_options import option_texts
+from etscope.formats.program.delegate_data import option_texts
 from etscope.model.graph import Delegate, Origin, source_lines
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.statistics import summarize

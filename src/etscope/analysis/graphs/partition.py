@@ -11,12 +11,12 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes
 from etscope.analysis.profile.trace import Capture
 from etscope.analysis.program.program import InstructionRecord, instructions
-from etscope.errors import FormatError, MissingDataError, reading
-from etscope.formats.etrecord.partitioning import LoweredNode, MethodPartition, Partitioning
+from etscope.errors import MissingDataError, reading
+from etscope.formats.etrecord.own_members import LoweredNode, MethodPartition, Partitioning
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.exported_program.exported_json import mapping, sequence, text, union
 from etscope.formats.program.pte import Program
-from etscope.formats.program.xnnpack import XnnNode, is_xnnpack, read_xnnpack
+from etscope.formats.program.xnnpack import XnnNode, known_operators
 from etscope.model.graph import Graph, Node
 
 
@@ -269,11 +269,8 @@ def _added_layouts(
     found = {}
     for one in records:
         data = None if one.delegate is None else program.delegate_blob(method, one.delegate)
-        if data is None or not is_xnnpack(data):
-            continue
-        try:
-            operators = read_xnnpack(data)
-        except FormatError:
+        operators = () if data is None else known_operators(data)
+        if not operators:
             continue
         makers = {id(value): operator for operator in operators for value in operator.outputs}
         readers: dict[int, list[XnnNode]] = {}

@@ -10,7 +10,7 @@ from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.node_table import PlacedNode, fields_of, short_outputs, short_tensor
 from etscope.analysis.graphs.partition import DelegateCall, NodeRefusal, Partition
 from etscope.analysis.program.source_location import module_path, short_lines, user_line
-from etscope.formats.etrecord.partitioning import NOT_ASKED, REFUSED, SILENT, UNKNOWN, UNPLACED
+from etscope.formats.etrecord.own_members import NOT_ASKED, REFUSED, SILENT, UNKNOWN, UNPLACED
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.selector import Fields
 from etscope.model.table import Column, Kind

@@ -10,7 +10,7 @@ from functools import cached_property
 from etscope.analysis.graphs.partition import DelegateCall, Partition
 from etscope.analysis.profile.profile import Leaf
 from etscope.model.graph import Graph, Node, TensorSpec, stem
-from etscope.model.made_once import MadeOnce
+from etscope.support.lazy import MadeOnce
 
 XNNPACK = "XnnpackBackend"
 # Functions of torch that are decomposed into many operators.

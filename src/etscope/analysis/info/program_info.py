@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.memory.plan import memory_plans, peak_section, summary_section
 from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.program.compile_options import option_texts
+from etscope.formats.program.delegate_data import option_texts
 from etscope.formats.program.pte import Program, program_fingerprint
 from etscope.formats.program.pte_schema import (
     DelegateCall,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.made_once import MadeOnce
+from etscope.support.lazy import MadeOnce
 
 if TYPE_CHECKING:
     from etscope.analysis.matching.run_nodes import RunNodes

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.analysis.program.xnnpack_events import QUANTIZATION
-from etscope.errors import FormatError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.delegate_data import delegate_parts
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import DelegateCall, Method, TensorValue
-from etscope.formats.program.xnnpack import XnnConstant, is_xnnpack, read_xnnpack
+from etscope.formats.program.xnnpack import XnnConstant, known_operators
 from etscope.model.graph import Graph, Node
 
 # -- the one type of the bytes of files, planned memory and measured memory
@@ -230,13 +229,8 @@ def _constants(
     data: memoryview, backend: str, called: Sequence[Node]
 ) -> Iterator[tuple[XnnConstant, Nodes, str | None, tuple[int | None, int], tuple[int, ...]]]:
     """Yield the constants in the data of a delegate: with the nodes that read it, the kind of
-    XNNPACK's operator, its number and the position there, and the shape. Unreadable data yields
-    nothing: `info` reports the error."""
-    try:
-        operators = read_xnnpack(data) if is_xnnpack(data) else ()
-    except FormatError:
-        operators = ()
-    for position, operator in enumerate(operators):
+    XNNPACK's operator, its number and the position there, and the shape."""
+    for position, operator in enumerate(known_operators(data)):
         handle = operator.debug_handle
         found = tuple(node for node in called if handle is not None and node.debug_handle == handle)
         # A quantize node shares its neighbor's handle, but belongs to the root module.

@@ -74,7 +74,7 @@ from etscope.model.event_table import (
     find_blocks,
 )
 from etscope.model.exported_graph import graph_from_record
-from etscope.model.made_once import MadeOnce
+from etscope.support.lazy import MadeOnce
 
 __all__ = ["Trace", "runs_of"]
 
@@ -712,15 +712,6 @@ def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:
             groups.append([block])
             observed.append(mine)
     return groups
-
-
-def warn_no_debug_buffer() -> None:
-    warnings.warn(
-        "this ETDump refers to tensors, but no debug buffer was given: they are absent "
-        "(pass debug_buffer_path)",
-        EtscopeWarning,
-        stacklevel=3,
-    )
 
 
 def warn_own_clock(block: Block, meanings: Mapping[int, Meaning]) -> None:

@@ -24,10 +24,8 @@ emitter, which hold for all operators:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-from etscope.errors import FormatError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
     Allocation,
@@ -347,19 +345,17 @@ def quantizes_dynamically(program: Program, method: str) -> bool:
     On portable kernels an operator chooses them; inside XNNPACK the types of values show it.
     Delegates of other backends are not checked.
     """
-    from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
+    from etscope.formats.program.xnnpack import known_operators
 
     found = program.method(method)
     if any("choose_qparams" in operator.name for operator in found.operators):
         return True
-    for delegate in range(len(found.delegates)):
-        data = program.delegate_blob(method, delegate)
-        if not is_xnnpack(data):
-            continue
-        with suppress(FormatError):  # XNNPACK rejects such data, too
-            if any(value.is_dynamic for node in read_xnnpack(data) for value in node.outputs):
-                return True
-    return False
+    return any(
+        value.is_dynamic
+        for delegate in found.delegates
+        for node in known_operators(program.blob(delegate.blob))
+        for value in node.outputs
+    )
 
 
 def is_of_one_length(method: Method) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
@@ -43,7 +42,6 @@ from etscope.analysis.work.operation import (
     sum_of,
     unknown_work,
 )
-from etscope.errors import FormatError
 from etscope.formats.program.delegate_data import delegate_parts
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
@@ -54,7 +52,7 @@ from etscope.formats.program.pte_schema import (
     TensorValue,
     ValueKind,
 )
-from etscope.formats.program.xnnpack import XnnNode, XnnTensor, is_xnnpack, read_xnnpack
+from etscope.formats.program.xnnpack import XnnNode, XnnTensor, known_operators
 from etscope.model.table import Column, Kind, Table
 
 
@@ -198,11 +196,7 @@ class ProgramWork:
     def _read_operators(self, record: InstructionRecord) -> tuple[XnnNode, ...]:
         if record.delegate is None:
             return ()
-        data = self._program.delegate_blob(self._method.name, record.delegate)
-        if is_xnnpack(data):
-            with suppress(FormatError):  # its reader warns where the operators are matched
-                return read_xnnpack(data)
-        return ()
+        return known_operators(self._program.delegate_blob(self._method.name, record.delegate))
 
 
 def instruction_table(program: Program, method: str) -> Table:

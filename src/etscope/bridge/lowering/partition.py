@@ -27,7 +27,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.tools_common import get_node_target
 
-from etscope.formats.etrecord.partitioning import (
+from etscope.formats.etrecord.own_members import (
     NOT_ASKED,
     REFUSED,
     SILENT,

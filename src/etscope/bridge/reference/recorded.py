@@ -6,7 +6,7 @@ it. Graphs that are not plain (control flow, delegates, dynamic sizes, state, op
 are left to `bridge.reference.reference`.
 
 Names in the JSON are looked up as torch does, but only as operators of a library: see
-`formats.pt2.safety` for what else is refused before.
+`formats.torch_files.program_safety` for what else is refused before.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.bundled_program import schema
-from etscope.bundled_program.core import BundledProgram
+from etscope.bundled_program.core import BundledProgram, with_bytes
 from etscope.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from etscope.errors import BundleError, FormatError, UsageError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike
@@ -106,14 +106,7 @@ def deserialize_from_flatbuffer_to_bundled_program(
     `etscope.formats.program.bpte.read_bundled` returns arrays instead, without copies. Raises
     `FormatError` for a damaged file and for another format.
     """
-    found = read_bundled_schema(flatbuffer)
-    found.program = bytes(found.program)
-    for suite in found.method_test_suites:
-        for case in suite.test_cases:
-            for value in (*case.inputs, *case.expected_outputs):
-                if isinstance(value.val, schema.Tensor):
-                    value.val.data = bytes(value.val.data)
-    return found
+    return with_bytes(read_bundled_schema(flatbuffer))
 
 
 # -- JSON

@@ -1,4 +1,5 @@
-"""Read bytes from a mapped file or from memory; write files completely or not at all."""
+"""Read bytes from a mapped file or from memory; write files completely or not at all; keep parsed
+content."""
 
 from __future__ import annotations
 
@@ -6,11 +7,14 @@ import mmap
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import IO
+from threading import Lock
+from typing import IO, Generic, TypeVar
 
 from etscope.errors import FormatError, UsageError, reading
 
@@ -142,3 +146,42 @@ def make_folder(path: PathLike) -> Path:
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror or error}") from error
     return folder
+
+
+# -- Parsed content, kept for the next file with the same bytes
+
+_T = TypeVar("_T")
+
+
+class ParseCache(Generic[_T]):
+    """Parsed values by their source bytes: the last used, for at most `most` bytes of sources.
+
+    A value must not change, and must not refer to a file.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._values: OrderedDict[Hashable, tuple[_T, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def made(self, content: Sequence[BytesLike], options: Hashable, make: Callable[[], _T]) -> _T:
+        """Return the result of `make`, or the kept result for the same content and options. Errors
+        and None are not kept."""
+        size = sum(map(len, content))
+        if size > self._most:
+            return make()
+        key = *(sha256(part).digest() for part in content), options
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key][0]
+        found = make()
+        if found is None:
+            return found
+        with self._lock:
+            self._size += size - self._values.pop(key, (None, 0))[1]
+            self._values[key] = found, size
+            while self._size > self._most:
+                _, (_, freed) = self._values.popitem(last=False)
+                self._size -= freed
+        return found

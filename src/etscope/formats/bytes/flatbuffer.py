@@ -167,21 +167,17 @@ class FlatTable:
         self._buffer.spend(cost, self.position)
 
     def has(self, slot: int) -> bool:
-        """Return True if the table has the field."""
         return bool(self._at(slot))
 
     def integer(self, slot: int, kind: struct.Struct, default: int = 0) -> int:
-        """An integer field."""
         at = self._at(slot)
         return int(self._buffer.number(kind, at)) if at else default
 
     def flag(self, slot: int, default: bool = False) -> bool:
-        """A bool field."""
         at = self._at(slot)
         return bool(self._buffer.number(UINT8, at)) if at else default
 
     def double(self, slot: int, default: float = 0.0) -> float:
-        """A float64 field."""
         at = self._at(slot)
         return float(self._buffer.number(DOUBLE, at)) if at else default
 
@@ -191,7 +187,6 @@ class FlatTable:
         return self._buffer.string(at) if at else None
 
     def table(self, slot: int) -> FlatTable | None:
-        """A table field."""
         at = self._target(slot)
         return FlatTable(self._buffer, at) if at else None
 

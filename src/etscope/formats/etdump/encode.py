@@ -310,12 +310,10 @@ class TableWriter:
         return self.append(struct.pack("<I", len(data)) + data + b"\0")
 
     def blob(self, data: bytes) -> int:
-        """A vector of bytes."""
         self.align(4)
         return self.append(struct.pack("<I", len(data)) + data)
 
     def longs(self, numbers: Sequence[int]) -> int:
-        """A vector of 64-bit integers."""
         self.align(8, after=4)
         return self.append(struct.pack(f"<I{len(numbers)}q", len(numbers), *numbers))
 

@@ -91,7 +91,6 @@ class ETDump:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
         return self.source.size
 
     @property

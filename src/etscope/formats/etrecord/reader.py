@@ -29,8 +29,7 @@ from etscope.formats.identify import describe
 from etscope.formats.json_values import JsonValue
 
 if TYPE_CHECKING:  # the modules of members are loaded with the first one
-    from etscope.formats.etrecord.own_members import Fingerprints, MethodTaps
-    from etscope.formats.etrecord.partitioning import MethodPartition
+    from etscope.formats.etrecord.own_members import Fingerprints, MethodPartition, MethodTaps
 
 __all__ = ["RecordFile", "read_etrecord"]
 
@@ -359,7 +358,7 @@ class RecordFile:
     def partition(self) -> Mapping[str, MethodPartition] | None:
         """method -> the nodes that partitioners took and refused; None if the record lacks it, as
         records that etscope did not write do."""
-        from etscope.formats.etrecord.partitioning import partition_from_json
+        from etscope.formats.etrecord.own_members import partition_from_json
 
         return self._own(PARTITION, partition_from_json)
 

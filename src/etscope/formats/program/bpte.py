@@ -14,20 +14,17 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import BundleError, FormatError, MissingDataError, VersionError, reading
+from etscope.errors import BundleError, FormatError, MissingDataError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer import INT8, INT64, UINT32, FlatBuffer, FlatTable, Span
-from etscope.formats.identify import describe
+from etscope.formats.identify import check_identifier, describe
 from etscope.formats.program import pte
 from etscope.formats.program.scalar_type import (
     ScalarType,
-    as_numpy,
     checked_dim_order,
     dense_view,
-    dim_order_of,
-    in_dim_order,
     scalar_type,
-    scalar_type_of,
+    stored_tensor,
 )
 
 __all__ = ["read_bundled", "read_program_file"]
@@ -226,16 +223,8 @@ def read_bundled_schema(data_or_path: BytesLike | PathLike) -> BundledProgram:
 
 
 def _root(source: Source) -> FlatTable:
-    identifier = bytes(source.buffer[4:8])
-    if identifier == IDENTIFIER:
-        return FlatBuffer(source.buffer).root()
-    if identifier[:2] == b"BP" and identifier[2:].isalnum():
-        raise VersionError(
-            f"this bundled program has schema version {identifier.decode()}; "
-            f"etscope reads {IDENTIFIER.decode()}",
-            offset=4,
-        )
-    raise FormatError(f"not a {KIND} (.bpte): {describe(source.buffer)}")
+    check_identifier(source.buffer, IDENTIFIER, KIND, f"a {KIND} (.bpte)")
+    return FlatBuffer(source.buffer).root()
 
 
 def _case_value(value: Value) -> CaseValue:
@@ -338,18 +327,8 @@ def stored_value(value: Any) -> Value:
             f"a bundled program cannot contain a value of type {type(value).__name__}",
             hint="cases contain tensors, ints, floats and bools",
         )
-    array = as_numpy(value)
-    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    order = dim_order_of(array)
-    dense = in_dim_order(array, order).transpose(order)
-    return Value(
-        Tensor(
-            scalar_type=scalar_type_of(array.dtype),
-            sizes=list(array.shape),
-            data=memoryview(dense.reshape(-1).view(np.uint8)),
-            dim_order=list(order),
-        )
-    )
+    kind, sizes, dim_order, data = stored_tensor(value)
+    return Value(Tensor(kind, list(sizes), data, list(dim_order)))
 
 
 def bundled_parts(

@@ -22,26 +22,22 @@ from etscope.errors import (
     MismatchError,
     MissingDataError,
     UsageError,
-    VersionError,
     reading,
 )
 from etscope.formats.bytes.files import BytesLike, PathLike, Source, atomic_write, open_source
 from etscope.formats.bytes.flatbuffer import INT8, UINT32, UINT64, FlatBuffer, FlatTable, Span
-from etscope.formats.identify import describe
+from etscope.formats.identify import check_ends, check_identifier
 from etscope.formats.program.delegate_data import delegate_parts
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import TensorValue
 from etscope.formats.program.scalar_type import (
     ScalarType,
-    as_numpy,
     checked_dim_order,
     dense_view,
-    dim_order_of,
-    in_dim_order,
     scalar_type,
-    scalar_type_of,
+    stored_tensor,
 )
-from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
+from etscope.formats.program.xnnpack import known_operators
 
 __all__ = ["read_ptd", "write_ptd"]
 
@@ -146,28 +142,14 @@ def read_ptd(data_or_path: BytesLike | PathLike) -> ExternalData:
 def _read_header(source: Source) -> tuple[int, int, int]:
     """Return where the tables end, and where the data begins and ends."""
     buffer = source.buffer
-    identifier = bytes(buffer[4:8])
-    if identifier != IDENTIFIER:
-        if identifier[:2] == IDENTIFIER[:2] and identifier[2:].isalnum():
-            raise VersionError(
-                f"this .ptd has schema version {identifier.decode()}; "
-                f"etscope reads {IDENTIFIER.decode()}",
-                offset=4,
-            )
-        raise FormatError(f"not a {KIND}: {describe(buffer)}")
+    check_identifier(buffer, IDENTIFIER, ".ptd", f"a {KIND}")
     head = bytes(buffer[_HEADER_AT:_TABLES_AT])
     if len(head) < _HEADER.size:
         raise FormatError("its header is cut off", offset=_HEADER_AT)
     magic, length, tables, tables_size, base, data_size = _HEADER.unpack(head)
     if magic != _HEADER_MAGIC or length < _HEADER.size:
         raise FormatError("it does not have an extended header (FH01)", offset=_HEADER_AT)
-    for end, what in ((tables + tables_size, "its tables"), (base + data_size, "its data")):
-        if end > source.size:
-            raise FormatError(
-                f"{what} end at byte {end:,}, but the file has {source.size:,} bytes",
-                offset=_HEADER_AT,
-                hint="the file is cut off; copy or export it again",
-            )
+    check_ends(source.size, _HEADER_AT, tables=tables + tables_size, data=base + data_size)
     return tables + tables_size, base, base + data_size
 
 
@@ -238,24 +220,13 @@ def external_readers(program: Program) -> Mapping[str, tuple[str, ...]]:
         for number, delegate in enumerate(method.delegates):
             asks = f"{delegate.backend_id}, delegate {number} of {method.name}"
             blob = program.blob(delegate.blob)
-            parts = delegate_parts(delegate.backend_id, blob)
-            keys = [part.key for part in parts if part.key is not None]
-            for key in (*_xnnpack_keys(blob), *keys):
-                if key not in named:
+            values = [value for node in known_operators(blob) for value in node.inputs]
+            keys = [constant.key for value in values for constant in value.constants]
+            keys += [part.key for part in delegate_parts(delegate.backend_id, blob)]
+            for key in keys:
+                if key is not None and key not in named:
                     found.setdefault(key, {})[asks] = None
     return {key: tuple(readers) for key, readers in found.items()}
-
-
-def _xnnpack_keys(data: memoryview) -> Iterator[str]:
-    """Yield the keys of weights stored outside an XNNPACK delegate's data. Unreadable data yields
-    none: `info` reports its problem."""
-    try:
-        operators = read_xnnpack(data) if is_xnnpack(data) else ()
-    except FormatError:
-        return
-    for operator in operators:
-        for value in operator.inputs:
-            yield from (constant.key for constant in value.constants if constant.key is not None)
 
 
 def match_external(
@@ -362,13 +333,9 @@ def write_ptd(tensors: Mapping[str, Any], destination: PathLike) -> None:
             blobs.append(memoryview(value).cast("B"))
             entries.append(ExternalEntry(key, Span(start, len(blobs[-1]))))
         else:
-            array = as_numpy(value)
-            array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            order, kind = dim_order_of(array), scalar_type_of(array.dtype)
-            dense = in_dim_order(array, order).transpose(order)
-            blobs.append(memoryview(dense.reshape(-1).view(np.uint8)))
-            place = Span(start, len(blobs[-1]))
-            entries.append(ExternalEntry(key, place, kind, tuple(array.shape), order))
+            kind, sizes, order, data = stored_tensor(value)
+            blobs.append(data)
+            entries.append(ExternalEntry(key, Span(start, len(data)), kind, sizes, order))
         end = start + len(blobs[-1])
     built = _built_tables(entries)
     # The header moves the tables back: the root's offset grows by the header's size.

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import FormatError, MissingDataError, UsageError, VersionError, reading
+from etscope.errors import FormatError, MissingDataError, UsageError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer import (
     INT8,
@@ -33,7 +33,7 @@ from etscope.formats.bytes.flatbuffer import (
     Span,
 )
 from etscope.formats.bytes.flatbuffer_columns import Extents, FlatBufferColumns, IntArray
-from etscope.formats.identify import describe
+from etscope.formats.identify import check_ends, check_identifier
 from etscope.formats.program.pte_schema import (
     BOXED_LISTS,
     Allocation,
@@ -268,15 +268,7 @@ def read_program(source: Source, *, member: str | None = None) -> Program:
 def _read_header(source: Source) -> ExtendedHeader | None:
     """Return the extended header; None without one."""
     buffer = source.buffer
-    magic = bytes(buffer[4:8])
-    if magic != IDENTIFIER:
-        if magic[:2] == b"ET" and magic[2:].isalnum():
-            raise VersionError(
-                f"this program has schema version {magic.decode()}; "
-                f"etscope reads {IDENTIFIER.decode()}",
-                offset=4,
-            )
-        raise FormatError(f"not an {KIND} (.pte): {describe(buffer)}")
+    check_identifier(buffer, IDENTIFIER, "program", f"an {KIND} (.pte)")
     if bytes(buffer[_HEADER_AT : _HEADER_AT + 4]) != _HEADER_MAGIC:
         return None
     padded = bytes(buffer[_HEADER_AT : _HEADER_AT + _HEADER.size]).ljust(_HEADER.size, b"\0")
@@ -285,13 +277,7 @@ def _read_header(source: Source) -> ExtendedHeader | None:
         raise FormatError(f"an extended header of {length} bytes is too short", offset=_HEADER_AT)
     if length < _HEADER.size:
         data_size = 0
-    for end, what in ((program_size, "its tables"), (segment_base + data_size, "its segments")):
-        if end > source.size:
-            raise FormatError(
-                f"{what} end at byte {end:,}, but the file has {source.size:,} bytes",
-                offset=_HEADER_AT,
-                hint="the file is cut off; copy or export it again",
-            )
+    check_ends(source.size, _HEADER_AT, tables=program_size, segments=segment_base + data_size)
     return ExtendedHeader(length, program_size, segment_base, data_size)
 
 

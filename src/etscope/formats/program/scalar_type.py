@@ -199,6 +199,19 @@ def in_dim_order(array: npt.NDArray[Any], dim_order: Sequence[int]) -> npt.NDArr
     return view
 
 
+def stored_tensor(
+    value: Any,
+) -> tuple[ScalarType, tuple[int, ...], tuple[int, ...], memoryview]:
+    """Return the type, sizes, order of dimensions and dense bytes of an array or a torch tensor,
+    which keeps the order that it has in memory. Raises the error of `as_numpy`."""
+    array = as_numpy(value)
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    order = dim_order_of(array)
+    dense = in_dim_order(array, order).transpose(order)
+    data = memoryview(dense.reshape(-1).view(np.uint8))
+    return scalar_type_of(array.dtype), array.shape, order, data
+
+
 def as_numpy(value: Any) -> npt.NDArray[Any]:
     """Convert an array, a torch tensor or an object with `__array__`; torch is not imported.
 

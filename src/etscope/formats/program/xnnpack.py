@@ -55,19 +55,8 @@ _CONVOLUTION: _Slots = ((15, 16, 17), (18,))
 _POOLING: _Slots = ((10,), (11,))
 _CONCATENATION: _Slots = ((1, 2, 3, 4, 7), (5,))
 _SLOTS: Mapping[str, _Slots] = {
-    **dict.fromkeys(
-        (
-            "Add",
-            "BatchMatrixMultiply",
-            "Div",
-            "Maximum",
-            "Minimum",
-            "Multiply",
-            "PReLU",
-            "Subtract",
-        ),
-        _TWO_INPUTS,
-    ),
+    **dict.fromkeys(("Add", "BatchMatrixMultiply", "Div", "Maximum", "Minimum"), _TWO_INPUTS),
+    **dict.fromkeys(("Multiply", "PReLU", "Subtract"), _TWO_INPUTS),
     **dict.fromkeys(("Conv2d", "ConvTranspose2d", "DepthwiseConv2d"), _CONVOLUTION),
     **dict.fromkeys(("AvgPooling2d", "MaxPooling2d"), _POOLING),
     **dict.fromkeys(("StaticTranspose", "StaticReshape", "StaticResizeBilinear2D"), ((2,), (3,))),
@@ -150,6 +139,15 @@ def is_xnnpack(data: memoryview) -> bool:
     return bytes(data[4:8]) in (_HEADER_MAGIC, *MAGICS)
 
 
+def known_operators(data: memoryview) -> tuple[XnnNode, ...]:
+    """Return the operators of a delegate's data; () for another backend's and for damaged data,
+    which `etscope info` reports."""
+    try:
+        return read_xnnpack(data) if is_xnnpack(data) else ()
+    except FormatError:
+        return ()
+
+
 def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
     """Read the operators of a delegate's data, in the order that XNNPACK gets them."""
     tables, weights_at = data, 0
@@ -184,6 +182,10 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
             )
             for slots in _SLOTS.get(kind or "", _ONE_INPUT)
         )
+        bounds, limits = None, table.table(3)  # `OutputMinMax`
+        if limits is not None:
+            numbers = (limits.integer(slot, UINT32) for slot in (0, 1))
+            bounds = struct.unpack("<ff", struct.pack("<II", *numbers))
         nodes.append(
             XnnNode(
                 kind=kind,
@@ -192,22 +194,13 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
                 quantizes=kind == "Convert" and any(value.is_quantized for value in outputs),
                 inputs=inputs,
                 outputs=outputs,
-                bounds=_bounds(table.table(3)),
+                bounds=bounds,
                 window=None
                 if entry is None or kind not in ("AvgPooling2d", "MaxPooling2d")
                 else entry.integer(4, UINT32) * entry.integer(5, UINT32),  # height, width
             )
         )
     return tuple(nodes)
-
-
-def _bounds(limits: FlatTable | None) -> tuple[float, float] | None:
-    """Return the two numbers of a table `OutputMinMax`."""
-    if limits is None:
-        return None
-    low, high = (limits.integer(slot, UINT32) for slot in (0, 1))
-    found: tuple[float, float] = struct.unpack("<ff", struct.pack("<II", low, high))
-    return found
 
 
 def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:

@@ -21,7 +21,7 @@ from etscope.analysis.insights.node_words import (
 )
 from etscope.analysis.insights.rules.copies import sizes, transposes_at
 from etscope.analysis.program.xnnpack_events import takes
-from etscope.formats.etrecord.partitioning import NOT_ASKED, TOLD, UNKNOWN, UNPLACED
+from etscope.formats.etrecord.own_members import NOT_ASKED, TOLD, UNKNOWN, UNPLACED
 from etscope.model.finding import Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes

@@ -19,7 +19,7 @@ from etscope.analysis.insights.node_words import (
 )
 from etscope.analysis.insights.rules.islands import reasons, refusals_of, ways_in
 from etscope.analysis.profile.profile import Leaf
-from etscope.formats.etrecord.partitioning import TOLD
+from etscope.formats.etrecord.own_members import TOLD
 from etscope.formats.generation import DECODE
 from etscope.model.finding import Finding, Remedy, Severity, Sureness
 from etscope.model.graph import Node, stem

@@ -22,7 +22,7 @@ from typing import Any
 from etscope.errors import FormatError, VersionError, reading
 from etscope.formats.bytes.zip_archive import ZipArchive, open_archive
 from etscope.formats.exported_program.exported_json import mapping, parse_json, text
-from etscope.formats.pt2.safety import PT2_RULES, check_values
+from etscope.formats.torch_files.program_safety import PT2_RULES, check_values
 
 KIND = ".pt2 file"
 _OLD = "serialized_exported_program.json"  # PyTorch 2.7 and before

@@ -1,4 +1,4 @@
-"""The plots of `compare_results` and `plot_metric`: one metric of each output of a run, as bars.
+"""Tables of the Inspector, and plots of one metric of each output.
 
 No window is opened and `pyplot` is not used: nothing has to be closed, and the backend and the
 styles of a user's session do not change.
@@ -10,14 +10,33 @@ import io
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from etscope.analysis.metrics import METRICS
 from etscope.support.optional import require
 from etscope.views.output import open_output
 from etscope.views.tables.cells import visible
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _MANY = 30  # bars; the numbers on more would lie over each other
+
+
+def show_frame(frame: pd.DataFrame, file: IO[str] | None, *, wanted_by: str) -> None:
+    """Display a DataFrame in a notebook; elsewhere print it as a grid to `file` (stdout)."""
+    if "IPython" in sys.modules and file is None:
+        from IPython import get_ipython
+        from IPython.display import display
+
+        if get_ipython() is not None:
+            display(frame)
+            return
+    tabulate = require("tabulate", wanted_by=wanted_by).tabulate
+    print(
+        tabulate(frame, headers="keys", tablefmt="fancy_grid"),
+        file=sys.stdout if file is None else file,
+    )
 
 
 def draw_metric(name: str, values: Sequence[float | None], *, wanted_by: str) -> None:
