@@ -22,10 +22,9 @@ from etscope.analysis.program.correlate import DelegateMap, MethodSymbols
 from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.work.columns import SHOWN
 from etscope.analysis.work.graph_work import GraphWork
-from etscope.analysis.work.instruction_work import InstructionWork
 from etscope.analysis.work.limits import ProfileLimits
 from etscope.analysis.work.operation import Traffic, UnfitError, sum_of
-from etscope.analysis.work.profile_work import ProfileWork, profile_work
+from etscope.analysis.work.profile_work import InstructionWork, ProfileWork, profile_work
 from etscope.analysis.work.program_work import (
     ProgramWork,
     clamp_work,

@@ -59,19 +59,16 @@ def work_of(operation: Operation) -> Work:
         return Work(traffic=traffic, unknown=(operation.name,))
     is_bound = rule.depends_on_position and not _has_mask(operation) and _start(operation) is None
     work = Work(flops, traffic, is_bound=is_bound)  # or else all of the cache was counted
-    return work.in_dtype(_dtype(operation)) if flops else work
-
-
-def _dtype(operation: Operation) -> str:
-    """Return the type of numbers that an operator computes in: the widest float type it reads; if
-    it reads none, the widest it writes (it dequantizes); else the type of its first tensor."""
+    if not flops:
+        return work
     if _INT8_BY_INT4.search(operation.own_name):
-        return INT8_INT4
+        return work.in_dtype(INT8_INT4)
+    # The widest float type that it reads; without any, the widest that it writes (it dequantizes).
     for tensors in (operation.inputs, operation.outputs):
         floats = [FLOATS.index(one.dtype) for one in tensors if one.dtype in FLOATS]
         if floats:
-            return FLOATS[max(floats)]
-    return (operation.inputs or operation.outputs)[0].dtype
+            return work.in_dtype(FLOATS[max(floats)])
+    return work.in_dtype((operation.inputs or operation.outputs)[0].dtype)
 
 
 # -- Bytes

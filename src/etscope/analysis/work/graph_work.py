@@ -225,9 +225,19 @@ class GraphWork:
         activations = [one for one in dequantized if not self._is_constant(one)]
         if not activations or operator_name(node.target)[1].startswith("quantize"):
             return work
-        weights = [_behind_views(one, graph) for one in sources]
-        is_int4 = any(self._is_constant(one) and _levels(one) <= 16 for one in weights)
-        return work.in_dtype(INT8_INT4 if is_int4 else "int8")
+        for node in sources:
+            for _ in range(_MOST_VIEWS):  # behind views: for a transpose, its weights
+                is_view = operator_name(node.target)[1].removesuffix("_copy") in _VIEWS_OF_WEIGHTS
+                source = graph.by_name.get(node.inputs[0]) if is_view and node.inputs else None
+                if source is None:
+                    break
+                node = source
+            given = {name: _literal(text) for name, text in node.arguments}
+            low, high = given.get("quant_min"), given.get("quant_max")
+            is_int4 = isinstance(low, int) and isinstance(high, int) and high - low < _INT4_LEVELS
+            if is_int4 and self._is_constant(node):
+                return work.in_dtype(INT8_INT4)
+        return work.in_dtype("int8")
 
     def _is_bound(self, node: Node) -> bool:
         graph = self.graph.graph_of(node)
@@ -237,27 +247,8 @@ class GraphWork:
 
 
 _VIEWS_OF_WEIGHTS = frozenset({"view", "reshape", "t", "transpose", "permute", "detach", "alias"})
-
-
 _MOST_VIEWS = 8  # one behind the other; a file may claim any number, and circles
-
-
-def _behind_views(node: Node, graph: Graph) -> Node:
-    """Return the node behind views: for a transpose, its weights."""
-    for _ in range(_MOST_VIEWS):
-        is_view = operator_name(node.target)[1].removesuffix("_copy") in _VIEWS_OF_WEIGHTS
-        source = graph.by_name.get(node.inputs[0]) if is_view and node.inputs else None
-        if source is None:
-            break
-        node = source
-    return node
-
-
-def _levels(node: Node) -> float:
-    """The number of integers that a node which dequantizes takes: 16 of int4; 256 if not known."""
-    given = {name: _literal(text) for name, text in node.arguments}
-    low, high = given.get("quant_min"), given.get("quant_max")
-    return high - low + 1 if isinstance(low, int) and isinstance(high, int) else 256
+_INT4_LEVELS = 16  # numbers of an int4 weight
 
 
 def _is_in_place(own_name: str) -> bool:

@@ -243,7 +243,16 @@ class ProfileLimits:
         if peaks is None:
             return None
         found = peaks.peak_flops(dtype)
-        return peaks.peak_flops(_no_slower(dtype)) if found is None else found
+        if found is not None:
+            return found
+        # Of a measured type with elements that are not wider, which cannot be slower.
+        if dtype in FLOATS:
+            return peaks.peak_flops(FLOAT32 if dtype == "float64" else FLOAT16)
+        try:
+            size = scalar_type_of(dtype).nbytes(1)
+        except UsageError:
+            return None
+        return peaks.peak_flops(FLOAT32 if size >= 4 else INT8)
 
     def memory_ns(self, work: Work, calls: float) -> float | None:
         """The least time of reading and writing the bytes of so many calls; None if the bandwidth
@@ -326,18 +335,6 @@ def calibration_doubts(limits: ProfileLimits) -> Iterator[str]:
         yield "The machine of the run is unknown: the peaks may be another machine's."
     if found.marks:
         yield f"The calibration is marked: {'; '.join(found.marks)}."
-
-
-def _no_slower(dtype: str) -> str:
-    """Return the measured type with the peak that a type cannot exceed: its elements are not
-    wider."""
-    if dtype in FLOATS:
-        return FLOAT32 if dtype == "float64" else FLOAT16
-    try:
-        size = scalar_type_of(dtype).nbytes(1)
-    except UsageError:
-        return dtype
-    return FLOAT32 if size >= 4 else INT8
 
 
 def _largest(parts: dict[str, float]) -> str | None:

@@ -239,7 +239,12 @@ def operator_work(node: XnnNode, *, clamps: bool = True) -> Work:
     except UnfitError:
         return unknown_work(name)
     if node.kind == "Convert":
-        flops = _conversion(node) * outputs[0].elements
+        # As quantize_per_tensor and dequantize_per_tensor; with the extremes of what is quantized,
+        # if its scale is chosen as the program runs.
+        each_in = 2 if any(tensor.is_quantized for tensor in node.inputs) else 0
+        if node.quantizes:
+            each_in = 7 if any(tensor.is_dynamic for tensor in node.outputs) else 5
+        flops = each_in * outputs[0].elements
     if clamps and node.clamped and node.kind != "Clamp":
         flops += clamp_work(node).flops
     return Work(flops, moved).in_dtype(_xnn_dtype(node))
@@ -272,14 +277,6 @@ def _xnn_dtype(node: XnnNode) -> str:
     if node.kind == "Convert":
         return next((dtype for dtype in types if dtype in FLOATS), types[0])
     return INT8_INT4 if types[:2] == ["int8", "int4"] else types[0]
-
-
-def _conversion(node: XnnNode) -> int:
-    """As quantize_per_tensor and dequantize_per_tensor; with the extremes of what is quantized, if
-    its scale is chosen as the program runs."""
-    if node.quantizes:
-        return 7 if any(tensor.is_dynamic for tensor in node.outputs) else 5
-    return 2 if any(tensor.is_quantized for tensor in node.inputs) else 0
 
 
 def _xnn_filter(operation: Operation, dimension: int, around: Operand) -> float:

@@ -251,12 +251,31 @@ class _Operators:
     def _point(self, row: Row, rows: tuple[Row, ...]) -> RooflinePoint:
         ticks = sum(float(one.ticks.mean()) for one in rows)
         work = None if self.limits is None else self.limits.work.of([row])
-        place, reason = _place(row, work, ticks)
+        place, reason = self._place(row, work, ticks)
         limits = None
         if self.limits is not None and place in (COMPUTES, MOVES):
             limits = self.limits.of([row])
         is_partial = place == COMPUTES and work is not None and bool(work.unknown)
         return self._made(row.name, place, rows, ticks, limits, is_partial, reason)
+
+    @staticmethod
+    def _place(row: Row, work: Work | None, ticks: float) -> tuple[str, str | None]:
+        """Return the place of an operator, and the reason if it is not known."""
+        if work is None:
+            return UNKNOWN, f"the work of {row.kernel_name} is not known"
+        if work.is_bound:
+            return UNKNOWN, "the sizes of the runs are not known"
+        if not work.flops and not work.traffic and not work.unknown:
+            return NO_WORK, None
+        if ticks <= 0:
+            return UNKNOWN, "shorter than a tick of the clock"
+        if work.flops and work.traffic:
+            return COMPUTES, None
+        if work.unknown:
+            return UNKNOWN, f"the FLOPs of {', '.join(work.unknown[:_NAMED])} are not known"
+        if work.flops:
+            return UNKNOWN, f"the bytes of {row.kernel_name} are not known"
+        return MOVES, None
 
     def _made(
         self, name: str, place: str, rows: tuple[Row, ...], ticks: float, *more: Any
@@ -310,25 +329,6 @@ class _Operators:
         ticks = sum(float(row.ticks.mean()) for row in rests)
         if ticks > 0:
             yield self._made("rests of delegate calls", OUTSIDE, rests, ticks)
-
-
-def _place(row: Row, work: Work | None, ticks: float) -> tuple[str, str | None]:
-    """Return the place of an operator, and the reason if it is not known."""
-    if work is None:
-        return UNKNOWN, f"the work of {row.kernel_name} is not known"
-    if work.is_bound:
-        return UNKNOWN, "the sizes of the runs are not known"
-    if not work.flops and not work.traffic and not work.unknown:
-        return NO_WORK, None
-    if ticks <= 0:
-        return UNKNOWN, "shorter than a tick of the clock"
-    if work.flops and work.traffic:
-        return COMPUTES, None
-    if work.unknown:
-        return UNKNOWN, f"the FLOPs of {', '.join(work.unknown[:_NAMED])} are not known"
-    if work.flops:
-        return UNKNOWN, f"the bytes of {row.kernel_name} are not known"
-    return MOVES, None
 
 
 def choose_calibration(path: PathLike | None, run: SavedRun | None) -> Calibration | None:
