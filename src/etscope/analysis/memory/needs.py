@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.plan import MemoryPlan, PlannedValue, memory_plans
@@ -63,7 +63,7 @@ _OWNERS = (
 ALL_METHODS, TOTAL = "all methods", "total"
 
 _PACKING = "XnnpackBackend"  # packs its weights, and never keeps state of a model
-_LENGTHS = 8  # powers of two in the table by context length: one screen: one screen: one screen
+_LENGTHS = 8  # powers of two in the table by context length: it fits one screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,33 @@ class ProgramMemory:
         copies = {value for one in caches for value in one.copies}
         at = plan.peak_instructions[0] if plan.peak_instructions else 0
         return _bytes_of(value for value in plan.live_at(at) if value.value in copies)
+
+    def notes(self) -> Iterator[str]:
+        """Say what is estimated, copied, unknown or shared."""
+        owners = [one for owned in self.methods.values() for one in owned]
+        if any(one.owner == PACKED and one.known_by == ESTIMATE for one in owners):
+            yield (
+                "XNNPACK packs its weights into copies. Estimate: the size of the weights; "
+                "etscope run --memory measures it."
+            )
+        copied = {name: self.copied_caches(name) for name in self.state.methods}
+        if any(copied.values()):
+            sizes = " and ".join(
+                f"{format_bytes(size)} of {name}" for name, size in copied.items() if size
+            )
+            yield (
+                f"Activations include copies of caches, which grow with the caches: {sizes}. "
+                "Operators such as index_put make them; "
+                "ExecutorchBackendConfig(run_reinplace_pass=True) writes in place."
+            )
+        unknown = sorted({one.owner for one in owners if one.size is None})
+        if unknown:
+            yield f"Unknown, and not in the totals: {', '.join(unknown)}."
+        if len(self.methods) > 1:
+            shared = sum(one.size or 0 for one in owners)
+            shared -= sum(one.size or 0 for one in self.together)
+            size = format_bytes(max(shared, 0))
+            yield f"Methods share {size}, which counts once in '{ALL_METHODS}'."
 
 
 def program_memory(export: Export, measured: MeasuredMemory | None = None) -> ProgramMemory:
@@ -281,9 +308,9 @@ class MemoryAtLength:
 
     context: int
     kv_cache: int
-    other_state: int
     per_token: int
     full_windows: int
+    other_state: int
     activations: int | None
     is_own: bool
 
@@ -322,13 +349,13 @@ def memory_by_context(
         is_own = length == state.context
         found.append(
             MemoryAtLength(
-                length,
-                sizes[KV_CACHE],
-                sizes[OTHER_STATE],
-                more,
-                full,
-                activations if is_own else None,
-                is_own,
+                context=length,
+                kv_cache=sizes[KV_CACHE],
+                per_token=more,
+                full_windows=full,
+                other_state=sizes[OTHER_STATE],
+                activations=activations if is_own else None,
+                is_own=is_own,
             )
         )
     return tuple(found)
@@ -357,7 +384,7 @@ def owners_section(memory: ProgramMemory) -> Section:
             for method, owners in parts
             for one, share in with_total(owners, TOTAL)
         ],
-        tuple(_notes(memory)),
+        tuple(memory.notes()),
     )
 
 
@@ -392,33 +419,6 @@ def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
         title = f"KV cache by context length, {own:,} as exported"
         found.append(Table.of_rows(_CONTEXT_COLUMNS[:3], shown, title=title))
     return tuple(found)
-
-
-def _notes(memory: ProgramMemory) -> Iterator[str]:
-    owners = [one for owned in memory.methods.values() for one in owned]
-    if any(one.owner == PACKED and one.known_by == ESTIMATE for one in owners):
-        yield (
-            "XNNPACK packs its weights into copies. Estimate: the size of the weights; "
-            "etscope run --memory measures it."
-        )
-    copied = {name: memory.copied_caches(name) for name in memory.state.methods}
-    if any(copied.values()):
-        sizes = " and ".join(
-            f"{format_bytes(size)} of {name}" for name, size in copied.items() if size
-        )
-        yield (
-            f"Activations include copies of caches, which grow with the caches: {sizes}. "
-            "Operators such as index_put make them; "
-            "ExecutorchBackendConfig(run_reinplace_pass=True) writes in place."
-        )
-    unknown = sorted({one.owner for one in owners if one.size is None})
-    if unknown:
-        yield f"Unknown, and not in the totals: {', '.join(unknown)}."
-    if len(memory.methods) > 1:
-        shared = sum(one.size or 0 for one in owners) - sum(
-            one.size or 0 for one in memory.together
-        )
-        yield f"Methods share {format_bytes(max(shared, 0))}, which counts once in '{ALL_METHODS}'."
 
 
 def context_section(memory: ProgramMemory, context: int) -> Section:
@@ -479,16 +479,7 @@ def _context_rows(
     memory: ProgramMemory, methods: Sequence[str], context: int
 ) -> Iterator[tuple[int | bool | None, ...]]:
     lengths = lengths_up_to(context, memory.state.context)
-    for one in memory_by_context(memory, methods, lengths):
-        yield (
-            one.context,
-            one.kv_cache,
-            one.per_token,
-            one.full_windows,
-            one.other_state,
-            one.activations,
-            one.is_own,
-        )
+    return map(astuple, memory_by_context(memory, methods, lengths))
 
 
 # -- all of it as a report

@@ -159,32 +159,13 @@ def size_files(
     for a damaged file, one of an unknown kind, or a folder; `MissingFileError`.
     """
     names = [os.fspath(path) for path in paths]
-    kinds: dict[str, str] = {}
-    dumps = []
-    for name in names:
-        if (folder := Path(name)).is_dir():
-            found = [
-                one.name for one in sorted(folder.iterdir()) if one.is_file() and _kind_of(one)
-            ]
-            raise FormatError(
-                "this is a folder, but --size needs ExecuTorch files",
-                path=folder,
-                hint=f"name files in it: {', '.join(found)}" if found else "it holds none",
-            )
-        try:
-            kinds[name] = identify(name)
-        except FormatError:
-            # A debug buffer has no magic number: accept any file together with a dump.
-            if not any(_kind_of(one) == ETDUMP for one in names):
-                raise
-            kinds[name] = DEBUG_BUFFER
-        if kinds[name] == ETDUMP:
-            dumps.append(read_etdump(name))
-    opened = {name: _Opened.of(name, record) for name in names if kinds[name] in (PTE, BPTE)}
+    kinds = _kinds_of(names)
+    dumps = [read_etdump(name) for name, kind in kinds.items() if kind == ETDUMP]
+    opened = {name: _Opened.of(name, record) for name, kind in kinds.items() if kind in (PTE, BPTE)}
     if not force:
         for name, one in opened.items():
             Export(one.program, record).check_record(name)
-    external = {name: read_ptd(name) for name in names if kinds[name] == PTD}
+    external = {name: read_ptd(name) for name, kind in kinds.items() if kind == PTD}
     wanted = [one.claims.external.keys() for one in opened.values()]
     for name, data in external.items():
         if wanted and not any(data.entries.keys() & keys for keys in wanted):
@@ -226,11 +207,33 @@ def sized_program(export: Export, nodes_of: NodesOf | None = None) -> tuple[Size
     return (SizedFile(source.name, PTE, claims.parts(), source.buffer), *external)
 
 
-def _kind_of(path: PathLike) -> str | None:
-    try:
-        return identify(path)
-    except FormatError:
-        return None
+def _kinds_of(names: Sequence[str]) -> dict[str, str]:
+    """The kind of each file, as `identify` has it. A debug buffer has no magic number: with a dump
+    any file may be one."""
+
+    def kind_of(path: PathLike) -> str | None:
+        try:
+            return identify(path)
+        except FormatError:
+            return None
+
+    kinds: dict[str, str] = {}
+    for name in names:
+        if (folder := Path(name)).is_dir():
+            files = (one for one in sorted(folder.iterdir()) if one.is_file())
+            found = [one.name for one in files if kind_of(one)]
+            raise FormatError(
+                "this is a folder, but --size needs ExecuTorch files",
+                path=folder,
+                hint=f"name files in it: {', '.join(found)}" if found else "it holds none",
+            )
+        try:
+            kinds[name] = identify(name)
+        except FormatError:
+            if not any(kind_of(one) == ETDUMP for one in names):
+                raise
+            kinds[name] = DEBUG_BUFFER
+    return kinds
 
 
 # -- programs

@@ -15,7 +15,7 @@ context, or if its name says so. All others are other state.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from etscope.analysis.matching.export import Export
@@ -56,6 +56,9 @@ _WRITES_DIFFER = "writes of another length"
 _LEAST_RANK = 2  # of a cache: positions, and values for each position
 
 
+_Form = tuple[int, tuple[int, ...], int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class StateTensor:
     """A mutable buffer of a method, in planned memory.
@@ -85,6 +88,29 @@ class StateTensor:
     def length(self) -> int | None:
         """The number of positions that it holds."""
         return None if self.dim is None else self.tensor.sizes[self.dim]
+
+    @property
+    def form(self) -> _Form:
+        """The element type, and the sizes without the dimension of positions."""
+        sizes = (size for dim, size in enumerate(self.tensor.sizes) if dim != self.dim)
+        return int(self.tensor.scalar_type), tuple(sizes), self.dim
+
+    def judged(self, context: int, forms: Set[_Form]) -> StateTensor:
+        """Decide by the context length. forms: of the buffers that are as long as the context."""
+        is_named, has_rank = self.kind == KV_CACHE, len(self.tensor.sizes) >= _LEAST_RANK
+        by_name = [_NAME] if is_named else []
+        if self.dim is None:
+            fitting = [dim for dim, size in enumerate(self.tensor.sizes) if size == context]
+            if not is_named or len(fitting) != 1:
+                return self
+            return replace(self, dim=fitting[0], grows=True, fact=f"{_NAME}, length")
+        if self.length == context:
+            kind = KV_CACHE if is_named or has_rank else OTHER_STATE
+            return replace(self, kind=kind, grows=True, fact=", ".join((*by_name, _WRITES_FIT)))
+        if self.form in forms:
+            return replace(self, kind=KV_CACHE, grows=False, fact=", ".join((*by_name, _FORM)))
+        grows = False if is_named else None
+        return replace(self, grows=grows, fact=", ".join((*by_name, _WRITES_DIFFER)))
 
     def nbytes_at(self, positions: int, context: int) -> int:
         """Bytes in a program with a context of `positions` tokens. context: this program's."""
@@ -141,13 +167,10 @@ def program_state(export: Export) -> ProgramState:
         if max(lengths, default=0):
             context, source = max(lengths), "the longest cache"
     if context is not None:
-        forms = {
-            _form(one)
-            for one in everything
-            if one.length == context and len(one.tensor.sizes) >= _LEAST_RANK
-        }
+        as_long = [one for one in everything if one.length == context]
+        forms = {one.form for one in as_long if len(one.tensor.sizes) >= _LEAST_RANK}
         found = {
-            name: tuple(_judged(one, context, forms) for one in tensors)
+            name: tuple(one.judged(context, forms) for one in tensors)
             for name, tensors in found.items()
         }
     groups = (tuple(sorted(found.keys() & set(group))) for group in groups_sharing_state(program))
@@ -202,34 +225,6 @@ def _state_of(
             )
         )
     return tuple(found)
-
-
-def _judged(one: StateTensor, context: int, forms: set[_Form]) -> StateTensor:
-    """Decide by the context length. forms: of the buffers that are as long as the context."""
-    is_named, dim = one.kind == KV_CACHE, one.dim
-    by_name = [_NAME] if is_named else []
-    if dim is None:
-        fitting = [d for d, size in enumerate(one.tensor.sizes) if size == context]
-        if not is_named or len(fitting) != 1:
-            return one
-        return replace(one, dim=fitting[0], grows=True, fact=f"{_NAME}, length")
-    if one.length == context:
-        is_cache = is_named or len(one.tensor.sizes) >= _LEAST_RANK
-        kind = KV_CACHE if is_cache else OTHER_STATE
-        return replace(one, kind=kind, grows=True, fact=", ".join((*by_name, _WRITES_FIT)))
-    if _form(one) in forms:
-        return replace(one, kind=KV_CACHE, grows=False, fact=", ".join((*by_name, _FORM)))
-    grows = False if is_named else None
-    return replace(one, grows=grows, fact=", ".join((*by_name, _WRITES_DIFFER)))
-
-
-_Form = tuple[int, tuple[int, ...], int | None]
-
-
-def _form(one: StateTensor) -> _Form:
-    """The element type, and the sizes without the dimension of positions."""
-    sizes = (s for d, s in enumerate(one.tensor.sizes) if d != one.dim)
-    return int(one.tensor.scalar_type), tuple(sizes), one.dim
 
 
 # An operator's arguments -> the base that it writes into and the dimension of the positions.
@@ -326,16 +321,7 @@ def _recorded_names(
     with reading("ETRecord", record.path, member=name):
         module = mapping(record.program_json(name)["graph_module"], "graph_module")
         signature = mapping(module["signature"], "signature")
-        specs = [
-            union(spec)
-            for key in ("input_specs", "output_specs")
-            for spec in sequence(signature.get(key) or [], key)
-        ]
-        mutated = {
-            text(content["buffer_name"], "a buffer's name")
-            for tag, content in specs
-            if tag == "buffer_mutation"
-        }
+        specs = map(union, sequence(signature.get("input_specs") or [], "input_specs"))
         buffers = {
             text(content["buffer_name"], "a buffer's name")
             for tag, content in specs
@@ -343,6 +329,7 @@ def _recorded_names(
         }
     wanted = [(one.scalar_type.torch_name, one.sizes) for one in state]
     graph = graph_from_record(record, name)
+    mutated = {graph.parameters[name] for name in graph.state}
     recorded = []
     for node in map(graph.by_name.get, graph.inputs):
         spec = node.outputs[0].tensor if node is not None and node.outputs else None

@@ -11,7 +11,6 @@ from etscope.model.table import Column, Kind
 if TYPE_CHECKING:
     from etscope.analysis.profile.profile import Row
     from etscope.analysis.work.limits import ProfileLimits
-    from etscope.analysis.work.operation import Work
 
 WORK_COLUMNS = (
     Column("flops", Kind.COUNT, title="FLOPs", priority=1),
@@ -36,7 +35,7 @@ CALIBRATED = ("peak", "bound", "memory_level")  # that need a calibration
 SORTED_BY = ("flops", "bytes", "intensity", "gflops", "gbps", "peak")  # columns of numbers
 LARGEST = "largest"  # of `work_sizes`: no more than this
 
-_SHOWN_OPERATORS = 6
+_SHOWN_OPERATORS = 6  # of unknown work in a note; the others are counted
 
 
 def work_cells(limits: ProfileLimits | None, rows: Sequence[Row]) -> dict[str, Any]:
@@ -48,7 +47,19 @@ def work_cells(limits: ProfileLimits | None, rows: Sequence[Row]) -> dict[str, A
         return cells
     work, found = limits.work.of(rows), limits.of(rows)
     if work is not None:
-        cells.update(plain_cells(work))
+        traffic, has_bytes = work.traffic, work.known_bytes is not None
+        cells |= {
+            "flops": work.known_flops,
+            "bytes": work.known_bytes,
+            "intensity": work.intensity,
+            "weight_bytes": traffic.weights if has_bytes else None,
+            "activation_bytes": traffic.activations if has_bytes else None,
+            "state_bytes": traffic.state if has_bytes else None,
+            "inner_bytes": work.inner or None,
+            "number_types": [dtype for dtype, _ in work.dtypes],
+            "work_sizes": LARGEST if work.is_bound else "exact",
+            "unknown_work": list(work.unknown),
+        }
     if found is not None:
         flops, moved = found.flop_per_s, found.bytes_per_s
         cells["gflops"] = None if flops is None else flops / 1e9
@@ -62,24 +73,6 @@ def work_fields(limits: ProfileLimits | None, row: Row) -> dict[str, list[str]]:
     cells = work_cells(limits, [row])
     known = {name: cells[name] for name in (*SORTED_BY, "bound")}
     return {name: [str(value)] for name, value in known.items() if value is not None}
-
-
-def plain_cells(work: Work) -> dict[str, Any]:
-    """Return the cells that need no time."""
-    traffic = work.traffic
-    has_bytes = work.known_bytes is not None
-    return {
-        "flops": work.known_flops,
-        "bytes": work.known_bytes,
-        "intensity": work.intensity,
-        "weight_bytes": traffic.weights if has_bytes else None,
-        "activation_bytes": traffic.activations if has_bytes else None,
-        "state_bytes": traffic.state if has_bytes else None,
-        "inner_bytes": work.inner or None,
-        "number_types": [dtype for dtype, _ in work.dtypes],
-        "work_sizes": LARGEST if work.is_bound else "exact",
-        "unknown_work": list(work.unknown),
-    }
 
 
 def bound_name(limits: ProfileLimits | None, row: Row) -> str:
