@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from etscope.analysis.profile.profile import InstructionRows, Leaf, MethodProfile, Row
-from etscope.analysis.profile.rollup import Group, rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import module_type, short_lines
 from etscope.analysis.selector_fields import fields_of_row
@@ -97,10 +96,6 @@ class LeafTimes:
         more = f" and {count(others, 'other line')}" if others else ""
         return f", at {max(times, key=lambda line: times[line])}{more}"
 
-    def operators(self, *kinds: str) -> list[Group]:
-        """The operators of these kinds of rows."""
-        return [one for one in rollup(self.profile, "op").groups if one.rows[0].kind in kinds]
-
     def is_coarse(self, events: Sequence[Leaf]) -> bool:
         """Return whether a clock of nanoseconds shows whole microseconds only."""
         if self.scale.source is not TimeScale.NS or not events:
@@ -113,12 +108,20 @@ class LeafTimes:
     def cells(self) -> Mapping[int, tuple[Mapping[str, Sequence[str]], ...]]:
         """By the `id` of a row, what selectors match: of its nodes (`--select`), and of the cells
         of the tables (the page's filter)."""
-        return {
-            id(row): (fields, {**fields, **_cells(row)})
-            for group in self.groups
-            for row in (group.head, *group.below)
-            for fields in [fields_of_row(row)]
-        }
+        found = {}
+        for row in (row for group in self.groups for row in (group.head, *group.below)):
+            fields, written = fields_of_row(row), row.attribution
+            types = {kind for node in written.located if (kind := module_type(node))}
+            of_tables = {
+                "name": [row.name],
+                "op": written.op_types,
+                "module": [written.module] if written.module else [],
+                "type": list(types) if len(types) == 1 else [],
+                "file": [str(line) for line in written.all_lines],
+                "id": [str(row.instruction_id)] if row.depth == 0 else [],
+            }
+            found[id(row)] = fields, {**fields, **of_tables}
+        return found
 
     def selector(self, members: Sequence[Leaf], *candidates: str) -> str | None:
         """Return the first selector that picks just these leaves, however it is applied."""
@@ -170,21 +173,6 @@ class LeafTimes:
             place,
             command,
         )
-
-
-def _cells(row: Row) -> Mapping[str, Sequence[str]]:
-    """The cells of a row in the tables where they differ from its fields."""
-    found = row.attribution
-    module = found.module
-    types = {kind for node in found.located if (kind := module_type(node))}
-    return {
-        "name": [row.name],
-        "op": found.op_types,
-        "module": [] if not module else [module],
-        "type": list(types) if len(types) == 1 else [],
-        "file": [str(line) for line in found.all_lines],
-        "id": [str(row.instruction_id)] if row.depth == 0 else [],
-    }
 
 
 def quoted(name: str) -> str:

@@ -166,7 +166,13 @@ def run_sizes(trace: Trace, profile: MethodProfile, graph: Graph | None) -> list
     number = len(profile.runs)
     found: list[Mapping[str, int]] = [{}] * number
     if graph is not None and symbols:
-        found = _by_tokens(profile, graph, symbols) or _by_values(trace, profile, symbols)
+        calls, (symbol, *others) = profile.calls, symbols
+        inputs = [one for one in _inputs(graph) if one.dtype in ("int64", "int32")]
+        is_size = not others and any(symbol in one.shape for one in inputs)
+        if is_size and calls is not None and (calls.tokens > 0).all():
+            found = [{symbol: int(tokens)} for tokens in calls.tokens]
+        else:
+            found = _by_values(trace, profile, symbols)
         if any(symbols.difference(one) for one in found):
             found = _by_inputs(trace, profile, graph) or found
     positions = np.full(number, -1) if profile.calls is None else profile.calls.position
@@ -185,19 +191,6 @@ def run_sizes(trace: Trace, profile: MethodProfile, graph: Graph | None) -> list
         )
         made.append(RunSizes(sizes, mask))
     return made
-
-
-def _by_tokens(
-    profile: MethodProfile, graph: Graph, symbols: frozenset[str]
-) -> list[Mapping[str, int]]:
-    """The number of tokens of each call is the only symbol, as the size of an input of integers."""
-    calls = profile.calls
-    if calls is None or len(symbols) != 1 or not (calls.tokens > 0).all():
-        return []
-    (symbol,) = symbols
-    inputs = _inputs(graph)
-    is_size = any(symbol in one.shape for one in inputs if one.dtype in ("int64", "int32"))
-    return [{symbol: int(count)} for count in calls.tokens] if is_size else []
 
 
 def _by_values(

@@ -167,8 +167,17 @@ class _Form:
                 return False
             counted[name] -= 1
         if self.kind == "layer_norm":  # over the last dimensions, else it is another norm
-            means = [node for node in nodes if stem(node.op) in ("mean", "var")]
-            return all(_is_over_last(node) for node in means)
+            for node in nodes:
+                spec, given = spec_of(node), dict(node.arguments)
+                if stem(node.op) not in ("mean", "var"):
+                    continue
+                rank = 0 if spec is None else len(spec.shape)
+                axes = [int(text) for text in re.findall(r"-?\d+", given.get("dim", ""))]
+                if not rank or not axes or given.get("keepdim") != "True":
+                    return False
+                if sorted(axis % rank for axis in axes) != list(range(rank - len(axes), rank)):
+                    return False
+            return True
         if self.kind == "softmax":
             return True
         if self.kind == "hardswish" and not any(
@@ -182,18 +191,6 @@ class _Form:
 def _read(run: RunGraph, node: Node) -> Iterator[Node]:
     """Yield the nodes that make the values that a node reads, except weights and constants."""
     return (giver for giver in varying_givers(run, node) if giver.outputs)
-
-
-def _is_over_last(node: Node) -> bool:
-    """Return whether a reduction is over the last dimensions of what it reads, and keeps them."""
-    arguments = dict(node.arguments)
-    spec = spec_of(node)
-    digits = re.findall(r"-?\d+", arguments.get("dim", ""))
-    if spec is None or not digits or arguments.get("keepdim") != "True":
-        return False
-    rank = len(spec.shape)
-    wanted = range(rank - len(digits), rank)
-    return sorted(int(digit) % rank for digit in digits) == list(wanted)
 
 
 _FORMS = (
@@ -213,26 +210,19 @@ def _written_out(run: RunGraph) -> Iterator[Parts]:
         for form in _FORMS:
             if stem(node.op) not in form.anchors or (form.xnnpack and not run.has_xnnpack):
                 continue
-            found = form.region(run, node)
-            if found and form.kind == "softmax":
-                found += _shift(run, found)
+            found = form.region(run, node) or []
+            # The nodes that take the largest score from the scores before a softmax.
+            for one in found if form.kind == "softmax" else ():
+                shifted = next(run.givers(one), one) if stem(one.op) == "exp" else one
+                scores, *largest = run.givers(shifted) if stem(shifted.op) == "sub" else (one,)
+                if [stem(other.op) for other in largest] in (["amax"], ["max"]):
+                    if next(run.givers(largest[0]), None) is scores:
+                        found = [*found, shifted, *largest]
+                    break
             if found and not seen & set(map(id, found)):
                 seen.update(map(id, found))
                 yield Parts(form.kind, tuple(found))
                 break
-
-
-def _shift(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes that take the largest score from the scores before a softmax; none without."""
-    for node in nodes:
-        shifted = next(run.givers(node), node) if stem(node.op) == "exp" else node
-        if stem(shifted.op) != "sub":
-            continue
-        scores, *largest = run.givers(shifted)
-        if [stem(one.op) for one in largest] in (["amax"], ["max"]):
-            givers = list(run.givers(largest[0]))
-            return [shifted, *largest] if givers[:1] == [scores] else []
-    return []
 
 
 # -- batch norm after a convolution, which could be a part of its weights

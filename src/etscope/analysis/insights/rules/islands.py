@@ -127,9 +127,16 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Operators that a backend takes, but not of the type that their tensors have."""
     types: dict[str, list[Node]] = {}
     for kernel in run.kernels.values() if run.has_xnnpack else ():
-        found = _untaken_type(run, kernel.node) if facts.is_free(kernel.node) else None
-        if found is not None:
-            types.setdefault(found, []).append(kernel.node)
+        node = kernel.node
+        told = [one.reason or "" for one in refusals_of(run, node)]
+        may_be = any(word in reason for reason in told for word in _SAID)
+        if not told:
+            may_be = run.partition.partitionings is None and takes(node.op)
+        specs = [spec for one in (node, *run.givers(node)) if (spec := spec_of(one)) is not None]
+        untaken = [spec.dtype for spec in specs if spec.dtype not in _TAKEN]
+        if may_be and untaken and facts.is_free(node):
+            worst = max(untaken, key=lambda dtype: (dtype in _WIDER_FLOATS, untaken.count(dtype)))
+            types.setdefault(worst, []).append(node)
     for dtype, nodes in types.items():
         facts.claim(nodes)
         members = run.members(nodes)
@@ -137,9 +144,9 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             "XNNPACK takes float32, float16 and quantized int8; it has the operators, but not of "
             f"{dtype}.",
         ]
-        told = sum(1 for node in nodes if refusals_of(run, node))
-        if told:
-            evidence.append(f"The partitioner refused {count(told, 'node')} for the type.")
+        refused = sum(1 for node in nodes if refusals_of(run, node))
+        if refused:
+            evidence.append(f"The partitioner refused {count(refused, 'node')} for the type.")
         if spec := spec_of(nodes[0]):
             evidence.append(f"The first makes {short_tensor(spec)}.")
         evidence += fewer_calls(run, nodes, "Taken")
@@ -162,20 +169,8 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             f"{operators(nodes)} on {dtype} {verb} outside of delegates: "
             f"{facts.time.taken(members)}{places(len(nodes))}{at_lines(nodes)}.",
             members,
-            explained(Sureness.MEASURED if told else Sureness.LIKELY, evidence, [remedy]),
+            explained(Sureness.MEASURED if refused else Sureness.LIKELY, evidence, [remedy]),
         )
-
-
-def _untaken_type(run: RunGraph, node: Node) -> str | None:
-    """The type for which a node was not taken; None if that is not the reason."""
-    if refusals := refusals_of(run, node):
-        if not any(word in (one.reason or "") for one in refusals for word in _SAID):
-            return None
-    elif run.partition.partitionings is not None or not takes(node.op):
-        return None
-    specs = [spec for one in (node, *run.givers(node)) if (spec := spec_of(one)) is not None]
-    types = [spec.dtype for spec in specs if spec.dtype not in _TAKEN]
-    return max(types, key=lambda dtype: (dtype in _WIDER_FLOATS, types.count(dtype)), default=None)
 
 
 # -- the answers of partitioners about nodes that they did not take

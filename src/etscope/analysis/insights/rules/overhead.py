@@ -232,7 +232,11 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         groups.setdefault((loop.steps, lines), []).append(loop)
     for alike in groups.values():
         nodes = [node for loop in alike for node in loop.nodes]
-        members = [one for one in run.members(nodes) if _is_small(facts, one)]
+        members = []
+        for group, leaf in run.members(nodes):  # those that usually take little time
+            ns = facts.ns(float(np.median(leaf.ticks)) / max(1.0, float(leaf.calls.mean())))
+            if ns is None or ns < _SMALL_NS:
+                members.append((group, leaf))
         inside = [one for one in members if one[1].kind == "delegated"]
         if len(inside) <= len(members) / 2 or len(inside) < 2 * _FEWEST:
             continue
@@ -256,13 +260,6 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             members,
             explained(Sureness.LIKELY, evidence, _loop_remedies(alike[0])),
         )
-
-
-def _is_small(facts: Facts, member: Leaf) -> bool:
-    """Return whether an operator usually takes little time; True for a clock of cycles."""
-    _, leaf = member
-    ns = facts.ns(float(np.median(leaf.ticks)) / max(1.0, float(leaf.calls.mean())))
-    return ns is None or ns < _SMALL_NS
 
 
 def _around(facts: Facts, members: Sequence[Leaf]) -> Ticks:

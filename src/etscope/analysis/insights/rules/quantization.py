@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from etscope.analysis.graphs.run_graph import RunGraph, module_of, varying_givers
@@ -276,12 +276,31 @@ def float_weights(facts: Facts) -> Iterator[Finding]:
         else f"{limits.bound.capitalize()} bounds them, by the calibration: they reach "
         f"{format_share(limits.share)} of what the machine can do.",
     ]
+    remedies = [
+        Remedy(
+            "Quantize weights and activations to int8, calibrated with samples of real inputs: "
+            "`etscope export MODEL --backend xnnpack --quantize int8`; `etscope sensitivity` shows "
+            "what to keep in float.",
+            "quantize",
+            {"scheme": "int8"},
+        )
+    ]
+    products = [member for member in bound if not member[1].name.startswith(_CONVOLUTIONS)]
+    if facts.time.ticks(products) > ticks / 2:
+        remedies.append(
+            Remedy(
+                "Quantize the weights of linear layers to int4, and activations to int8 as the "
+                "program runs (8da4w), which needs no samples.",
+                "quantize",
+                {"scheme": "8da4w"},
+            )
+        )
     found = facts.finding(
         "float-weights",
         f"Products and convolutions in float32 take {facts.time.with_share(ticks)}, in XNNPACK, "
         "which has them in int8 too.",
         bound,
-        explained(Sureness.POSSIBLE, evidence, _int8_remedies(facts, bound)),
+        explained(Sureness.POSSIBLE, evidence, remedies),
     )
     # A part of that time; this run cannot show how large.
     yield replace(found, severity=Severity.FACT)
@@ -303,21 +322,3 @@ def _is_bound_product(facts: Facts, member: Leaf) -> bool:
     if limits is not None and limits.share is not None:
         return limits.bound is not None and limits.share >= _REACHED
     return work.intensity is not None and work.intensity >= _INTENSITY
-
-
-def _int8_remedies(facts: Facts, members: Sequence[Leaf]) -> Iterator[Remedy]:
-    yield Remedy(
-        "Quantize weights and activations to int8, calibrated with samples of real inputs: "
-        "`etscope export MODEL --backend xnnpack --quantize int8`; `etscope sensitivity` shows "
-        "what to keep in float.",
-        "quantize",
-        {"scheme": "int8"},
-    )
-    products = [member for member in members if not member[1].name.startswith(_CONVOLUTIONS)]
-    if facts.time.ticks(products) > facts.time.ticks(members) / 2:
-        yield Remedy(
-            "Quantize the weights of linear layers to int4, and activations to int8 as the program "
-            "runs (8da4w), which needs no samples.",
-            "quantize",
-            {"scheme": "8da4w"},
-        )

@@ -88,22 +88,36 @@ def first_run(facts: Facts) -> Iterator[Finding]:
         command = ("generate", "--warmup", "1")
     if in_dump is not None:
         if not facts.is_warmed_up:  # else `unsteady` reports it, with the other runs that differ
-            explanation = _slow_start(facts, _First.of_dump(facts), _longer_at_first(facts))
+            more = [
+                (float(leaf.ticks[0]) - float(np.median(leaf.ticks[1:])), group, leaf)
+                for group, leaf in LeafTimes(facts.profile.every, facts.scale).members
+            ]
+            sites = tuple(
+                Site(
+                    leaf.name,
+                    group.head.instruction_id,
+                    float(facts.scale(ticks)),
+                    leaf.attribution.module or None,
+                )
+                for ticks, group, leaf in sorted(more, key=lambda one: -one[0])[:_SITES]
+                if ticks > 0
+            )
+            explanation = _slow_start(facts, _First.of_dump(facts), sites)
             yield replace(in_dump, command=command, explanation=explanation)
         return
     found = _First.of_run(facts) if Level.FULL in facts.level else None
     if found is None or found.first < SLOW_RATIO * found.later:
         return
-    more = found.first - found.later
-    if more < _LEAST_NS:
+    longer = found.first - found.later
+    if longer < _LEAST_NS:
         return
     yield Finding(
         "first-run",
         Severity.FACT,
-        f"{found.what} takes {more / 1e6:.4g} ms ({format_share(more / found.first)}) longer than "
-        "later ones.",
+        f"{found.what} takes {longer / 1e6:.4g} ms ({format_share(longer / found.first)}) longer "
+        "than later ones.",
         facts.profile.method,
-        Quantity(float(facts.scale(more / (facts.ns(1.0) or 1.0))), facts.scale.unit),
+        Quantity(float(facts.scale(longer / (facts.ns(1.0) or 1.0))), facts.scale.unit),
         None,
         command,
         _slow_start(facts, found),
@@ -111,7 +125,8 @@ def first_run(facts: Facts) -> Iterator[Finding]:
 
 
 def _slow_start(facts: Facts, found: _First | None, sites: tuple[Site, ...] = ()) -> Explanation:
-    """Explain a long first run. sites: the operators that are longer in it."""
+    """Explain a long first run. sites: the operators that are longer in it, those
+    by most first."""
     heads = [group.head for group in facts.time.groups]
     has_xnnpack = any(row.kind == "delegate" and _PARALLEL in row.name for row in heads)
     evidence = []
@@ -144,24 +159,6 @@ def _slow_start(facts: Facts, found: _First | None, sites: tuple[Site, ...] = ()
             )
         )
     return replace(explained(Sureness.MEASURED, evidence, remedies), sites=sites)
-
-
-def _longer_at_first(facts: Facts) -> tuple[Site, ...]:
-    """The operators that are longer in the first run, those by most first."""
-    found = [
-        (float(leaf.ticks[0]) - float(np.median(leaf.ticks[1:])), group, leaf)
-        for group, leaf in LeafTimes(facts.profile.every, facts.scale).members
-    ]
-    return tuple(
-        Site(
-            leaf.name,
-            group.head.instruction_id,
-            float(facts.scale(more)),
-            leaf.attribution.module or None,
-        )
-        for more, group, leaf in sorted(found, key=lambda one: -one[0])[:_SITES]
-        if more > 0
-    )
 
 
 _KINDS = ("drift", "two-speeds", "slow-runs")

@@ -111,17 +111,22 @@ _MOVING = frozenset({"cat", "slice"})
 _WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
 
 
-def _rewritings(run: RunGraph) -> Iterator[list[Node]]:
-    """Find the buffers that are made anew: the nodes that make the new value from the old one; the
-    last node is the new value."""
+@graph_rule("Buffers that are copied to change a part of them")
+def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    """Buffers that are made anew, and written back as a whole, to change a part of them."""
+    copied = [
+        member
+        for member in run.members_of_run
+        if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
+    ]
+    # The nodes that make each buffer's new value from the old one; the last is the new value.
+    found: list[list[Node]] = []
     graph = run.partition.linked.graph
-    names = {qualified: name for name, qualified in graph.parameters.items()}
-    for value, qualified in run.partition.mutated.items():
-        buffer, last = names.get(qualified), graph.by_name.get(value)
-        if buffer is None or last is None:
-            continue
+    names_of = {qualified: name for name, qualified in graph.parameters.items()}
+    for value, qualified in run.partition.mutated.items() if copied else ():
+        buffer, last = names_of.get(qualified), graph.by_name.get(value)
         nodes: list[Node] = []
-        waiting, is_kept = [last], False
+        waiting, is_kept = [] if buffer is None or last is None else [last], False
         while waiting:  # back along what holds the buffer's values
             node = waiting.pop()
             if any(node is one for one in nodes) or stem(node.op) not in _KEEPING:
@@ -131,18 +136,7 @@ def _rewritings(run: RunGraph) -> Iterator[list[Node]]:
             is_kept = is_kept or any(one.name == buffer for one in givers)
             waiting += [one for one in givers if one.kind == "call_function"]
         if is_kept and run.members(nodes):
-            yield nodes
-
-
-@graph_rule("Buffers that are copied to change a part of them")
-def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Buffers that are made anew, and written back as a whole, to change a part of them."""
-    copied = [
-        member
-        for member in run.members_of_run
-        if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
-    ]
-    found = list(_rewritings(run)) if copied else []
+            found.append(nodes)
     if not found:
         return
     nodes = [node for one in found for node in one]
