@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from etscope.analysis.work.limits import ProfileLimits
     from etscope.analysis.work.operation import Work
     from etscope.analysis.work.profile_work import ProfileWork
-    from etscope.formats.calibration import Calibration
+    from etscope.formats.calibration import Calibration, Peaks
+    from etscope.formats.conditions import Conditions
     from etscope.formats.program.pte import Program
 
 __all__ = ["Facts", "Level"]
@@ -65,12 +66,11 @@ class Facts:
     """A method's runs in one phase, with everything that was given with the dump.
 
     `partition`, `work` and `program` are each None if the files do not have them; a rule that
-    needs one then finds nothing. calibration: of the machine of the run, None if there is none.
-    numerics: the diagnosis of the values of
-    one method; without one, `has_values` says whether values were logged at all. sized: the
-    program's files with their parts, if they are known already. level, claimed: of the present
-    question (`insights`): how many rules answer, and the `id`s of the nodes and leaves that earlier
-    rules are about.
+    needs one then finds nothing. calibration: of the machine of the run. numerics: the diagnosis of
+    the values of one method; without one, `has_values` says whether values were logged at all.
+    sized: the program's files with their parts, if they are known already. level, claimed: of the
+    present question (`insights`): how many rules answer, and the `id`s of the nodes and leaves that
+    earlier rules are about.
     """
 
     trace: Trace
@@ -162,12 +162,14 @@ class Facts:
     @cached_property
     def limits(self) -> ProfileLimits | None:
         """The rates of the rows, and with a calibration what bounds them."""
-        if self.work is None:
-            return None
-        from etscope.analysis.work.limits import ProfileLimits
+        from etscope.analysis.work.limits import profile_limits
 
-        run = self.trace.saved_run
-        return ProfileLimits(self.work, self.scale.source, self.calibration, self.threads, run)
+        return profile_limits(self.trace, self.profile, self.scale.source, self.calibration)
+
+    @property
+    def peaks(self) -> Peaks | None:
+        """The peaks of the machine, by the calibration."""
+        return None if self.limits is None else self.limits.peaks
 
     def work_of(self, *members: Leaf) -> Work:
         """The work of leaves in one run, the mean of its runs; none where it is not known."""
@@ -224,14 +226,14 @@ class Facts:
     def differences(self) -> tuple[Finding, ...]:
         """Plain findings of runs that differ: of a first run, a drift, two speeds,
         disturbed runs, or that there is one run."""
-        return tuple(steadiness(self.time, self.conditions))
+        known = self.conditions
+        return tuple(steadiness(self.time, "" if known is None else known.in_words(self.threads)))
 
     @property
-    def conditions(self) -> str:
-        """The threads and the machine of the run, in words; "" if they are not known."""
+    def conditions(self) -> Conditions | None:
+        """The machine of the run and its load, from run.json."""
         saved = self.trace.saved_run
-        found = None if saved is None else saved.conditions
-        return "" if found is None else found.in_words(self.threads)
+        return None if saved is None else saved.conditions
 
     @property
     def is_warmed_up(self) -> bool:
@@ -249,11 +251,6 @@ class Facts:
         """The threads of the run, from run.json; None if unknown."""
         saved = self.trace.saved_run
         return None if saved is None else saved.count("threads")
-
-    def members(self, instructions: Iterable[int | None]) -> list[Leaf]:
-        """The leaves of instructions."""
-        wanted = set(instructions)
-        return [one for one in self.time.members if one[0].head.instruction_id in wanted]
 
     def finding(
         self,

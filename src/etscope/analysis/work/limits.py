@@ -42,7 +42,7 @@ from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.work.formulas import FLOATS
-from etscope.analysis.work.operation import NO_WORK, Work
+from etscope.analysis.work.operation import NO_WORK
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
 from etscope.errors import UsageError
 from etscope.formats.calibration import (
@@ -66,7 +66,8 @@ OVERHEAD_SHARE = 0.25  # of a row's time, from which on the overhead bounds it
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Work in a time, and the least time that each limit of the machine leaves for it.
+    """Work in a time with its achieved rates, and the least time that each limit of the machine
+    leaves for it.
 
     ns: the time; 0 of one that no clock saw. flops, moved: FLOPs and bytes read and written; None
     where not known. compute_ns, memory_ns, overhead_ns: the least times; None without a calibration
@@ -89,12 +90,10 @@ class Limits:
 
     @property
     def flop_per_s(self) -> float | None:
-        """The achieved FLOP/s."""
         return None if self.flops is None or self.ns <= 0 else self.flops / self.ns * 1e9
 
     @property
     def bytes_per_s(self) -> float | None:
-        """The achieved bytes/s."""
         return None if self.moved is None or self.ns <= 0 else self.moved / self.ns * 1e9
 
     @property
@@ -195,19 +194,29 @@ class ProfileLimits:
             work.known_bytes,
             dtype=_largest(dict(work.dtypes)),
         )
-        calls = float(row.calls.mean())
-        if self.peaks is None or calls <= 0:
+        calls, peaks = float(row.calls.mean()), self.peaks
+        if peaks is None or calls <= 0:
             return found
         together = self.work.together.get(id(row), (row,))
         overhead = _sum(map(self._overhead_ns, together))
-        compute, memory = self.compute_ns(work), self.memory_ns(work, calls)
-        if work.unknown or compute is None or memory is None:
+        rates = [(flops, self._peak_flops(peaks, dtype)) for dtype, flops in work.dtypes if flops]
+        moved, working_set = work.traffic.total, work.traffic.total / calls
+        bandwidth = peaks.bandwidth(working_set) if moved else None
+        is_known = (bandwidth or not moved) and all(peak is not None for _, peak in rates)
+        if work.unknown or not is_known:
             return replace(found, overhead_ns=overhead)
+        compute = sum(flops / (peak or 1.0) * 1e9 for flops, peak in rates)
+        memory = moved / (bandwidth or 1.0) * 1e9
         roof = max(compute, memory)
         bound = COMPUTE if compute > memory else MEMORY
         explained = overhead or 0.0
         if roof == 0 or (explained > roof and explained >= OVERHEAD_SHARE * found.ns):
             bound = OVERHEAD
+        fitting = (
+            one.name
+            for one in self.levels
+            if one.up_to_bytes is None or working_set <= one.up_to_bytes
+        )
         return replace(
             found,
             compute_ns=compute,
@@ -215,7 +224,7 @@ class ProfileLimits:
             overhead_ns=overhead,
             roof_ns=roof,
             bound=bound,
-            level=self._level(work.traffic.total / calls),
+            level=next(fitting, None) if moved else None,
         )
 
     def _parts(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -228,20 +237,8 @@ class ProfileLimits:
             else:
                 yield row
 
-    def compute_ns(self, work: Work) -> float | None:
-        """The least time of FLOPs; None if the peak of one of their types is not known."""
-        found = 0.0
-        for dtype, flops in work.dtypes:
-            peak = self._peak_flops(dtype)
-            if peak is None and flops > 0:
-                return None
-            found += 0.0 if peak is None else flops / peak * 1e9
-        return found
-
-    def _peak_flops(self, dtype: str) -> float | None:
-        peaks = self.peaks
-        if peaks is None:
-            return None
+    @staticmethod
+    def _peak_flops(peaks: Peaks, dtype: str) -> float | None:
         found = peaks.peak_flops(dtype)
         if found is not None:
             return found
@@ -253,23 +250,6 @@ class ProfileLimits:
         except UsageError:
             return None
         return peaks.peak_flops(FLOAT32 if size >= 4 else INT8)
-
-    def memory_ns(self, work: Work, calls: float) -> float | None:
-        """The least time of reading and writing the bytes of so many calls; None if the bandwidth
-        is not known."""
-        moved = work.traffic.total
-        if not moved:
-            return 0.0
-        rate = None if self.peaks is None else self.peaks.bandwidth(moved / calls)
-        return None if rate is None else moved / rate * 1e9
-
-    def _level(self, working_set: float) -> str | None:
-        fitting = (
-            one.name
-            for one in self.levels
-            if one.up_to_bytes is None or working_set <= one.up_to_bytes
-        )
-        return next(fitting, None) if working_set else None
 
     def _overhead_ns(self, row: Row) -> float | None:
         """Return the least time of a row's calls, as measured with next to nothing to compute; None

@@ -41,8 +41,7 @@ def memory_bound(facts: Facts) -> Iterator[Finding]:
     if not ns or facts.time.share(ticks) < _SHARE or dtype not in _SMALLER:
         return
     rate = weights / ns * 1e9
-    peaks = None if facts.limits is None else facts.limits.peaks
-    bandwidth = None if peaks is None else peaks.bandwidth(weights)
+    bandwidth = None if facts.peaks is None else facts.peaks.bandwidth(weights)
     sureness = Sureness.POSSIBLE
     if bandwidth:
         reached = rate / bandwidth
@@ -134,8 +133,7 @@ def slow_products(facts: Facts) -> Slow | None:
     saved = facts.trace.saved_run
     is_known = saved is not None and saved.text("runner") in _OWN_RUNNERS
     names = _PORTABLE_ONLY if is_known else _PORTABLE_ONLY | _OPTIMIZED
-    peaks = None if facts.limits is None else facts.limits.peaks
-    peak = None if peaks is None else peaks.peak_flops(FLOAT32)
+    peak = None if facts.peaks is None else facts.peaks.peak_flops(FLOAT32)
     slow = _SLOW_GFLOPS if peak is None else _SLOW_SHARE * peak / 1e9
     members = [
         member

@@ -90,7 +90,7 @@ def _cost_of_a_call(
 ) -> tuple[float, str] | None:
     """Return the ticks of a call with next to nothing to do, and how they are known: by the
     calibration, else by the median of such calls in this run."""
-    peaks, tick_ns = None if facts.limits is None else facts.limits.peaks, facts.ns(1.0)
+    peaks, tick_ns = facts.peaks, facts.ns(1.0)
     if peaks is not None and tick_ns:
         ns = peaks.dispatch_ns if noun == "kernel" else peaks.delegate_call_ns
         if ns is not None:

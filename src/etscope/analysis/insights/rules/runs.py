@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -210,8 +211,7 @@ def _share_that_changes(facts: Facts, kind: str) -> float:
 
 
 def _steadier(facts: Facts, kind: str) -> Iterator[Remedy]:
-    saved = facts.trace.saved_run
-    conditions = None if saved is None else saved.conditions
+    conditions = facts.conditions
     if conditions is not None and (conditions.load_per_core or 0.0) >= _BUSY:
         yield Remedy(
             f"Stop other work on that machine: the load was {conditions.load:.2f} on "
@@ -289,6 +289,7 @@ def outlier(time: LeafTimes) -> Finding | None:
     )
 
 
+_CPUS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")  # "0-3,6"
 # XNNPACK divides its operators among the threads of the pool; portable kernels use one.
 _PARALLEL = "Xnnpack"
 # XNNPACK divides a product however small it is, and no additions of a few elements. To wake a
@@ -304,9 +305,11 @@ _LARGE_SHARE = 0.5  # of the time in them: a second thread then saves a quarter 
 @rule("Too many or too few threads")
 def threads(facts: Facts) -> Iterator[Finding]:
     """A thread pool that does not fit the cores of the machine, or the size of the work."""
-    threads, saved = facts.threads, facts.trace.saved_run
-    conditions = None if saved is None else saved.conditions
-    cores = None if conditions is None else _number_of(conditions.cpus) or conditions.cores
+    threads, conditions = facts.threads, facts.conditions
+    cpus = "" if conditions is None else conditions.cpus
+    parts = re.findall(r"(\d+)-?(\d*)", cpus) if _CPUS.fullmatch(cpus) else []
+    allowed = sum(int(last or first) - int(first) + 1 for first, last in parts)
+    cores = None if conditions is None else allowed or conditions.cores
     members = [
         member
         for member in facts.time.members
@@ -328,17 +331,6 @@ def threads(facts: Facts) -> Iterator[Finding]:
         yield from _for_small_work(facts, threads)
     elif cores is not None and cores > 1:
         yield from _on_one_thread(facts, members, cores)
-
-
-def _number_of(cpus: str) -> int | None:
-    """The number of CPUs in a list as "0-3,6"; None for another text."""
-    found = 0
-    for part in cpus.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()):
-            return None
-        found += int(last or first) - int(first) + 1
-    return found
 
 
 def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:

@@ -86,12 +86,13 @@ def copying(facts: Facts, caches: Sequence[StateTensor]) -> list[Leaf]:
     """The kernels that write the copies of caches, and that write them back."""
     values = {one.value for one in caches} | {value for one in caches for value in one.copies}
     records = facts.trace.instructions(facts.profile.method or "")
-    found = facts.members(
+    numbers = {
         record.instruction_id
         for record in records
         if record.kind == "kernel" and not values.isdisjoint(record.outputs)
-    )
-    return [member for member in found if member[1].kind == "kernel"]
+    }
+    kernels = (one for one in facts.time.members if one[1].kind == "kernel")
+    return [one for one in kernels if one[0].head.instruction_id in numbers]
 
 
 def _tokens(facts: Facts) -> float:
