@@ -328,6 +328,9 @@ class Facts:
         return float(self.scale(max(0.0, mean - half))), float(self.scale(mean + half))
 
 
+Find = Callable[[Facts], Iterable[Finding]]
+
+
 def explained(
     sureness: Sureness, evidence: Iterable[str], remedies: Iterable[Remedy] = ()
 ) -> Explanation:
@@ -335,42 +338,12 @@ def explained(
     return Explanation(sureness, tuple(evidence), remedies=tuple(remedies))
 
 
-# -- rules
+def needs_graph(find: Callable[[Facts, RunGraph], Iterable[Finding]]) -> Find:
+    """Make a rule of a function of the facts and the graph; without a graph it finds nothing."""
 
+    @wraps(find)
+    def rule(facts: Facts) -> Iterable[Finding]:
+        run = facts.run_graph
+        return () if run is None else find(facts, run)
 
-Find = Callable[[Facts], Iterable[Finding]]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One kind of insight.
-
-    name: the `kind` of its findings ("not-delegated"); of a rule for the summary alone, what its
-    kinds have in common. title: what it is, in a few words. find: returns the findings of a
-    method's runs, and claims the nodes and leaves that they are about; those below the least share
-    of time are left out afterwards. level: at which it is asked, by the list of rules.
-    """
-
-    name: str
-    title: str
-    find: Find
-    level: Level = Level.FULL
-
-
-def rule(title: str) -> Callable[[Find], Rule]:
-    """Make a function the `Rule` of its name: `lost_fusion` finds "lost-fusion"."""
-    return lambda find: Rule(find.__name__.replace("_", "-"), title, find)
-
-
-def graph_rule(title: str) -> Callable[[Callable[[Facts, RunGraph], Iterable[Finding]]], Rule]:
-    """Make a function of the facts and the graph a `Rule`; without a graph it finds nothing."""
-
-    def made(find: Callable[[Facts, RunGraph], Iterable[Finding]]) -> Rule:
-        @wraps(find)
-        def with_graph(facts: Facts) -> Iterable[Finding]:
-            run = facts.run_graph
-            return () if run is None else find(facts, run)
-
-        return rule(title)(with_graph)
-
-    return made
+    return rule

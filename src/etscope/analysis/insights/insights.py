@@ -1,18 +1,18 @@
 """`insights`: the findings of all rules on a method's runs, those that matter most first.
 
-To add a rule: write a function with `@rule` in the module of its theme in `rules`, add its name,
-module and level to `_RULES`, and, if it explains anything, a section with the rule's name to
+To add a rule: write a function in the module of its theme in `rules`, add its name, module and
+level to `_RULES`, and, if it explains anything, a section with the rule's name to
 docs/reference/findings.md, which a test compares with this list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
-from etscope.analysis.insights.facts import Facts, Level, Rule
+from etscope.analysis.insights.facts import Facts, Find, Level
 from etscope.errors import UsageError
 from etscope.model.finding import SEVERITIES, Finding, Sureness, ranked
 
@@ -53,15 +53,29 @@ _RULES: Mapping[str, tuple[str, Level]] = {
 }
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What finds one kind of insight, and the level at which it is asked.
+
+    find: returns the findings of a method's runs, and claims the nodes and leaves that they are
+    about; those below the least share of time are left out afterwards.
+    """
+
+    find: Find
+    level: Level
+
+
 @cache
 def rules(level: Level = Level.ALL) -> Mapping[str, Rule]:
-    """Return the rules of a level by name, in the order of precedence."""
-    found = (
-        replace(getattr(import_module(f"{__package__}.rules.{module}"), name), level=own_level)
+    """Return the rules of a level in the order of precedence, by name: `lost_fusion` finds
+    "lost-fusion"; a rule for the summary alone may find several kinds."""
+    return {
+        name.replace("_", "-"): Rule(
+            getattr(import_module(f"{__package__}.rules.{module}"), name), own_level
+        )
         for name, (module, own_level) in _RULES.items()
         if own_level & level
-    )
-    return {rule.name: rule for rule in found}
+    }
 
 
 LEAST_SHARE = 0.02  # of the method's time; less is not worth a change

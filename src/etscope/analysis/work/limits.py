@@ -45,14 +45,7 @@ from etscope.analysis.work.formulas import FLOATS
 from etscope.analysis.work.operation import NO_WORK
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
 from etscope.errors import UsageError
-from etscope.formats.calibration import (
-    FLOAT16,
-    FLOAT32,
-    INT8,
-    Calibration,
-    MemoryLevel,
-    Peaks,
-)
+from etscope.formats.calibration import FLOAT16, FLOAT32, INT8, Calibration, MemoryLevel, Peaks
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.formats.run_json import SavedRun
 from etscope.units import TimeScale

@@ -17,7 +17,7 @@ from etscope.analysis.graphs.run_graph import (
     spec_of,
     varying_givers,
 )
-from etscope.analysis.insights.facts import Facts, explained, graph_rule
+from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     at_lines,
     does,
@@ -263,7 +263,7 @@ _MAY_KEEP = frozenset(
 _RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
 
 
-@graph_rule("Copies where a view, or nothing, would do")
+@needs_graph
 def needless_copies(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Kernels that copy values without a change: a view would do, or nothing at all."""
     kinds: dict[bool, list[Node]] = {}  # whether the copy changes nothing, or the shape
@@ -321,7 +321,7 @@ def _copies(facts: Facts, run: RunGraph, nodes: Sequence[Node], *, is_same: bool
             Remedy(
                 f"Write {names}{at_lines(nodes).replace(', at', ' at', 1)} as `x.reshape(...)` or "
                 "`x.view(...)`, which memory planning makes views."
-            ),
+            )
         ]
         parts = {function_of(node) for node in nodes} - {stem(node.op) for node in nodes}
         if parts & OF_TORCH:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level, explained, rule
+from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level, explained
 from etscope.analysis.insights.leaf_times import COARSE_STEP_NS, LeafTimes, quoted
 from etscope.analysis.insights.node_words import places, time_of_kinds
 from etscope.analysis.profile.profile import Row
@@ -21,7 +21,6 @@ COARSE_STEPS = 5  # of the clock: an event of fewer is known to a fifth at best
 COARSE_SHARE = 0.10  # of the time in such events and in the rest that they leave
 
 
-@rule("Nothing runs on a backend")
 def not_delegated(facts: Facts) -> Iterator[Finding]:
     """Nothing is delegated: all operators run on the runtime's own kernels."""
     kernels = [member for member in facts.time.members if member[1].kind == "kernel"]
@@ -55,7 +54,6 @@ def not_delegated(facts: Facts) -> Iterator[Finding]:
 _NAMED = 4  # kernels among the evidence: the table of the events has all
 
 
-@rule("Operators outside of delegates")
 def outside_delegates(facts: Facts) -> Iterator[Finding]:
     """Operators outside of delegates, in a method that has some: islands, with the reasons of the
     partitioner."""
@@ -94,7 +92,6 @@ def outside_delegates(facts: Facts) -> Iterator[Finding]:
     )
 
 
-@rule("Changes of layout at run time")
 def layout_conversions(facts: Facts) -> Iterator[Finding]:
     """Changes of layout at run time: channels first to last, and transposes that cancel."""
     run = facts.run_graph if Level.FULL in facts.level else None
@@ -148,7 +145,6 @@ _LAYOUT_KERNELS = (
 _LAYOUT_DELEGATED = ("Transpose", "Convert", "Copy")
 
 
-@rule("What is not known inside of delegates")
 def inside_delegates(facts: Facts) -> Iterator[Finding]:
     """Unknown times inside of delegates: no events, or events on a coarse clock."""
     yield from filter(None, (undivided(facts.time), coarse_clock(facts)))
@@ -208,7 +204,6 @@ def coarse_clock(facts: Facts) -> Finding | None:
     return time.finding("coarse-clock", Severity.UNKNOWN, sentence, short)
 
 
-@rule("Time of delegate calls outside of their events")
 def delegate_rest(facts: Facts) -> Iterator[Finding]:
     """Time of delegate calls that none of their events explains."""
     time = facts.time

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of, varying_givers
-from etscope.analysis.insights.facts import Facts, explained, graph_rule
+from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     at_lines,
     fewer_calls,
@@ -244,7 +244,7 @@ def _batch_norms(run: RunGraph) -> Iterator[Parts]:
 # -- findings
 
 
-@graph_rule("An operator that runs in parts")
+@needs_graph
 def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """An operator that runs in parts, where one kernel would do: decomposed, or written by hand."""
     groups: dict[tuple[str, tuple[str, ...]], list[Parts]] = {}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from etscope.analysis.graphs.node_table import short_tensor
 from etscope.analysis.graphs.partition import NodeRefusal
 from etscope.analysis.graphs.run_graph import OF_TORCH, RunGraph, function_of, spec_of
-from etscope.analysis.insights.facts import Facts, explained, graph_rule
+from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     NAMED,
     at_lines,
@@ -122,7 +122,7 @@ _WIDER_FLOATS = frozenset({"bfloat16", "float64"})  # their values fit into floa
 _SAID = ("dtype", "precision")  # words in the reasons of a partitioner
 
 
-@graph_rule("A type that the backend does not take")
+@needs_graph
 def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Operators that a backend takes, but not of the type that their tensors have."""
     types: dict[str, list[Node]] = {}
@@ -142,7 +142,7 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         members = run.members(nodes)
         evidence = [
             "XNNPACK takes float32, float16 and quantized int8; it has the operators, but not of "
-            f"{dtype}.",
+            f"{dtype}."
         ]
         refused = sum(1 for node in nodes if refusals_of(run, node))
         if refused:

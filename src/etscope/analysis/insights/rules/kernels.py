@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.insights.facts import Facts, explained, rule
+from etscope.analysis.insights.facts import Facts, explained
 from etscope.analysis.profile.profile import Leaf
 from etscope.formats.calibration import FLOAT32
 from etscope.formats.generation import DECODE
@@ -24,7 +24,6 @@ _POSSIBLE = 0.25  # of the bandwidth: slower kernels may wait for something else
 _SMALLER = {"float32": 7.5, "float64": 15.0, "float16": 3.75, "bfloat16": 3.75}
 
 
-@rule("A run that waits for weights")
 def memory_bound(facts: Facts) -> Iterator[Finding]:
     """A run that reads far more weights than it computes with, as decode of a language model
     does, and waits for them."""
@@ -194,7 +193,6 @@ def _rate(facts: Facts, members: Sequence[Leaf]) -> float | None:
     return None if not ns or not work.flops or work.unknown or work.is_bound else work.flops / ns
 
 
-@rule("Large operators on portable kernels")
 def portable_kernels(facts: Facts) -> Iterator[Finding]:
     """Large operators on portable kernels: products that are slow for what they compute."""
     # Without delegates `not-delegated` has it among its evidence.
@@ -210,9 +208,7 @@ def portable_kernels(facts: Facts) -> Iterator[Finding]:
         f"{facts.time.taken(members)}.",
         members,
         explained(
-            Sureness.LIKELY if found.is_known else Sureness.POSSIBLE,
-            found.evidence,
-            found.remedies,
+            Sureness.LIKELY if found.is_known else Sureness.POSSIBLE, found.evidence, found.remedies
         ),
     )
 
@@ -220,7 +216,6 @@ def portable_kernels(facts: Facts) -> Iterator[Finding]:
 _SHOWN = 6  # names of operators in a line of evidence; the others are counted
 
 
-@rule("Operators with unknown work")
 def unknown_work(facts: Facts) -> Iterator[Finding]:
     """Operators with unknown work: no rule judges their rates."""
     members = [member for member in facts.time.members if facts.work_of(member).unknown]

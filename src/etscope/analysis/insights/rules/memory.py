@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from etscope.analysis.insights.facts import Facts, rule
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.program.source_location import block_family
@@ -29,7 +29,6 @@ _COMMAND = ("info", "--memory")
 _NAMED = "what backends ask for by name, such as their weights"
 
 
-@rule("What takes the memory")
 def memory(facts: Facts) -> Iterator[Finding]:
     """The largest part of the memory, the largest tensor at its peak, and what is stored twice."""
     program, method = facts.program, facts.profile.method
@@ -53,10 +52,7 @@ def memory(facts: Facts) -> Iterator[Finding]:
 
 
 def memory_of(
-    method: str,
-    export: Export,
-    parts: Sequence[FilePart] = (),
-    rows: Sequence[Row] = (),
+    method: str, export: Export, parts: Sequence[FilePart] = (), rows: Sequence[Row] = ()
 ) -> Iterator[Finding]:
     """Yield what takes the memory of a method, whether it ran or not.
 
@@ -176,7 +172,6 @@ def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     return replace(found, severity=Severity.COST)
 
 
-@rule("Whether an operator is wrong")
 def values(facts: Facts) -> Iterator[Finding]:
     """The diagnosis of the logged values: is an operator wrong?"""
     numerics, method = facts.numerics, facts.profile.method
@@ -208,7 +203,6 @@ def values(facts: Facts) -> Iterator[Finding]:
     )
 
 
-@rule("What the files leave unknown")
 def files(facts: Facts) -> Iterator[Finding]:
     """Unknown or doubtful times and places, for want of a file or because of logged values."""
     if facts.trace.record is None:

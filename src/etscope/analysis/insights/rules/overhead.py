@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts, Ticks, explained, graph_rule, rule
+from etscope.analysis.insights.facts import Facts, Ticks, explained, needs_graph
 from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
 from etscope.analysis.profile.profile import InstructionRows, Leaf
 from etscope.analysis.program.source_location import short_lines, user_line
@@ -31,7 +31,6 @@ _FEWEST_IDLE = 3  # calls with nothing to do, for a median that one of them does
 _ONE_LINE = 0.5  # of the calls: then that line is worth a remedy alone
 
 
-@rule("Many calls with next to nothing to compute")
 def small_operators(facts: Facts) -> Iterator[Finding]:
     """Calls with so little to compute that making the call takes a large part of their time."""
     for kinds, noun in ((("kernel", "control"), "kernel"), (("delegate",), "delegate call")):
@@ -61,7 +60,7 @@ def _small_calls(
     members = [(group, leaf) for group in small for leaf in group.leaves]
     evidence = [
         f"{known_by}; {len(small):,} of {len(groups):,} take less than {_TIMES:g} times that, "
-        f"{facts.time.taken(members)} together.",
+        f"{facts.time.taken(members)} together."
     ]
     work = None if facts.work is None else facts.work.of([group.head for group in small])
     if work is not None and not work.unknown:
@@ -218,7 +217,7 @@ def _loop(run: RunGraph, starts: Sequence[Node]) -> Loop | None:
     return Loop(len(starts), tuple(node for nodes in groups for node in nodes), has_state)
 
 
-@graph_rule("A loop of small steps that export wrote out")
+@needs_graph
 def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Loops of Python that export unrolled, with little work a step: inside of delegates.
 
@@ -244,7 +243,7 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         ticks: Ticks = around + np.sum([leaf.ticks for _, leaf in members], axis=0)
         evidence = [
             f"They are {operators(nodes)}; on average one takes "
-            f"{facts.time.text(facts.time.ticks(members) / len(members))}.",
+            f"{facts.time.text(facts.time.ticks(members) / len(members))}."
         ]
         if around.any():
             evidence.append(
@@ -299,7 +298,6 @@ def _loop_remedies(loop: Loop) -> Iterator[Remedy]:
 FRAMEWORK_SHARE = 0.10  # of what no instruction accounts for: tracing alone costs some %
 
 
-@rule("Time outside of instructions")
 def outside_instructions(facts: Facts) -> Iterator[Finding]:
     """Time of a method that none of its instructions accounts for."""
     ticks = facts.profile.unaccounted

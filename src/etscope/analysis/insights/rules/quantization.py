@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from etscope.analysis.graphs.run_graph import RunGraph, module_of, varying_givers
-from etscope.analysis.insights.facts import Facts, explained, graph_rule, rule
+from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     at_lines,
     connected,
@@ -124,7 +124,7 @@ def _through(node: Node, step: Callable[[Node], Iterable[Node]]) -> Iterator[Nod
             yield one
 
 
-@graph_rule("Float between quantized operators")
+@needs_graph
 def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Operators in float between quantized ones, and the conversions around them."""
     groups: dict[frozenset[str], list[Stretch]] = {}
@@ -143,7 +143,7 @@ def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         several = len({stem(node.op) for node in computing}) > 1
         evidence = [
             f"What {operators(computing)} {'read' if several else 'reads'} was int8, and what "
-            f"{'they give' if several else 'it gives'} becomes int8 again.",
+            f"{'they give' if several else 'it gives'} becomes int8 again."
         ]
         if conversions:
             evidence.append(
@@ -198,7 +198,7 @@ def _numbers(node: Node) -> list[tuple[str, str]]:
     return [(name, text) for name, text in node.arguments if name not in _NO_SCALE]
 
 
-@graph_rule("Quantized again to the same numbers")
+@needs_graph
 def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """A value that is dequantized and quantized again to the same numbers."""
     nodes: list[Node] = []
@@ -230,7 +230,7 @@ def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     members = run.members(nodes)
     evidence = [
         f"{does(pairs, 'quantize node', 'have')} the scale, zero point and range of the "
-        "dequantize node before, so the numbers do not change.",
+        "dequantize node before, so the numbers do not change."
     ]
     if moving:
         evidence.append(f"Nothing but {operators(moving)} is between them, which computes nothing.")
@@ -254,7 +254,6 @@ _CONVOLUTIONS = ("Convolution", "Deconvolution")
 _PRODUCTS = ("Fully Connected", "Dynamic Fully Connected", *_CONVOLUTIONS)
 
 
-@rule("Products in float32 that limit the time")
 def float_weights(facts: Facts) -> Iterator[Finding]:
     """Products and convolutions in floats that limit a method, where a backend has them in
     integers."""

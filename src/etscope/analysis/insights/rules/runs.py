@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts, Level, explained, rule
+from etscope.analysis.insights.facts import Facts, Level, explained
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.steadiness import ENOUGH_RUNS
 from etscope.analysis.profile.counted import SLOW_RATIO
@@ -79,7 +79,6 @@ class _First:
         return None
 
 
-@rule("A first run that is far longer than the others")
 def first_run(facts: Facts) -> Iterator[Finding]:
     """A first run that is far longer than the later ones: memory is touched, caches are filled,
     and some backends pack weights."""
@@ -168,7 +167,6 @@ _ALIKE = 0.5  # of the method's change: an operator that changes less counts as 
 _MOSTLY = 0.8  # of the time in operators that change alike: the rest is noise of short ones
 
 
-@rule("Runs that differ: times are not to be relied on")
 def unsteady(facts: Facts) -> Iterator[Finding]:
     """Runs that differ: a drift, two speeds, disturbed runs."""
     for found in facts.differences:
@@ -240,7 +238,6 @@ OUTLIER_DROP = 0.5
 OUTLIER_FEWEST = 3  # runs: of two, each makes half of the average
 
 
-@rule("What one run decides")
 def single_runs(facts: Facts) -> Iterator[Finding]:
     """Times that one run decides: the average of a leaf, or all times of a dump."""
     if (found := outlier(facts.time)) is not None:
@@ -302,7 +299,6 @@ _LARGE_FLOPS = 5e6  # an operator this large gains from a thread for each part
 _LARGE_SHARE = 0.5  # of the time in them: a second thread then saves a quarter at best
 
 
-@rule("Too many or too few threads")
 def threads(facts: Facts) -> Iterator[Finding]:
     """A thread pool that does not fit the cores of the machine, or the size of the work."""
     threads, conditions = facts.threads, facts.conditions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, spec_of
-from etscope.analysis.insights.facts import Facts, explained, graph_rule, rule
+from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     at_lines,
     connected,
@@ -26,7 +26,6 @@ from etscope.units import count, format_bytes
 _FEW = 0.5  # of the positions: a call that writes more has reason to write all
 
 
-@rule("KV caches that are copied whole")
 def whole_caches(facts: Facts) -> Iterator[Finding]:
     """KV caches that are copied whole, where a call writes a few positions of them."""
     caches, tokens = copied_caches(facts), _tokens(facts)
@@ -112,7 +111,7 @@ _MOVING = frozenset({"cat", "slice"})
 _WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
 
 
-@graph_rule("Buffers that are copied to change a part of them")
+@needs_graph
 def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Buffers that are made anew, and written back as a whole, to change a part of them."""
     copied = [
@@ -190,7 +189,7 @@ _WEIGHTS, _DEQUANTIZED, _VALUES = "weights", "dequantized", "values"
 _LAYOUTS = SAME_VALUE | {"permute", "t", "transpose"}
 
 
-@graph_rule("The same values computed in each run")
+@needs_graph
 def runtime_constants(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Values that are the same in each run, and are computed in each: masks, positions, weights
     that are laid out or converted anew."""

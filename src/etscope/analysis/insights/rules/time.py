@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts, rule
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.leaf_times import LeafTimes, quoted
 from etscope.analysis.profile.growth import Growth, growth, is_enough
 from etscope.analysis.profile.profile import Leaf, Row
@@ -28,7 +28,6 @@ BESIDE_SHARE = 0.10  # of a token outside of the runtime: choosing it alone cost
 _LONGEST_CODE = 60  # characters of a line that are shown in a sentence
 
 
-@rule("Where most of the time is")
 def slowest_parts(facts: Facts) -> Iterator[Finding]:
     """The layer, the operator and the line of Python that take most of the time."""
     # `generation` reports decode's line, or without lines its operator, and whether it grows.
@@ -160,7 +159,6 @@ def slowest_line(time: LeafTimes) -> Finding | None:
 _MS = 1e6  # ns
 
 
-@rule("Pace, growth and cost of a language model's calls")
 def generation(facts: Facts) -> Iterator[Finding]:
     """A language model's calls: where decode spends its time, what grows with the context, and what
     a token costs outside of the runtime. Other models have no such findings."""
