@@ -221,10 +221,6 @@ class InstructionWork:
         program = self._program
         return program if program is not None and 0 <= number < len(program.records) else None
 
-    def _is_static(self, number: int) -> bool:
-        program = self._program_with(number)
-        return program is not None and program.is_static(number)
-
     def _operators(self, number: int) -> Sequence[XnnNode]:
         """XNNPACK's operators of a call, where they are known."""
         program = self._program_with(number)
@@ -327,7 +323,8 @@ class InstructionWork:
     def _at_run_sizes(self, found: Work, operator: XnnNode, number: int) -> Work:
         """Scale the work of the largest sizes to the run's sizes, by the ratio for the operator's
         nodes."""
-        if self._is_static(number):
+        program = self._program_with(number)
+        if program is not None and program.is_static(number):
             return found
         scale = self._scale(operator, number)
         if scale is not None:

@@ -92,8 +92,12 @@ class ProgramWork:
 
     def operators(self, instruction: int) -> tuple[XnnNode, ...]:
         """XNNPACK's operators of a delegate's call; () for another backend, or unreadable data."""
+        delegate = self.records[instruction].delegate
+        if delegate is None:
+            return ()
         if instruction not in self._operators:
-            self._operators[instruction] = self._read_operators(self.records[instruction])
+            data = self._program.delegate_blob(self._method.name, delegate)
+            self._operators[instruction] = known_operators(data)
         return self._operators[instruction]
 
     def weights(self, instruction: int) -> int | None:
@@ -192,11 +196,6 @@ class ProgramWork:
         added = sum_of(map(operator_work, operators))
         inner = max(0, added.traffic.activations - border.activations - border.state)
         return replace(added, traffic=border, inner=inner)
-
-    def _read_operators(self, record: InstructionRecord) -> tuple[XnnNode, ...]:
-        if record.delegate is None:
-            return ()
-        return known_operators(self._program.delegate_blob(self._method.name, record.delegate))
 
 
 def instruction_table(program: Program, method: str) -> Table:

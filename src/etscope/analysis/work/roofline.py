@@ -196,12 +196,7 @@ def roofline(
             hint="if it counts a unit of time, name it: --source-unit",
         )
     found = _Operators(profile, limits, Scale(source, TimeScale.NS))
-    operators = [
-        one
-        for one in found.operators()
-        if keep is None or any(map(keep, (one.group.head, *one.point.rows)))
-    ]
-    points = [one.point for one in operators] if by is None else found.grouped(operators, by)
+    points = list(found.points(by, keep))
     if keep is None:
         points += found.outside()
     points.sort(key=lambda point: -point.ns)
@@ -211,11 +206,32 @@ def roofline(
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """A point of one operator, and the row that has the work of all of its rows."""
+    """An operator: the row that has its work, and all of its rows with their time, ticks."""
 
     group: InstructionRows
     row: Row
-    point: RooflinePoint
+    rows: tuple[Row, ...]
+    ticks: float
+    work: Work | None
+
+    def place(self) -> tuple[str, str | None]:
+        """Return its place, and the reason if that is not known."""
+        work, name = self.work, self.row.kernel_name
+        if work is None:
+            return UNKNOWN, f"the work of {name} is not known"
+        if work.is_bound:
+            return UNKNOWN, "the sizes of the runs are not known"
+        if not work.flops and not work.traffic and not work.unknown:
+            return NO_WORK, None
+        if self.ticks <= 0:
+            return UNKNOWN, "shorter than a tick of the clock"
+        if work.flops and work.traffic:
+            return COMPUTES, None
+        if work.unknown:
+            return UNKNOWN, f"the FLOPs of {', '.join(work.unknown[:_NAMED])} are not known"
+        if work.flops:
+            return UNKNOWN, f"the bytes of {name} are not known"
+        return MOVES, None
 
 
 @dataclass(frozen=True)
@@ -236,7 +252,9 @@ class _Operators:
             for row in self._rows(group):
                 if absorbed.get(id(row), id(row)) == id(row):
                     rows = tuple(together.get(id(row), (row,)))
-                    yield _Operator(group, row, self._point(row, rows))
+                    ticks = sum(float(one.ticks.mean()) for one in rows)
+                    work = None if self.limits is None else self.limits.work.of([row])
+                    yield _Operator(group, row, rows, ticks, work)
 
     def _rows(self, group: InstructionRows) -> list[Row]:
         """The operators of an instruction: the events of a delegate's call, or the call itself if
@@ -248,71 +266,42 @@ class _Operators:
         tells = any(work.flops or work.traffic for row in leaves if (work := works.get(id(row))))
         return leaves if tells or id(group.head) not in works else [group.head]
 
-    def _point(self, row: Row, rows: tuple[Row, ...]) -> RooflinePoint:
-        ticks = sum(float(one.ticks.mean()) for one in rows)
-        work = None if self.limits is None else self.limits.work.of([row])
-        place, reason = self._place(row, work, ticks)
-        limits = None
-        if self.limits is not None and place in (COMPUTES, MOVES):
-            limits = self.limits.of([row])
-        is_partial = place == COMPUTES and work is not None and bool(work.unknown)
-        return self._made(row.name, place, rows, ticks, limits, is_partial, reason)
-
-    @staticmethod
-    def _place(row: Row, work: Work | None, ticks: float) -> tuple[str, str | None]:
-        """Return the place of an operator, and the reason if it is not known."""
-        if work is None:
-            return UNKNOWN, f"the work of {row.kernel_name} is not known"
-        if work.is_bound:
-            return UNKNOWN, "the sizes of the runs are not known"
-        if not work.flops and not work.traffic and not work.unknown:
-            return NO_WORK, None
-        if ticks <= 0:
-            return UNKNOWN, "shorter than a tick of the clock"
-        if work.flops and work.traffic:
-            return COMPUTES, None
-        if work.unknown:
-            return UNKNOWN, f"the FLOPs of {', '.join(work.unknown[:_NAMED])} are not known"
-        if work.flops:
-            return UNKNOWN, f"the bytes of {row.kernel_name} are not known"
-        return MOVES, None
+    def points(self, by: str | None, keep: Callable[[Row], bool] | None) -> Iterator[RooflinePoint]:
+        """Yield a point for each operator, or for each group and place. Where a group computes,
+        what it moves without FLOPs is a part of that."""
+        named: list[tuple[str, _Operator, str, str | None]] = []
+        for one in self.operators():
+            if keep is None or any(map(keep, (one.group.head, *one.rows))):
+                name = one.row.name if by is None else group_name(one.group, one.row, by)
+                named.append((name, one, *one.place()))
+        computing = {name for name, _, place, _ in named if by is not None and place == COMPUTES}
+        groups: dict[tuple[str | int, str], list[tuple[str, _Operator, str | None]]] = {}
+        for number, (name, one, place, reason) in enumerate(named):
+            place = COMPUTES if place == MOVES and name in computing else place
+            key = number if by is None else name, place
+            groups.setdefault(key, []).append((name, one, reason))
+        for (_, place), members in groups.items():
+            operators = [one for _, one, _ in members]
+            limits = None
+            if self.limits is not None and place in (COMPUTES, MOVES):
+                limits = self.limits.of([one.row for one in operators])
+            reasons = dict.fromkeys(reason for _, _, reason in members if reason is not None)
+            has_unknown = any(one.work is not None and one.work.unknown for one in operators)
+            yield self._made(
+                members[0][0],
+                place,
+                tuple(row for one in operators for row in one.rows),
+                sum(one.ticks for one in operators),
+                limits,
+                has_unknown and place == COMPUTES,
+                "; ".join(reasons) or None,
+            )
 
     def _made(
         self, name: str, place: str, rows: tuple[Row, ...], ticks: float, *more: Any
     ) -> RooflinePoint:
         share = ticks / max(1.0, float(self.profile.total.mean()))
         return RooflinePoint(name, place, rows, float(self.in_ns(ticks)), share, *more)
-
-    def grouped(self, operators: Sequence[_Operator], by: str) -> list[RooflinePoint]:
-        """Return a point for each group and place. Where a group computes, what it moves without
-        FLOPs is a part of that."""
-        named = [(group_name(one.group, one.row, by), one) for one in operators]
-        computing = {name for name, one in named if one.point.place == COMPUTES}
-        groups: dict[tuple[str, str], list[_Operator]] = {}
-        for name, one in named:
-            place = one.point.place
-            place = COMPUTES if place == MOVES and name in computing else place
-            groups.setdefault((name, place), []).append(one)
-        found = []
-        for (name, place), members in groups.items():
-            points = [one.point for one in members]
-            limits = None
-            if self.limits is not None and place in (COMPUTES, MOVES):
-                limits = self.limits.of([one.row for one in members])
-            reasons = dict.fromkeys(one.reason for one in points if one.reason is not None)
-            found.append(
-                RooflinePoint(
-                    name,
-                    place,
-                    tuple(row for one in points for row in one.rows),
-                    sum(one.ns for one in points),
-                    sum(one.share for one in points),
-                    limits,
-                    any(one.is_partial for one in points),
-                    "; ".join(reasons) or None,
-                )
-            )
-        return found
 
     def outside(self) -> Iterator[RooflinePoint]:
         """Yield the time between the instructions, and the rests of the calls of delegates."""
