@@ -199,7 +199,7 @@ class _Needs:
                 PACKED: packed,
                 STATE_IN_DELEGATES: {(name, backend): None for backend in unknown},
             },
-            sizes={**_state_sizes(state), **_planned_sizes(method, plan)},
+            sizes={**_state_sizes(state), **cls._planned_sizes(method, plan)},
             packed_by=MEASURED if is_measured else ESTIMATE,
         )
 
@@ -226,6 +226,27 @@ class _Needs:
             {**sizes, **_state_sizes(buffers)},
             MEASURED if packed_by == {MEASURED} else ESTIMATE,
         )
+
+    @staticmethod
+    def _planned_sizes(method: Method, plan: MemoryPlan) -> dict[str, int]:
+        """Split the planned memory without state at its peak, so that the parts sum to it. Add the
+        inputs and outputs that the caller allocates."""
+        at = plan.peak_instructions[0] if plan.peak_instructions else 0
+        alive = plan.live_at(at) if plan.peak_bytes else ()
+        kept = _bytes_of(value for value in alive if value.role == "state")
+        around = _bytes_of(value for value in alive if value.role in ("input", "output"))
+        values = (method.values[index] for index in {*method.inputs, *method.outputs})
+        given = [
+            value.nbytes or 0
+            for value in values
+            if isinstance(value, TensorValue) and value.allocation is None and not value.is_constant
+        ]
+        return {
+            ACTIVATIONS: plan.peak_bytes - kept - around,
+            INPUTS: around,
+            FRAGMENTS: plan.planned_bytes - plan.peak_bytes,
+            CALLERS: sum(given),
+        }
 
     def owners(self) -> tuple[OwnedBytes, ...]:
         """The owners that have any bytes, in the order of `_OWNERS`."""
@@ -263,27 +284,6 @@ def _state_sizes(state: Iterable[StateTensor]) -> dict[str, int]:
     for one in state:
         sizes[one.kind] += one.nbytes
     return sizes
-
-
-def _planned_sizes(method: Method, plan: MemoryPlan) -> dict[str, int]:
-    """Split the planned memory without state at its peak, so that the parts sum to it. Add the
-    inputs and outputs that the caller allocates."""
-    at = plan.peak_instructions[0] if plan.peak_instructions else 0
-    alive = plan.live_at(at) if plan.peak_bytes else ()
-    kept = _bytes_of(value for value in alive if value.role == "state")
-    around = _bytes_of(value for value in alive if value.role in ("input", "output"))
-    values = (method.values[index] for index in {*method.inputs, *method.outputs})
-    given = [
-        value.nbytes or 0
-        for value in values
-        if isinstance(value, TensorValue) and value.allocation is None and not value.is_constant
-    ]
-    return {
-        ACTIVATIONS: plan.peak_bytes - kept - around,
-        INPUTS: around,
-        FRAGMENTS: plan.planned_bytes - plan.peak_bytes,
-        CALLERS: sum(given),
-    }
 
 
 def _bytes_of(values: Iterable[PlannedValue]) -> int:

@@ -106,7 +106,19 @@ def profile_work(trace: Trace, profile: MethodProfile) -> ProfileWork | None:
                 found.setdefault(id(row), []).append(work.times(calls))
             together.update(rows.together)
         works = {key: sum_of(works) for key, works in found.items()}
-        works |= dict(_rests(profile, works))
+        for group in profile.instructions:
+            # The rest of a call has the work that the call's other events do not explain.
+            whole = works.get(id(group.head))
+            rests = (row for row in group.below if row.kind == "unaccounted" and row.depth == 1)
+            rest = next(rests, None)
+            if not group.is_split or whole is None or rest is None:
+                continue
+            explained = sum_of(works[id(leaf)] for leaf in group.leaves if id(leaf) in works)
+            left = whole.flops - explained.flops
+            if left > 1e-9 * whole.flops:  # less is what rounding leaves
+                parts = dict(explained.dtypes)
+                types = ((name, max(0.0, part - parts.get(name, 0))) for name, part in whole.dtypes)
+                works[id(rest)] = Work(left, unknown=whole.unknown, dtypes=tuple(types))
         return profile, ProfileWork(profile, works, together)
 
     # Kept with its profile, so that no other gets the same id.
@@ -124,22 +136,6 @@ def _inner_events(trace: Trace, method: str) -> InnerEvents:
         return inner_events(blocks, program, method, trace.instructions(method))
 
     return trace.once(("inner events of a program", method), found)
-
-
-def _rests(profile: MethodProfile, works: Mapping[int, Work]) -> Iterator[tuple[int, Work]]:
-    """Yield the work of the rests of calls: what the call's other events do not explain."""
-    for group in profile.instructions:
-        whole = works.get(id(group.head))
-        rests = (row for row in group.below if row.kind == "unaccounted" and row.depth == 1)
-        rest = next(rests, None)
-        if not group.is_split or whole is None or rest is None:
-            continue
-        explained = sum_of(works[id(leaf)] for leaf in group.leaves if id(leaf) in works)
-        left = whole.flops - explained.flops
-        if left > 1e-9 * whole.flops:  # less is what rounding leaves
-            parts = dict(explained.dtypes)
-            types = ((name, max(0.0, part - parts.get(name, 0))) for name, part in whole.dtypes)
-            yield id(rest), Work(left, unknown=whole.unknown, dtypes=tuple(types))
 
 
 # -- the instructions

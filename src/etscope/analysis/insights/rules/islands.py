@@ -57,17 +57,27 @@ def islands_outside(facts: Facts, run: RunGraph) -> Iterator[Finding]:
 
 
 def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: int) -> Finding:
-    values = list(_values(run, nodes))
-    numbered = [(one[0], one[1], sizes(one[2])) for one in values if one[1] is not None]
-    entering = {(number, size) for enters, number, size in numbered if enters}
-    leaving = {(number, size) for enters, number, size in numbered if not enters}
+    inside = set(map(id, nodes))
+    crossing: dict[str, int] = {}  # bytes of the values between nodes and calls, by name and type
+    entering, leaving = set[tuple[int, str]](), set[tuple[int, str]]()
+    for node in nodes:
+        pairs = [(giver, node, giver) for giver in run.givers(node)]
+        pairs += [(node, one, one) for one in run.readers(node) if id(one) not in inside]
+        for giver, reader, other in pairs:
+            call = run.partition.call_of.get(id(other))
+            for value in giver.outputs if call is not None else ():
+                if value.tensor is not None and value.name in reader.inputs and call is not None:
+                    name = f"{value.name} {value.tensor}"
+                    crossing[name] = value.tensor.nbytes or 0
+                    if call.instruction is not None:
+                        ends = entering if giver is node else leaving
+                        ends.add((call.instruction, sizes(name)))
     at_borders = transposes_at(run, entering, leaving)
     members = [*run.members(nodes), *at_borders]
     evidence = list(reasons(run, nodes))
     names = {function_of(node) for node in nodes}
     if len(names) == 1 and names <= {*OF_TORCH, "rms_norm"}:
         evidence.append(f"torch decomposes {names.pop()} so.")
-    crossing = {name: size for _, _, name, size in values}
     if crossing:
         evidence.append(
             f"{count(len(crossing), 'value')} of {format_bytes(sum(crossing.values()))} "
@@ -83,7 +93,6 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
     merging = list(fewer_calls(run, nodes, "Inside of delegates"))
     if not merging:  # perhaps with the kernels around them that other findings are about
         around = connected(run, nodes, run.kernels)
-        inside = set(map(id, nodes))
         others = operators(node for node in around if id(node) not in inside)
         merging += fewer_calls(run, around, f"Inside of delegates with {others} beside it")
     same = f"The {count(len(run.calls), 'delegate call')} would stay as many without it."
@@ -100,21 +109,6 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
             ways_in(run, nodes),
         ),
     )
-
-
-def _values(run: RunGraph, nodes: Sequence[Node]) -> Iterator[tuple[bool, int | None, str, int]]:
-    """The values between nodes and calls: whether it goes into the call, its instruction, the
-    type of the value with its name in front, and its bytes."""
-    inside = set(map(id, nodes))
-    for node in nodes:
-        pairs = [(giver, node, giver) for giver in run.givers(node)]
-        pairs += [(node, one, one) for one in run.readers(node) if id(one) not in inside]
-        for giver, reader, other in pairs:
-            call = run.partition.call_of.get(id(other))
-            for value in giver.outputs if call is not None else ():
-                if value.tensor is not None and value.name in reader.inputs and call is not None:
-                    size = value.tensor.nbytes or 0
-                    yield giver is node, call.instruction, f"{value.name} {value.tensor}", size
 
 
 _TAKEN = frozenset({"float32", "float16", "int8", "uint8"})  # by XNNPACK

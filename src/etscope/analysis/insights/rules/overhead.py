@@ -239,7 +239,19 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         inside = [one for one in members if one[1].kind == "delegated"]
         if len(inside) <= len(members) / 2 or len(inside) < 2 * _FEWEST:
             continue
-        around = _around(facts, members)
+        # Their part of the time of calls that is in no event, by their number, and without what
+        # tracing adds for each.
+        number_in = Counter(id(group) for group, _ in inside)
+        events = sum(1 for _, leaf in facts.time.members if leaf.kind == "delegated")
+        around: Ticks = np.zeros(len(facts.profile.runs))
+        for group in facts.time.groups:
+            mine = number_in[id(group)]
+            rests = [leaf.ticks for leaf in group.leaves if leaf.kind == "unaccounted"]
+            if mine and rests:
+                of_call = sum(1 for leaf in group.leaves if leaf.kind == "delegated")
+                part = np.sum(rests, axis=0) * (mine / of_call)
+                tracing = facts.tracing_ticks / max(1, events) * mine
+                around = around + np.maximum(0.0, part - tracing)
         ticks: Ticks = around + np.sum([leaf.ticks for _, leaf in members], axis=0)
         evidence = [
             f"They are {operators(nodes)}; on average one takes "
@@ -259,23 +271,6 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             members,
             explained(Sureness.LIKELY, evidence, _loop_remedies(alike[0])),
         )
-
-
-def _around(facts: Facts, members: Sequence[Leaf]) -> Ticks:
-    """The part of operators in the time of delegate calls that is in no event, by their number,
-    and without what tracing adds for each."""
-    inside = Counter(id(group) for group, leaf in members if leaf.kind == "delegated")
-    events = sum(1 for _, leaf in facts.time.members if leaf.kind == "delegated")
-    tracing = facts.tracing_ticks / max(1, events)
-    found: Ticks = np.zeros(len(facts.profile.runs))
-    for group in facts.time.groups:
-        mine = inside[id(group)]
-        rests = [leaf.ticks for leaf in group.leaves if leaf.kind == "unaccounted"]
-        if mine and rests:
-            all_of_call = sum(1 for leaf in group.leaves if leaf.kind == "delegated")
-            part = np.sum(rests, axis=0) * (mine / all_of_call)
-            found = found + np.maximum(0.0, part - tracing * mine)
-    return found
 
 
 def _loop_remedies(loop: Loop) -> Iterator[Remedy]:

@@ -179,7 +179,17 @@ def unsteady(facts: Facts) -> Iterator[Finding]:
             f"Of {len(total):,} runs one in ten takes less than {low}, half take less than "
             f"{middle}, and one in ten takes more than {high}."
         ]
-        alike = _share_that_changes(facts, found.kind)
+        later = np.arange(len(total)) >= len(total) // 2
+        is_slow = total > (total.min() + total.max()) / 2
+        if found.kind == "drift":
+            is_slow = later if total[later].mean() > total[~later].mean() else ~later
+        ratio = float(total[is_slow].mean() / total[~is_slow].mean()) - 1
+        changing = everything = 0.0  # by the time in the other runs, which nothing disturbed
+        for _, leaf in LeafTimes(facts.profile.every, facts.scale).members:
+            slow, usual = (float(leaf.ticks[runs].mean()) for runs in (is_slow, ~is_slow))
+            everything += usual
+            changing += usual if slow - usual >= _ALIKE * ratio * usual else 0.0
+        alike = changing / everything if everything else 0.0
         if alike >= _MOSTLY:
             evidence.append(
                 f"Operators with {format_share(alike)} of the time change alike: it is the "
@@ -187,25 +197,6 @@ def unsteady(facts: Facts) -> Iterator[Finding]:
             )
         explanation = explained(Sureness.MEASURED, evidence, _steadier(facts, found.kind))
         yield replace(found, kind="unsteady", explanation=explanation)
-
-
-def _share_that_changes(facts: Facts, kind: str) -> float:
-    """The share of the usual time in leaves that are slower in the slow runs by at least half of
-    what the method is."""
-    every = facts.profile.every
-    total = every.total
-    if kind == "drift":
-        later = np.arange(len(total)) >= len(total) // 2
-        is_slow = later if total[later].mean() > total[~later].mean() else ~later
-    else:
-        is_slow = total > (total.min() + total.max()) / 2
-    ratio = float(total[is_slow].mean() / total[~is_slow].mean()) - 1
-    changing = everything = 0.0  # by the time in the other runs, which nothing disturbed
-    for _, leaf in LeafTimes(every, facts.scale).members:
-        slow, usual = (float(leaf.ticks[runs].mean()) for runs in (is_slow, ~is_slow))
-        everything += usual
-        changing += usual if slow - usual >= _ALIKE * ratio * usual else 0.0
-    return changing / everything if everything else 0.0
 
 
 def _steadier(facts: Facts, kind: str) -> Iterator[Remedy]:
