@@ -43,7 +43,7 @@ __all__ = ["Facts", "Level"]
 Ticks = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 # Methods that are all of their phase; of others, several may run for one token.
 _WHOLE = (None, "forward", PREFILL, DECODE, "prefill_forward", "kv_forward")
-_SITES = 20  # of a finding; the others are counted
+_SITES = 20  # of a finding, and ids in its selector: more do not help to find one
 RECORD_NEEDED = Remedy(
     "Add the ETRecord, which names the operators: with `-r`, or in the run's folder."
 )

@@ -59,7 +59,7 @@ UNREFERENCED = "unreferenced"
 # If several kinds claim a byte, the first of these wins: it says most.
 _KINDS = (WEIGHTS, STATE, DELEGATES, NAMED, TABLES)
 
-_SHOWN_NAMES = 4
+_SHOWN_NAMES = 4  # in a cell: more do not fit, and are counted
 _LARGEST_PADDING = 1 << 14  # bytes: exporters align segments to pages of 16 KiB at most
 
 
