@@ -55,7 +55,7 @@ _RULES: Mapping[str, tuple[str, Level]] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """What finds one kind of insight, and the level at which it is asked.
+    """A finder of one kind of insight, and the level at which it is asked.
 
     find: returns the findings of a method's runs, and claims the nodes and leaves that they are
     about; those below the least share of time are left out afterwards.

@@ -510,17 +510,17 @@ class Trace(MadeOnce):
             labels = [ran.get(number, "") for number in range(last + 1)]
         return RunNodes(symbols, labels, self.recorded_program)
 
-    def inner_events(self, method: str) -> InnerEvents:
-        """Return the operators behind events inside delegates that the record has no map of."""
+    def inner_events(self, method: str, *, by_order: bool = False) -> InnerEvents:
+        """Return the operators behind events inside delegates that the record has no map of.
+        by_order: without a record, too, where only their order decides."""
         program = self.recorded_program
-        if program is None or self.record is None:
+        if program is None or (self.record is None and not by_order):
             return {}
 
         def found() -> InnerEvents:
             blocks = [block for block in self.blocks if self.method_of(block) == method]
-            return inner_events(
-                blocks, program, method, self.instructions(method), self.symbols(method)
-            )
+            symbols = None if self.record is None else self.symbols(method)
+            return inner_events(blocks, program, method, self.instructions(method), symbols)
 
         return self.once(("inner events", method), found)
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.program.xnnpack_events import InnerEvents, Pairing, inner_events, may_compute
+from etscope.analysis.program.xnnpack_events import InnerEvents, Pairing, may_compute
 from etscope.analysis.work.graph_work import GraphWork
 from etscope.analysis.work.operation import NO_WORK, Work, sum_of, unknown_work
 from etscope.analysis.work.program_work import ProgramWork, clamp_work, operator_work
@@ -93,7 +93,7 @@ def profile_work(trace: Trace, profile: MethodProfile) -> ProfileWork | None:
             of_program = ProgramWork(program, method, listing)
         if graph is None and of_program is None:
             return profile, None
-        inner = _inner_events(trace, method)
+        inner = trace.inner_events(method, by_order=True)
         most = None if graph is None else GraphWork(graph)
         found: dict[int, list[Work]] = {}
         together: dict[int, Sequence[Row]] = {}
@@ -123,19 +123,6 @@ def profile_work(trace: Trace, profile: MethodProfile) -> ProfileWork | None:
 
     # Kept with its profile, so that no other gets the same id.
     return trace.once(("work of a profile", id(profile)), counted)[1]
-
-
-def _inner_events(trace: Trace, method: str) -> InnerEvents:
-    """Return XNNPACK's operators behind events. Without a record only their order decides."""
-    program = trace.recorded_program
-    if trace.record is not None or program is None:
-        return trace.inner_events(method)
-
-    def found() -> InnerEvents:
-        blocks = [block for block in trace.blocks if trace.method_of(block) == method]
-        return inner_events(blocks, program, method, trace.instructions(method))
-
-    return trace.once(("inner events of a program", method), found)
 
 
 # -- the instructions
