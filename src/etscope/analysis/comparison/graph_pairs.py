@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 
 from etscope.analysis.comparison.align import Status
-from etscope.analysis.comparison.program_weights import Weight, WeightChange, weight_sentence
-from etscope.analysis.comparison.programs import ProgramDiff
+from etscope.analysis.comparison.program_weights import Weight, weight_sentence
+from etscope.analysis.comparison.programs import ProgramDiff, Side
 from etscope.analysis.graphs.executed import ExecutedGraph
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.program.source_location import module_path
 from etscope.model.common_subsequence import matched_anywhere, matched_in_turn
-from etscope.model.graph import Node
 
 _WORD = re.compile(r"\w+")
 _LONGEST_ARGUMENT = 120  # letters of one side in a sentence: a list may have thousands
@@ -80,16 +79,24 @@ class _Pairing:
         self._instruction_changes: dict[int, tuple[str, ...]] = {}  # by node of the later side
 
     def pairs(self) -> Iterator[NodePair]:
-        weights = _WeightReaders(self._diff, self._views)
+        holders = [
+            _Holders(side, view) for side, view in zip(self._diff.sides, self._views, strict=True)
+        ]
         for change in self._diff.weights:
-            i, j = weights.places(change)
+            weights = change.before, change.after
+            i, j = (one.place(weight) for one, weight in zip(holders, weights, strict=True))
             if i is not None and j is not None:
                 self._pair(i, j)
+            if change.status not in ("unchanged", "moved"):
+                for one, weight in zip(holders, weights, strict=True):
+                    if weight is not None:
+                        one.add(weight, weight_sentence(change))
         self._pair_instructions()
         self._align(None, None)
         self._pair_moved()
         for i, j in self._in_order():
-            changed = weights.words(i, j)
+            words = holders[0].words.get(i, ()), holders[1].words.get(j, ())
+            changed = tuple(dict.fromkeys(chain(*words)))
             if i is None or j is None:
                 yield NodePair("added" if i is None else "removed", i, j, changed)
                 continue
@@ -274,87 +281,55 @@ def _cut(text: str | None) -> str:
     return text if len(text) <= _LONGEST_ARGUMENT else f"{text[:_LONGEST_ARGUMENT]}…"
 
 
-class _WeightReaders:
-    """Finds the nodes of weights, and of their readers, in two views."""
+class _Holders:
+    """The nodes of a view that hold or read weights; `words`: what changed of them, by number."""
 
-    def __init__(self, diff: ProgramDiff, views: tuple[GraphView, GraphView]) -> None:
-        self._views = views
-        self._numbers = [
-            {id(node.node): number for number, node in reversed([*enumerate(view.nodes)])}
-            for view in views
-        ]
-        self._values = [
-            {id(value): index for index, value in enumerate(side.methods[view.method or ""].values)}
-            if view.method in side.methods
-            else {}
-            for side, view in zip(diff.sides, views, strict=True)
-        ]
-        self._named = [
-            {
-                parameter: number
-                for number, node in reversed([*enumerate(view.nodes)])
-                if (parameter := node.graph.parameters.get(node.node.name)) is not None
-            }
-            for view in views
-        ]
+    def __init__(self, side: Side, view: GraphView) -> None:
+        self._view = view
+        self._numbers: dict[int, int] = {}
+        self._named: dict[str, int] = {}
+        for number, node in reversed([*enumerate(view.nodes)]):
+            self._numbers[id(node.node)] = number
+            parameter = node.graph.parameters.get(node.node.name)
+            if parameter is not None:
+                self._named[parameter] = number
+        method = side.methods.get(view.method or "")
+        values = () if method is None else method.values
+        self._values = {id(value): index for index, value in enumerate(values)}
         # The comparison read the record's graph separately: match its nodes by their name, if it is
         # unique (it is not in several branches).
-        self._edge_nodes: list[Mapping[str, Node]] = []
-        for view in views:
-            symbols = view.linked.symbols
-            graph = None if symbols is None else symbols.graph
-            nodes = [] if graph is None else [*graph.walk()]
-            count = Counter(node.name for node in nodes)
-            self._edge_nodes.append({one.name: one for one in nodes if count[one.name] == 1})
-        self._words: tuple[dict[int, list[str]], dict[int, list[str]]] = {}, {}
-        for change in diff.weights:
-            if change.status in ("unchanged", "moved"):
-                continue
-            text = weight_sentence(change)
-            for side, weight in enumerate((change.before, change.after)):
-                if weight is None:
-                    continue
-                for number in {*self._readers(side, weight), self._place(side, weight)} - {None}:
-                    self._words[side].setdefault(number or 0, []).append(text)
+        symbols = view.linked.symbols
+        graph = None if symbols is None else symbols.graph
+        nodes = [] if graph is None else [*graph.walk()]
+        count = Counter(node.name for node in nodes)
+        self._edge_nodes = {node.name: node for node in nodes if count[node.name] == 1}
+        self.words: dict[int | None, list[str]] = {}
 
-    def words(self, *pair: int | None) -> tuple[str, ...]:
-        """Sentences about the weights of a pair of nodes that have changed."""
-        found = (
-            words.get(number, ()) if number is not None else ()
-            for words, number in zip(self._words, pair, strict=True)
-        )
-        return tuple(dict.fromkeys(chain(*found)))
+    def add(self, weight: Weight, text: str) -> None:
+        """Say what changed of a weight at the nodes that hold and read it."""
+        for number in {*self._readers(weight), self.place(weight)} - {None}:
+            self.words.setdefault(number, []).append(text)
 
-    def places(self, change: WeightChange) -> tuple[int | None, int | None]:
-        """Return the nodes that hold a weight, None without one."""
-        return self._place(0, change.before), self._place(1, change.after)
-
-    def _place(self, side: int, weight: Weight | None) -> int | None:
-        if weight is None or weight.tensor.method != self._views[side].method:
+    def place(self, weight: Weight | None) -> int | None:
+        """Return the number of the node that holds a weight."""
+        view = self._view
+        if weight is None or weight.tensor.method != view.method:
             return None
-        view, tensor = self._views[side], weight.tensor
-        if isinstance(view.linked, ExecutedGraph) and tensor.value is not None:
-            index = self._values[side].get(id(tensor.value))
+        if isinstance(view.linked, ExecutedGraph) and weight.tensor.value is not None:
+            index = self._values.get(id(weight.tensor.value))
             node = view.by_key.get(f"const_{index}")
-            return None if node is None else self._numbers[side].get(id(node.node))
-        return None if weight.name is None else self._named[side].get(weight.name)
+            return None if node is None else self._numbers.get(id(node.node))
+        return None if weight.name is None else self._named.get(weight.name)
 
-    def _readers(self, side: int, weight: Weight) -> Iterator[int]:
-        view, tensor = self._views[side], weight.tensor
-        if tensor.method != view.method:
+    def _readers(self, weight: Weight) -> Iterator[int]:
+        linked, tensor, known = self._view.linked, weight.tensor, self._edge_nodes
+        if tensor.method != self._view.method:
             return
-        known = self._edge_nodes[side]
-        nodes = view.linked.behind(known[n.name] for n in tensor.nodes if n.name in known)
-        if (
-            not tensor.nodes
-            and isinstance(view.linked, ExecutedGraph)
-            and tensor.instruction is not None
-        ):
-            nodes = view.linked.ran(tensor.instruction)
+        nodes = linked.behind(known[n.name] for n in tensor.nodes if n.name in known)
+        at = None if tensor.nodes else tensor.instruction
+        if isinstance(linked, ExecutedGraph) and at is not None:
+            nodes = linked.ran(at)
             if tensor.inside is not None:  # XNNPACK's operators, in the order of the data
                 nodes = nodes[tensor.inside : tensor.inside + 1]
                 nodes = tuple(node for node in nodes if node.op.startswith("xnnpack."))
-        for node in nodes:
-            number = self._numbers[side].get(id(node))
-            if number is not None:
-                yield number
+        yield from (self._numbers[id(node)] for node in nodes if id(node) in self._numbers)
