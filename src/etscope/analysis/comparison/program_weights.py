@@ -274,19 +274,13 @@ class _Pairing:
         self._content = self._numbered()
 
     def changes(self) -> list[WeightChange]:
-        named = all(any(weight.name for weight in side) for side in self._sides)
         located = all(any(weight.module is not None for weight in side) for side in self._sides)
-        if named:
-            self._pair("unchanged", self._equal(lambda w: w.name, with_content=True))
-        if located:
-            where = self._equal(_by_reader, with_content=True)
-            self._pair("unchanged", where)
+        self._pair("unchanged", self._equal(lambda w: w.name, with_content=True))
+        self._pair("unchanged", self._equal(_by_reader, with_content=True))
         self._pair("unchanged", self._aligned((self._content_of,), located))
         self._pair("moved", self._moved())
-        if named:
-            self._pair("changed", self._equal(lambda w: w.name))
-        if located:
-            self._pair("changed", self._equal(_by_reader))
+        self._pair("changed", self._equal(lambda w: w.name))
+        self._pair("changed", self._equal(_by_reader))
         self._pair("changed", self._aligned(_BY_READER, located))
         self._pair("reordered", self._reordered())
         return self._changes()
@@ -385,9 +379,8 @@ class _Pairing:
             return WeightChange("reordered" if same else "changed", before, after)
         if floats or same_type:
             return WeightChange("changed", before, after, *_difference(one, other, floats))
-        if before.is_float != after.is_float:
-            return WeightChange("changed", before, after, sqnr=_sqnr(before, after))
-        return WeightChange("changed", before, after)
+        sqnr = _sqnr(before, after) if before.is_float != after.is_float else None
+        return WeightChange("changed", before, after, sqnr=sqnr)
 
     def _numbered(self) -> Mapping[int, int]:
         """Number the weights by content, by `id`: equal numbers are equal bytes of one type.
