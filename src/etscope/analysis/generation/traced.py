@@ -3,9 +3,10 @@ times by operator, module or line; and their spans in a timeline."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -137,12 +138,9 @@ def traced_calls(trace: Trace) -> TracedCalls | None:
     )
 
 
-_T = TypeVar("_T")
-
-
-def _indexed(values: Sequence[_T]) -> tuple[tuple[_T, ...], Ints]:
+def _indexed(values: Sequence[Any]) -> tuple[tuple[Any, ...], Ints]:
     """The different values in order of appearance, and the index of each value in them."""
-    places: dict[_T, int] = {}
+    places: dict[Any, int] = {}
     index = [places.setdefault(value, len(places)) for value in values]
     return tuple(places), np.array(index, np.int64)
 
@@ -160,15 +158,14 @@ def _executions(trace: Trace) -> tuple[Ints, Ints, dict[int, str | None]]:
     return start, end, method_of
 
 
-def _steps(generation: Ints, phase: Ints, method: Ints) -> Ints:
+def _steps(*kinds: Ints) -> Ints:
     """Count the calls of each generation, phase and method from 0."""
-    _, group = np.unique(np.stack([generation, phase, method]), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    order = np.argsort(group, kind="stable")
-    first = np.searchsorted(group[order], group[order])
-    step = np.empty(len(group), np.int64)
-    step[order] = np.arange(len(group)) - first
-    return step
+    seen: Counter[tuple[int, ...]] = Counter()
+    steps = []
+    for kind in zip(*(one.tolist() for one in kinds), strict=True):
+        steps.append(seen[kind])
+        seen[kind] += 1
+    return np.array(steps, np.int64)
 
 
 def _chosen(calls: GenerationCalls, found: Generation) -> Ints:
