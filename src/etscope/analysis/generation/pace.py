@@ -89,15 +89,14 @@ class Pace:
         return self.calls.start_ns + self.calls.execute_ns + self.calls.sampling_ns
 
     @cached_property
-    def _decoded(self) -> tuple[Ints, Ints, Ints]:
-        """Positions of the tokens that decode calls took, the ns since the token before was chosen,
-        and the index of the last call of each."""
+    def _decoded(self) -> tuple[Ints, Ints]:
+        """Positions of the tokens that decode calls took, and the ns since the token before was
+        chosen."""
         calls, ends = self.calls, self._ends
         place = calls.position + calls.tokens - 1
         decodes = calls.in_phase(DECODE)
         if not decodes.any():
-            empty = np.zeros(0, np.int64)
-            return empty, empty, empty
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         # A token may take several calls; it ends with the last of them.
         next_is_other = np.ones(len(calls), bool)
         next_is_other[:-1] = (np.diff(place) != 0) | (np.diff(calls.run) != 0)
@@ -105,7 +104,7 @@ class Pace:
         last = np.flatnonzero(decodes & next_is_other)
         first = np.flatnonzero(decodes & np.concatenate(([True], next_is_other[:-1])))
         before = ends[np.maximum(first - 1, 0)]
-        return place[last], ends[last] - before, last
+        return place[last], ends[last] - before
 
     @property
     def positions(self) -> Ints:
