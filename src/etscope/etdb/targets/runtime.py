@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from etscope.etdb.protocol.messages import (
 from etscope.etdb.targets.runtime_execution import (
     Execution,
     SavedExecution,
-    Setup,
     StopSequence,
 )
 from etscope.etdb.targets.runtime_method import RuntimeMethod
@@ -36,24 +34,6 @@ from etscope.formats.program.pte_schema import ScalarValue, ValueKind
 
 _MOST_MASKS = 64  # each command asks with functions of its own: do not keep all
 _ALWAYS_FINITE = frozenset({ValueKind.INT, ValueKind.BOOL, ValueKind.STRING})
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayDifference:
-    """An operator that gave a different result when it was repeated. name: of the stop, or of an
-    instruction without one. output: index of its value; None if another instruction ran. step:
-    number of instructions executed, including this one."""
-
-    step: int
-    instruction: int
-    name: str
-    output: int | None
-
-    def __str__(self) -> str:
-        where = f"{self.name} (instruction {self.instruction})"
-        if self.output is None:
-            return f"when the run was repeated, another operator ran at {where}"
-        return f"when the run was repeated, {where} gave other numbers"
 
 
 class RuntimeTarget(CallsTarget):
@@ -88,15 +68,9 @@ class RuntimeTarget(CallsTarget):
         self._reported = 0  # number of replays that `take_news` has reported
         self._first_difference: int | None = None
         self._stops = StopSequence(self._prepared.stops, len(self._prepared.records))
-        setup = Setup(
-            program=self._prepared.program.source.buffer,
-            method=self.method,
-            outputs=self._prepared.outputs,
-            inputs=self._calls[0],
-            threads=threads,
-            traced=traced,
+        self._execution = Execution(
+            launcher, prepared, self._stops, self._news.append, threads=threads, traced=traced
         )
-        self._execution = Execution(launcher, setup, self._stops, self._news.append)
         self._values = RuntimeValues(self._execution, self._prepared)
         self._execution.begin()
 
@@ -105,7 +79,7 @@ class RuntimeTarget(CallsTarget):
     @property
     def runner_info(self) -> RunnerInfo:
         """Version and architecture of the runner."""
-        return self._execution.runner_info
+        return self._execution.runner().info
 
     @property
     def inputs(self) -> Sequence[Any]:
@@ -113,7 +87,7 @@ class RuntimeTarget(CallsTarget):
         return list(self._calls[self.run])
 
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
-        return list(self._calls[self.run])
+        return self.inputs
 
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
         return [list(one) for one in self._calls[: self.run]]
@@ -150,21 +124,21 @@ class RuntimeTarget(CallsTarget):
         return self._execution.ended
 
     @property
-    def differences(self) -> Sequence[ReplayDifference]:
+    def differences(self) -> Sequence[str]:
         found = (one for differing in self._execution.replays for one in differing)
-        return list(dict.fromkeys(map(self._replay_difference, found)))
+        return list(dict.fromkeys(map(self._difference_text, found)))
 
     def take_news(self) -> list[str]:
         """Messages for the user, each returned once: the first operator that gave a different
         result, a connection that was restored, a crash that did not recur."""
         replays = self._execution.replays
         for differing in replays[self._reported :]:
-            first = self._replay_difference(differing[0])
+            first = differing[0]
             # Differences after a known one may follow from it.
             if self._first_difference is None or first.step < self._first_difference:
                 self._first_difference = first.step
                 more = f"; {len(differing) - 1} values after it, too" if len(differing) > 1 else ""
-                self._news.append(f"{first}{more}")
+                self._news.append(f"{self._difference_text(first)}{more}")
         self._reported = len(replays)
         news, self._news[:] = list(self._news), []
         return news
@@ -180,7 +154,7 @@ class RuntimeTarget(CallsTarget):
             lines.append(f"input {number}: {shape}")
         if self.seed is not None:
             lines.append(f"inputs are generated: seed {self.seed}")
-        return [*lines, *map(str, self.differences)]
+        return [*lines, *self.differences]
 
     def interrupt(self) -> None:
         self._execution.interrupt()
@@ -282,7 +256,7 @@ class RuntimeTarget(CallsTarget):
         if position is None or self._stops.step_of(position) != self._execution.step:
             self._execute(self._stops.is_stop)
 
-    def _checked(self, request: Callable[[], Stopped | None]) -> Stopped:
+    def _checked(self, request: Callable[[], Stopped]) -> Stopped:
         """Run a request. Its errors name the operator; the time of the stop is kept."""
         try:
             stopped = request()
@@ -294,8 +268,6 @@ class RuntimeTarget(CallsTarget):
                 "generate-core-file keeps what led there"
             )
             raise
-        if stopped is None:
-            raise RuntimeFailure("the run did not go on")
         if stopped.why == StopReason.FAILED:
             raise RuntimeFailure(
                 f"{self._label(stopped.instruction)} failed: {stopped.error}",
@@ -306,12 +278,11 @@ class RuntimeTarget(CallsTarget):
             self._stops.timed(position, stopped.last_ns)
         return stopped
 
-    def _replay_difference(self, one: Difference) -> ReplayDifference:
-        output = None
-        if one.value is not None:
-            indices = self._prepared.nodes.outputs_of(one.instruction)
-            output = indices.index(one.value) if one.value in indices else 0
-        return ReplayDifference(one.step, one.instruction, self._name(one.instruction), output)
+    def _difference_text(self, one: Difference) -> str:
+        where = self._label(one.instruction)
+        if one.value is None:
+            return f"when the run was repeated, another operator ran at {where}"
+        return f"when the run was repeated, {where} gave other numbers"
 
     def _label(self, instruction: int | None) -> str:
         if instruction is None:

@@ -17,13 +17,12 @@ from etscope.etdb.protocol.messages import (
     Difference,
     NumberTest,
     RunnerDied,
-    RunnerInfo,
     Stopped,
     StopReason,
 )
 from etscope.etdb.protocol.runner import Runner
+from etscope.etdb.targets.runtime_method import RuntimeMethod
 from etscope.etdb.targets.target import Stop
-from etscope.formats.bytes.files import BytesLike
 
 Ints = npt.NDArray[np.int64]
 
@@ -183,20 +182,6 @@ class StopSequence(Sequence[Stop]):
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """A run to begin. program: its bytes. outputs: indices of the tensors that each instruction
-    writes. inputs: flat. threads: 0 for the runtime's default. traced: keep a dump from the
-    start."""
-
-    program: BytesLike
-    method: str
-    outputs: Sequence[Sequence[int]]
-    inputs: Sequence[Any]
-    threads: int = 0
-    traced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _Patch:
     step: int
     value: int
@@ -227,14 +212,23 @@ class Execution:
     current step, including the values that were set."""
 
     def __init__(
-        self, launcher: Launcher, setup: Setup, stops: StopSequence, notify: Callable[[str], None]
+        self,
+        launcher: Launcher,
+        prepared: RuntimeMethod,
+        stops: StopSequence,
+        notify: Callable[[str], None],
+        *,
+        threads: int,
+        traced: bool,
     ) -> None:
-        """stops: updated with the instructions that run. notify: takes messages for the user."""
-        self._launcher, self._setup, self.stops, self._notify = launcher, setup, stops, notify
+        """stops: updated with the instructions that run. notify: takes messages for the user.
+        threads: 0 for the runtime's default. traced: keep a dump from the start."""
+        self._launcher, self._prepared, self.stops = launcher, prepared, stops
+        self._notify, self._threads, self._traced = notify, threads, traced
         self._runner: Runner | None = None
         self._was_lost = False
         self._patches: list[_Patch] = []
-        self._inputs = setup.inputs
+        self._inputs = prepared.calls[0]
         self._before: list[_Call] = []
         self.step = 0
         self.generation = 0  # changes with everything that may change a value
@@ -242,10 +236,6 @@ class Execution:
         self.replays: list[tuple[Difference, ...]] = []  # for each replay that differed
         self.death: RunnerDied | None = None
         self._end: int | None = None
-
-    @property
-    def runner_info(self) -> RunnerInfo:
-        return self.runner().info
 
     @property
     def ended(self) -> bool:
@@ -257,7 +247,7 @@ class Execution:
         """Begin anew, without the values that were set, and from the first state."""
         self._before.clear()
         self.replays.clear()
-        self._begin(self._setup.inputs)
+        self._begin(self._prepared.calls[0])
 
     def go_on(self, inputs: Sequence[Any]) -> None:
         """Begin a run from the state that this one left, which must be over."""
@@ -275,7 +265,7 @@ class Execution:
                     if not same:
                         self._runner.set_inputs(inputs)
                     keep = bool(self._before)
-                    self._update_state(self._runner.begin(self._setup.traced, keep=keep))
+                    self._update_state(self._runner.begin(self._traced, keep=keep))
             except DeviceLost:
                 pass  # it went away between two requests; connect again
         self.runner()
@@ -298,14 +288,14 @@ class Execution:
             try:
                 with self._noticing_loss():
                     if self._runner is not None:
-                        self._begin_on(self._runner, self._setup.traced)
+                        self._begin_on(self._runner, self._traced)
             except BaseException:
                 self.close()
                 raise
             for patch in call.patches:
-                self.go_to(patch.step)
+                self._come_to(patch.step)
                 self.write(patch.value, patch.new)
-        self.go_to(call.steps)
+        self._come_to(call.steps)
         if saved.ended and not self.ended:
             self.go(np.zeros_like(self.stops.is_stop))
 
@@ -315,11 +305,15 @@ class Execution:
         """Run on. stops, tests, most: as `Runner.go` takes them."""
         return self._moved(lambda runner: runner.go(stops, tests, most))
 
-    def go_to(self, step: int) -> Stopped | None:
-        """Run forward or back to a step; None when the run is there already."""
+    def go_to(self, step: int) -> Stopped:
+        """Run forward or back to a step."""
+        return self._moved(lambda runner: runner.go_to(step))
+
+    def _come_to(self, step: int) -> None:
         self.runner()  # connects, if the runner is gone
         self.death = None
-        return None if step == self.step else self._moved(lambda runner: runner.go_to(step))
+        if step != self.step:
+            self.go_to(step)
 
     def _moved(self, request: Callable[[Runner], Stopped]) -> Stopped:
         runner = self.runner()
@@ -354,7 +348,7 @@ class Execution:
     def runner(self) -> Runner:
         """The runner at the current step. Connects and repeats the run if there is none."""
         if self._runner is None:
-            self._runner = self._connect(self._setup.traced)
+            self._runner = self._connect(self._traced)
             try:
                 with self._noticing_loss():
                     self._replay(self._runner)
@@ -402,8 +396,9 @@ class Execution:
         """Open a connection and begin the run on it."""
         runner = Runner(self._launcher.connect(), self._launcher.token)
         try:
-            setup = self._setup
-            runner.load(setup.program, setup.method, setup.outputs, setup.threads)
+            method = self._prepared
+            program, name = method.program.source.buffer, method.method.name
+            runner.load(program, name, method.outputs, self._threads)
             self.generation += 1
             self._begin_on(runner, traced)
         except BaseException:
