@@ -230,13 +230,13 @@ def read_result(folder: Path) -> Result:
         )
 
 
+_OF_CALLS = ("run", "start_ns", "execute_ns", "sampling_ns")
+
+
 def _generation_result(found: Any, folder: Path) -> GenerationResult | None:
     if found is None:
         return None
-    columns = {
-        name: np.array(found[name], np.int64)
-        for name in ("run", "start_ns", "execute_ns", "sampling_ns")
-    }
+    columns = {name: np.array(found[name], np.int64) for name in _OF_CALLS}
     logits = found.get("logits")
     return GenerationResult(
         tokens=tuple(np.array(one, np.int64) for one in found["tokens"]),
@@ -249,10 +249,7 @@ def _generation_result(found: Any, folder: Path) -> GenerationResult | None:
 
 def describe_generation(result: GenerationResult, folder: Path) -> dict[str, Any]:
     """Return what `read_result` reads of a generation; logits go to a file in `folder`."""
-    found: dict[str, Any] = {
-        name: getattr(result, name).tolist()
-        for name in ("run", "start_ns", "execute_ns", "sampling_ns")
-    }
+    found: dict[str, Any] = {name: getattr(result, name).tolist() for name in _OF_CALLS}
     found["tokens"] = [one.tolist() for one in result.tokens]
     found["stopped_by"] = list(result.stopped_by)
     if result.logits is not None and result.logits_positions is not None:

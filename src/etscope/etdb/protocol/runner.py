@@ -49,7 +49,7 @@ from etscope.etdb.protocol.messages import (
     in_memory,
 )
 from etscope.formats.bytes.files import BytesLike
-from etscope.run.process import explained, relevant
+from etscope.run.process import explained, failure, relevant
 
 _MOST_CORE = 4 << 30  # bytes of a core that are kept
 _MOST_GREETING = 64 << 10  # bytes of the first answer
@@ -108,10 +108,7 @@ def server_error(code: int, message: str, log: str, kind: Kind, place: str) -> E
             elif "no kernel" in what:
                 advice = f"{_LIBRARY_HINT}, or build etdb-server with it"
             return RuntimeFailure(what, log=relevant(log), hint=advice)
-    found = explained(log)
-    if found is None:
-        return RuntimeFailure(message or f"error {code}", log=relevant(log))
-    return RuntimeFailure(found[0], log=relevant(log), hint=found[1])
+    return failure(message or f"error {code}", log)
 
 
 def _own_handler() -> Callable[[int, Any], Any] | None:
@@ -236,10 +233,10 @@ class Connection:
                 refusal = Reader(data, f"the error of {kind.name}")
                 code, message, log = refusal.number("H"), refusal.text(), refusal.text()
                 refusal.end()
-                failure = server_error(code, message, log, kind, self.channel.place)
+                refused = server_error(code, message, log, kind, self.channel.place)
                 if code in _HANGS_UP:
-                    self.end(failure.message)
-                raise failure
+                    self.end(refused.message)
+                raise refused
             if code != kind | ANSWER:
                 raise FormatError(f"etdb-server answers {kind.name} by the kind {code:#06x}")
         except RunnerDied as died:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.numerics.runs import (
@@ -23,6 +23,9 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.targets.target import RunInfo, Stop, Target, Watch, edge_graph, stop_of_event
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
+
+if TYPE_CHECKING:
+    from etscope.diagnosis.run_inputs import RunInputs
 
 NO_DUMP = "no recorded run is loaded"
 NO_DUMP_HINT = "load one: core RUN.etdp"
@@ -221,21 +224,15 @@ class RecordedRuns(Target):
     def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
         """Return the inputs of the run: from `given`, from the bundled case that ran, saved with
         the run, or the record's."""
-        from etscope.diagnosis.run_inputs import RunInputs
-
         if len(given) > 1:
             return given[len(self._earlier_of(given))]
-        own = given[0] if given else None
-        return RunInputs(self._traced, own, bundle).of(self.chosen)
+        return self._inputs(given, bundle).of(self.chosen)
 
     def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
         """Inputs of the runs before that followed the same load of the method."""
-        from etscope.diagnosis.run_inputs import RunInputs
-
         if len(given) > 1:
             return given[: len(self._earlier_of(given))]
-        own = given[0] if given else None
-        before = RunInputs(self._traced, own, bundle).before(self.chosen)
+        before = self._inputs(given, bundle).before(self.chosen)
         self._news += [doubt for doubt in before.doubts if before.runs]
         others = sorted({one.method for one in before.runs} - {self.method})
         if others:
@@ -244,6 +241,11 @@ class RecordedRuns(Target):
                 "reference here does not know what; etscope numerics does"
             )
         return [one.inputs for one in before.runs if one.method == self.method]
+
+    def _inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> RunInputs:
+        from etscope.diagnosis.run_inputs import RunInputs
+
+        return RunInputs(self._traced, given[0] if given else None, bundle)
 
     def _earlier_of(self, given: Sequence[Any]) -> Sequence[MethodRun]:
         """The runs before this one; `UsageError` if it has no set of the user's inputs."""

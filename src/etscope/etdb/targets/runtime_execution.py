@@ -251,7 +251,7 @@ class Execution:
 
     def go_on(self, inputs: Sequence[Any]) -> None:
         """Begin a run from the state that this one left, which must be over."""
-        self._before.append(_Call(self._inputs, tuple(self._patches), self.step))
+        self._before.append(self._call)
         self._begin(inputs)
 
     def _begin(self, inputs: Sequence[Any]) -> None:
@@ -272,8 +272,12 @@ class Execution:
 
     def save(self) -> SavedExecution:
         """The current state, for `restore`."""
-        call = _Call(self._inputs, tuple(self._patches), self.step)
-        return SavedExecution(tuple(self._before), call, self.ended)
+        return SavedExecution(tuple(self._before), self._call, self.ended)
+
+    @property
+    def _call(self) -> _Call:
+        """The current run up to the current step."""
+        return _Call(self._inputs, tuple(self._patches), self.step)
 
     def restore(self, saved: SavedExecution) -> None:
         """Go to a state that was saved: in this run, if it is on its way, else the calls before and
