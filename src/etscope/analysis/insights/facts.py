@@ -23,6 +23,7 @@ from etscope.analysis.program.source_location import short_lines
 from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.finding import Explanation, Finding, Place, Remedy, Severity, Site, Sureness
 from etscope.model.graph import Node
+from etscope.model.statistics import median
 from etscope.model.student_t import t_quantile
 from etscope.units import TimeScale
 
@@ -209,7 +210,7 @@ class Facts:
                 samples = np.concatenate([np.zeros(0, np.int64), *calls])
             if not len(samples):
                 return None
-            found.append(float(np.median(samples)))
+            found.append(median(samples))
         return found[0], found[1]
 
     @cached_property

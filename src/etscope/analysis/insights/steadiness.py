@@ -19,6 +19,7 @@ from etscope.analysis.profile.counted import SLOW_RATIO, SlowRuns, drift, slow_r
 from etscope.analysis.profile.growth import growth, is_enough
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.model.finding import Finding, Place, Quantity, Severity
+from etscope.model.statistics import median
 from etscope.units import TimeScale, count, scale_factor
 
 Floats = npt.NDArray[np.float64]
@@ -80,8 +81,8 @@ class _Runs:
         elif (speeds := two_speeds(totals)) is not None:
             low, high = speeds
             sentence = (
-                f"Runs have two speeds: {len(low):,} take about {text(float(np.median(low)))}, "
-                f"{len(high):,} about {text(float(np.median(high)))}, and none lies between."
+                f"Runs have two speeds: {len(low):,} take about {text(median(low))}, "
+                f"{len(high):,} about {text(median(high))}, and none lies between."
             )
             lift = float(high.mean() - low.mean()) * len(high) / len(totals)
             yield self._finding("two-speeds", Severity.PROBLEM, sentence, lift)
@@ -120,16 +121,16 @@ class _Runs:
         if not left_out and (excluded is not None or not self.slow.warmup[0]):
             return None
         total = self.every.total
-        first, median = float(total[0]), float(np.median(total[1:]))
+        first, later = float(total[0]), median(total[1:])
         source = self.time.scale.source
         is_time = source is not TimeScale.CYCLES
         if is_time and first / scale_factor(source, TimeScale.US) < FIRST_RUN_LEAST_US:
             return None
         sentence = (
-            f"The first recorded run took {text(first)}, {first / median:.1f} times the median of "
-            f"the {len(total) - 1:,} later ones ({text(median)})"
+            f"The first recorded run took {text(first)}, {first / later:.1f} times the median of "
+            f"the {len(total) - 1:,} later ones ({text(later)})"
         )
-        more = first - median
+        more = first - later
         if left_out:
             return self._finding("first-run", Severity.FACT, f"{sentence}. It is excluded.", more)
         sentence += ": all averages hold it."
@@ -145,8 +146,8 @@ class _Runs:
         number = int(is_slow.sum())
         if not number:
             return None
-        mean, median = float(total[~warmup | is_slow].mean()), float(np.median(total))
-        if mean < (1 + SLOW_RUNS_LIFT) * median:
+        mean, middle = float(total[~warmup | is_slow].mean()), median(total)
+        if mean < (1 + SLOW_RUNS_LIFT) * middle:
             return None
         severity = Severity.PROBLEM
         were = "was" if number == 1 else "were"
@@ -154,16 +155,16 @@ class _Runs:
         most = text(float(total[is_slow].max()))
         if left_out is None:
             sentence += (
-                f": {SLOW_RATIO:g} times the median ({text(median)}) or more, up to {most}. "
+                f": {SLOW_RATIO:g} times the median ({text(middle)}) or more, up to {most}. "
                 f"The average of {text(mean)} is not what most runs take."
             )
         else:
             is_busy = number / len(total) >= BUSY_SHARE
             severity = Severity.PROBLEM if is_busy else Severity.FACT
-            usual = text(float(np.median(self.time.profile.total)))
+            usual = text(median(self.time.profile.total))
             sentence += (
                 f" (up to {most}; median of the others {usual}) and "
                 f"{'is' if number == 1 else 'are'} excluded"
                 f"{': the others may be longer, too' if is_busy else ''}."
             )
-        return self._finding("slow-runs", severity, sentence, mean - median)
+        return self._finding("slow-runs", severity, sentence, mean - middle)

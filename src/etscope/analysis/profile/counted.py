@@ -23,7 +23,7 @@ import numpy.typing as npt
 from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.growth import is_enough
 from etscope.analysis.profile.profile import Excluded, MethodProfile, Row, Ticks
-from etscope.model.statistics import percentiles
+from etscope.model.statistics import median, percentiles
 
 if TYPE_CHECKING:
     from etscope.analysis.statistics.compare_samples import Comparison
@@ -98,7 +98,7 @@ def slow_runs(
     cold[0] = is_slow[0] and not is_warmed_up
     rest = ratio[1:] if cold[0] else ratio
     half = len(rest) // 2
-    middles = [float(np.median(part)) for part in (rest[:half], rest[-half:])]
+    middles = [median(part) for part in (rest[:half], rest[-half:])]
     is_far = max(middles) >= _DRIFT_TO_SLOW * min(middles)  # some are slow by the drift alone
     if (is_slow & ~cold).any() and (
         two_speeds(rest) is not None or (is_far and drift(rest) is not None)
@@ -132,7 +132,7 @@ def counted(profile: MethodProfile, *, is_warmed_up: bool = False) -> MethodProf
 
 def _expected(total: Ticks, calls: RunCalls | None) -> Floats | None:
     """Return the usual time of each run, [runs]; None if runs differ by an unknown amount."""
-    middle = np.full(len(total), float(np.median(total)) if len(total) else 0.0)
+    middle = np.full(len(total), median(total) if len(total) else 0.0)
     if calls is None:
         return middle
     tokens, position = calls.tokens, calls.position
@@ -149,13 +149,13 @@ def _line(position: npt.NDArray[np.int64], total: Ticks) -> Floats:
     its context: below 0 the slope is the machine's."""
     order = np.argsort(position, kind="stable")
     parts = np.array_split(order, min(_LINE_PARTS, len(order) // 3))
-    x = np.array([np.median(position[part]) for part in parts])
-    y = np.array([np.median(total[part]) for part in parts])
+    x = np.array([median(position[part]) for part in parts])
+    y = np.array([median(total[part]) for part in parts])
     first, second = np.triu_indices(len(x), 1)
     apart = x[second] > x[first]
     slopes = (y[second] - y[first])[apart] / (x[second] - x[first])[apart]
-    slope = max(0.0, float(np.median(slopes))) if len(slopes) else 0.0
-    return np.asarray(slope * position + np.median(total - slope * position), np.float64)
+    slope = max(0.0, median(slopes)) if len(slopes) else 0.0
+    return np.asarray(slope * position + median(total - slope * position), np.float64)
 
 
 def two_speeds(totals: Floats) -> tuple[Floats, Floats] | None:

@@ -24,7 +24,7 @@ from etscope.model.finding import (
     Site,
     Sureness,
 )
-from etscope.model.statistics import percentiles, statistic
+from etscope.model.statistics import median, percentiles, statistic
 from etscope.units import TimeScale, count, format_share
 
 _LEAST_NS = 1e6  # more than the later ones: no user notices a millisecond
@@ -45,7 +45,7 @@ class _First:
     def of_dump(cls, facts: Facts) -> _First | None:
         """The first run of the dump, which was not warmed up; None for a clock of cycles."""
         total = facts.profile.every.total
-        first, later = facts.ns(float(total[0])), facts.ns(float(np.median(total[1:])))
+        first, later = facts.ns(float(total[0])), facts.ns(median(total[1:]))
         if first is None or later is None:
             return None
         loads = [facts.ns(float(ns.mean())) for ns in facts.profile.load.values() if len(ns)]
@@ -68,12 +68,12 @@ class _First:
 
             cold, later = float(run.cold_first_token_ns), Pace.of(run).first_token_ns
             what = "The first token after loading"
-            median = float(np.median(later)) if len(later) else 0.0
-            return cls(cold, median, float(run.load_ns), what) if len(later) else None
+            middle = median(later) if len(later) else 0.0
+            return cls(cold, middle, float(run.load_ns), what) if len(later) else None
         for one in saved.latencies:
             is_own = one.traced is None and one.method == method
             if is_own and one.first_ns is not None and len(one.samples_ns) > 1:
-                later_ns = float(np.median(one.samples_ns))
+                later_ns = median(one.samples_ns)
                 load = None if one.load_ns is None else float(one.load_ns)
                 return cls(float(one.first_ns), later_ns, load, "The first execution")
         return None
@@ -89,7 +89,7 @@ def first_run(facts: Facts) -> Iterator[Finding]:
     if in_dump is not None:
         if not facts.is_warmed_up:  # else `unsteady` reports it, with the other runs that differ
             more = [
-                (float(leaf.ticks[0]) - float(np.median(leaf.ticks[1:])), group, leaf)
+                (float(leaf.ticks[0]) - median(leaf.ticks[1:]), group, leaf)
                 for group, leaf in LeafTimes(facts.profile.every, facts.scale).members
             ]
             sites = tuple(
@@ -244,7 +244,7 @@ def outlier(time: LeafTimes) -> Finding | None:
     if len(time.profile.runs) < OUTLIER_FEWEST:
         return None
     totals = time.profile.total
-    is_slow = totals >= SLOW_RATIO * np.median(totals)
+    is_slow = totals >= SLOW_RATIO * median(totals)
     found: list[tuple[float, Leaf]] = []
     for group, leaf in time.members:
         mean, most = time.averages[id(leaf)], float(leaf.ticks.max())
