@@ -18,23 +18,6 @@ from etscope.views.output import open_output
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of a dump; write it as TSV and compare outputs when asked."""
-    options = _parser().parse_args(arguments)
-    inspector = Inspector(
-        etdump_path=options.etdump_path,
-        etrecord=options.etrecord_path,
-        debug_buffer_path=options.debug_buffer_path,
-        source_time_scale=options.source_time_scale,
-        target_time_scale=options.target_time_scale,
-    )
-    inspector.print_data_tabular()
-    if options.tsv_path:
-        with open_output(options.tsv_path) as out:
-            inspector.save_data_to_tsv(out)
-    if options.compare_results:
-        _compare(inspector)
-
-
-def _parser() -> argparse.ArgumentParser:
     scales = [scale.value for scale in TimeScale]
     parser = argparse.ArgumentParser(prog="python3 -m etscope.inspector.inspector_cli")
     parser.add_argument("--etdump_path", required=True, help="the ETDump file")
@@ -53,7 +36,20 @@ def _parser() -> argparse.ArgumentParser:
         help="compare the outputs with the record's references, and plot them if matplotlib is "
         "installed",
     )
-    return parser
+    options = parser.parse_args(arguments)
+    inspector = Inspector(
+        etdump_path=options.etdump_path,
+        etrecord=options.etrecord_path,
+        debug_buffer_path=options.debug_buffer_path,
+        source_time_scale=options.source_time_scale,
+        target_time_scale=options.target_time_scale,
+    )
+    inspector.print_data_tabular()
+    if options.tsv_path:
+        with open_output(options.tsv_path) as out:
+            inspector.save_data_to_tsv(out)
+    if options.compare_results:
+        _compare(inspector)
 
 
 def _compare(inspector: Inspector) -> None:

@@ -135,7 +135,7 @@ def vulkan_graph(data: memoryview) -> FlatTable:
 # -- Ethos-U
 
 _VELA_BLOCK = struct.Struct("<16sIB11x")  # name, size, whether it is named data
-_VELA_ALIGNMENT = 16
+_VELA_ALIGNMENT = 16  # arm_vela.py pads each block
 
 
 def _vela(data: memoryview) -> Iterator[DelegatePart]:

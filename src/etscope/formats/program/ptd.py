@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -254,24 +254,19 @@ def match_external(
         if all(asked[number] <= data.entries.keys() for number, data in in_order.items()):
             found = [(in_order[n],) if n in in_order else () for n in range(len(programs))]
     for program, keys, chosen in zip(programs, asked, found, strict=True):
-        _check_disjoint(program, keys, chosen)
+        held: dict[str, ExternalData] = {}
+        for data in chosen:
+            for key in sorted(data.entries.keys() & keys):
+                if key in held:
+                    raise UsageError(
+                        f"{held[key].source.name} and {data.source.name} both have the key {key!r} "
+                        f"of {program.source.name}",
+                        hint="give each program its own .ptd, in the order of the programs",
+                    )
+                held[key] = data
         if chosen:
             check_external(program, chosen)
     return found
-
-
-def _check_disjoint(program: Program, keys: Collection[str], files: Sequence[ExternalData]) -> None:
-    """Raise `UsageError` if two of the files have the same key of a program."""
-    held: dict[str, ExternalData] = {}
-    for data in files:
-        for key in sorted(data.entries.keys() & keys):
-            if key in held:
-                raise UsageError(
-                    f"{held[key].source.name} and {data.source.name} both have the key {key!r} of "
-                    f"{program.source.name}",
-                    hint="give each program its own .ptd, in the order of the programs",
-                )
-            held[key] = data
 
 
 def check_external(program: Program, files: Sequence[ExternalData]) -> None:

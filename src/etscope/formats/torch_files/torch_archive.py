@@ -29,7 +29,7 @@ from etscope.formats.torch_files.pickle_reader import Functions, Global, PickleR
 
 KIND = "torch.save file"
 MAX_DIMENSIONS = 32  # numpy 1's limit
-# Most elements of a view that repeats its storage (an expanded tensor).
+# Most elements of a view that repeats its storage (an expanded tensor): a copy is below 256 MiB.
 MAX_REPETITION = 1 << 24
 
 FAKE_TENSOR = b"_reconstruct_fake_tensor"  # the function that makes one in a pickle
