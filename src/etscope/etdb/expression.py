@@ -184,10 +184,10 @@ _FORMS: Mapping[str, Callable[..., Any]] = {
 }
 _ATTRIBUTES: Mapping[str, Callable[[Any], Any]] = {
     "shape": lambda array: list(np.shape(array)),
-    "dtype": lambda array: str(np.asarray(array).dtype),
+    "dtype": lambda array: str(_tensor(array).dtype),
     "ndim": np.ndim,
     "size": np.size,
-    "nbytes": lambda array: np.asarray(array).nbytes,
+    "nbytes": lambda array: _tensor(array).nbytes,
     "T": np.transpose,
     "strides": lambda array: list(np.asarray(array).strides),
 }
@@ -371,14 +371,12 @@ def _attribute(name: str, value: Any) -> Any:
         raise UsageError(f".{name} is {kind}", hint="known are: " + ", ".join(ATTRIBUTES))
     if _is_several(value):
         return [None if one is None else _attribute(name, one) for one in value]
-    if isinstance(value, RemoteTensor):
-        if name == "shape":
-            return list(value.shape)
-        if name == "dtype":
-            return str(value.dtype)
-        if name in ("ndim", "size", "nbytes"):
-            return getattr(value, name)
-    return _ATTRIBUTES[name](_number(value))
+    is_known = isinstance(value, RemoteTensor) and name not in ("T", "strides")  # unfetched
+    return _ATTRIBUTES[name](value if is_known else _number(value))
+
+
+def _tensor(value: Any) -> Any:
+    return value if isinstance(value, RemoteTensor) else np.asarray(value)
 
 
 def _call(node: ast.Call, scope: Scope) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -540,14 +540,7 @@ class Run(Outcome):
                 for shown, call in zip(self.calls, first.job.calls, strict=True)
             ],
             "latencies": [
-                {
-                    "traced": latency.traced,
-                    "method": latency.method,
-                    "case": latency.case,
-                    "load_ns": latency.load_ns,
-                    "first_ns": latency.first_ns,
-                    "samples_ns": latency.samples_ns.tolist(),
-                }
+                {**asdict(latency), "samples_ns": latency.samples_ns.tolist()}
                 for latency in self.latencies
             ],
         }

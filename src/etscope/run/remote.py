@@ -122,8 +122,23 @@ class Remote(ABC):
         return [self._runner or self.pushed(self._push_runner or {}, RUNNER)]
 
     def read(self, paths: Sequence[str]) -> dict[str, str]:
+        """Return the texts of files by path, without empty files. paths: may be patterns. Raises
+        `UsageError` for one that the shell could take for something else."""
+        invalid = [pattern for pattern in paths if not _PATTERN.fullmatch(pattern)]
+        if invalid:
+            raise UsageError(f"not a pattern of paths: {invalid[0]!r}")
         sign = mark()
-        return read_files(self.ask(reading(paths, sign))[0], sign)
+        answer, _ = self.ask(
+            f"for f in {' '.join(paths)}; do "
+            f'if [ -f "$f" ] && [ -r "$f" ]; then echo "{sign} $f"; cat "$f" 2>/dev/null; echo; '
+            "fi; done"
+        )
+        found = {}
+        for part in answer.replace("\r\n", "\n").split(f"{sign} ")[1:]:
+            path, _, text = part.partition("\n")
+            if text.strip():
+                found[path] = text.removesuffix("\n")
+        return found
 
     def push(self, files: Mapping[Path, str]) -> None:
         if files:
@@ -325,28 +340,6 @@ def checked(driver: str, options: Mapping[str, Any], known: Mapping[str, type]) 
 def mark() -> str:
     """A random word that no output contains by chance."""
     return f"etscope-{secrets.token_hex(12)}"
-
-
-def reading(patterns: Sequence[str], sign: str) -> str:
-    """A script that prints the files, each after a line of `sign` and its path."""
-    invalid = [pattern for pattern in patterns if not _PATTERN.fullmatch(pattern)]
-    if invalid:
-        raise UsageError(f"not a pattern of paths: {invalid[0]!r}")
-    return (
-        f"for f in {' '.join(patterns)}; do "
-        f'if [ -f "$f" ] && [ -r "$f" ]; then echo "{sign} $f"; cat "$f" 2>/dev/null; echo; fi; '
-        "done"
-    )
-
-
-def read_files(answer: str, sign: str) -> dict[str, str]:
-    """Parse the output of `reading`: text by path, without empty files."""
-    found = {}
-    for part in answer.replace("\r\n", "\n").split(f"{sign} ")[1:]:
-        path, _, text = part.partition("\n")
-        if text.strip():
-            found[path] = text.removesuffix("\n")
-    return found
 
 
 def running(command: Sequence[str], folder: str, sign: str) -> str:

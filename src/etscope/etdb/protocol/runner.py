@@ -392,7 +392,7 @@ class Runner:
     def __init__(self, channel: SocketChannel, token: str = "") -> None:
         """Greet the server. Raises `VersionError` for one of another protocol, `UsageError` for a
         wrong token; then the channel is closed."""
-        self._connection = Connection(channel)
+        self._connection, self.place = Connection(channel), channel.place
         self._step = 0
         try:
             channel.wait_at_most(_GREETING_SECONDS)
@@ -409,10 +409,6 @@ class Runner:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def place(self) -> str:
-        return self._connection.channel.place
 
     # -- what to run
 
