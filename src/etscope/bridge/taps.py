@@ -25,16 +25,23 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from etscope.analysis.program.source_location import user_line
-from etscope.analysis.selector_fields import tensor_fields
+from etscope.analysis.program.source_location import module_path, user_line
+from etscope.analysis.selector_fields import fields_of_node
 from etscope.bridge.failures import innermost
+from etscope.bridge.fx import (
+    as_graph_node,
+    element_of,
+    is_operation,
+    op_name,
+    owner_of,
+    target_name,
+)
 from etscope.bridge.reference.reference import writes_in_place
 from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, UsageError
 from etscope.formats.etrecord.own_members import MethodTaps, Tap
-from etscope.model.selector import Fields, Selector
+from etscope.model.selector import Selector
 
 _NAMES_SHOWN = 5
-_ROOT = "_export_root"  # torch's name for the module around what it traces
 
 # Operators that XNNPACK and its quantizer fuse with the operator before, in one int8 operator.
 _ACTIVATIONS = frozenset(
@@ -127,11 +134,7 @@ def picked_nodes(
     # are not values of the model.
     nodes = {
         method: [
-            node
-            for node in program.graph.nodes
-            if node.op == "call_function"
-            and node.target is not operator.getitem
-            and not _is_of_weights(node)
+            node for node in program.graph.nodes if is_operation(node) and not _is_of_weights(node)
         ]
         for method, program in programs.items()
     }
@@ -150,14 +153,14 @@ def picked_nodes(
         useless: list[Node] = []
         for method, candidates in nodes.items():
             for node in candidates:
-                if not matches(fields_of(node)):
+                if not matches(fields_of_node(as_graph_node(node))):
                     continue
                 if tensors_of(node) and not _is_in_dynamic_layer(node):
                     picked[method].add(node.name)
                     matched = True
                 else:
                     useless.append(node)
-        hidden = [node.name for node in inside if matches(fields_of(node))]
+        hidden = [node.name for node in inside if matches(fields_of_node(as_graph_node(node)))]
         if hidden:
             why = (
                 f"the tap {text!r} picks values inside of control flow ({_listed(hidden)}), which "
@@ -180,7 +183,9 @@ def _nothing_picked(selector: str, nodes: Sequence[Node]) -> MissingDataError:
     tappable = [node for node in nodes if tensors_of(node) and not _is_in_dynamic_layer(node)]
     key, colon, word = selector.rpartition(":")
     key = key.rpartition(" ")[2].strip("(") if colon else "name"
-    known = dict.fromkeys(text for node in tappable for text in fields_of(node).get(key, ()))
+    known = dict.fromkeys(
+        text for node in tappable for text in fields_of_node(as_graph_node(node)).get(key, ())
+    )
     word = word.strip("*? \"'()")
     near = get_close_matches(word, known, n=_NAMES_SHOWN, cutoff=0.4)
     near = near or [text for text in known if word and word in text]
@@ -195,50 +200,6 @@ def _nothing_picked(selector: str, nodes: Sequence[Node]) -> MissingDataError:
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMES_SHOWN])
     return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
-
-
-def fields_of(node: Node) -> Fields:
-    """Return the texts of a node that a `Selector` matches, by the keys of
-    `analysis.selector_fields`."""
-    line = user_line(node.meta.get("stack_trace"))
-    frames = list((node.meta.get("nn_module_stack") or {}).values())
-    module = module_of(node)
-    kind = frames[-1][1] if frames else None
-    result = node.meta.get("val")
-    values = result if isinstance(result, (list, tuple)) else [result]
-    return {
-        "name": [node.name],
-        "op": [op_name(node)],
-        "module": [module] if module else [],
-        "type": [str(getattr(kind, "__name__", kind)).rpartition(".")[2]] if frames else [],
-        "file": [] if line is None else [f"{line.file}:{line.line}"],
-        "kind": [node.op],
-        **tensor_fields(
-            f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
-            for value in values
-            if isinstance(value, torch.Tensor)
-        ),
-    }
-
-
-def op_name(node: Node) -> str:
-    """Return the operator: "aten.conv2d.default"."""
-    return str(node.target) if not callable(node.target) else target_name(node.target)
-
-
-def target_name(target: Any) -> str:
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target)
-    return str(getattr(target, "__name__", target))
-
-
-def module_of(node: Node) -> str | None:
-    """Return the path of the node's innermost module; "" is the root, None unknown."""
-    frames = list((node.meta.get("nn_module_stack") or {}).values())
-    if not frames:
-        return None
-    path = str(frames[-1][0])
-    return "" if path == _ROOT else path.removeprefix(_ROOT + ".")
 
 
 def tensors_of(node: Node) -> list[tuple[int | None, Node]]:
@@ -342,15 +303,6 @@ def origin_of(quantize: Node) -> Node:
     """Return the node with the quantized value; for an input of the program, its quantization."""
     source = owner_of(quantize.args[0])
     return source if source.op == "call_function" else quantize
-
-
-def owner_of(value: Any) -> Any:
-    """Return the node that computes a value; for an element of a tuple, the tuple's node."""
-    return owner_of(value.args[0]) if value.target is operator.getitem else value
-
-
-def element_of(value: Node) -> Any:
-    return value.args[1] if value.target is operator.getitem else None
 
 
 # -- the program with more outputs
@@ -529,7 +481,7 @@ def _tap(node: Node, element: int | None, program: ExportedProgram, output: int)
         value=_user_outputs(program)[output].name,
         output=output,
         element=element,
-        module=module_of(node),
+        module=module_path(as_graph_node(node)),
         source=None if line is None else f"{line.file}:{line.line}",
     )
 

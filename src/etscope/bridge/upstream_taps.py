@@ -25,8 +25,9 @@ from torch.fx import Graph, GraphModule, Node
 from torch.library import Library
 from torch.utils import _pytree as pytree
 
+from etscope.bridge.fx import op_name
 from etscope.bridge.programs import program_buffer
-from etscope.bridge.taps import op_name, tensors_of, with_more_outputs
+from etscope.bridge.taps import tensors_of, with_more_outputs
 from etscope.bridge.tensors import numpy_value
 from etscope.errors import EtscopeWarning, UsageError
 

@@ -20,6 +20,7 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, SharedQu
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from etscope.analysis.selector_fields import fields_of_node
+from etscope.bridge.fx import as_graph_node
 from etscope.errors import UsageError
 from etscope.model import graph as model
 from etscope.model.selector import Fields, Selector
@@ -164,23 +165,8 @@ def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
             isinstance(spec, SharedQuantizationSpec) for spec in specs
         )
         givers[members[-1]] = sources if moves else (node.name,)
-        found.append(Unit(tuple(map(_as_node, members)), moves, sources))
+        found.append(Unit(tuple(map(as_graph_node, members)), moves, sources))
     return found
-
-
-def _as_node(node: Node) -> model.Node:
-    stack = node.meta.get("nn_module_stack") or {}
-    return model.Node(
-        name=node.name,
-        kind=node.op,
-        target=str(node.target),
-        op=str(node.target),
-        stack_trace=node.meta.get("stack_trace"),
-        modules=tuple(
-            model.ModuleFrame(key, path, kind if isinstance(kind, str) else kind.__qualname__)
-            for key, (path, kind) in stack.items()
-        ),
-    )
 
 
 # -- a selector that picks nothing

@@ -30,6 +30,7 @@ from etscope.analysis.matching.graph_alignment import align_graphs
 from etscope.backends import chosen
 from etscope.backends.registry.export_options import ExportOptions
 from etscope.bridge.failures import innermost
+from etscope.bridge.fx import as_graph_node, is_operation, owner_of
 from etscope.bridge.lowering.export import (
     Inputs,
     export_method,
@@ -50,8 +51,7 @@ from etscope.bridge.tensors import numpy_from_tensor, numpy_value
 from etscope.errors import ExportFailure, UsageError
 from etscope.model.exported_graph import graph_from_program_json
 from etscope.model.graph import Graph as OperatorGraph
-from etscope.model.graph import ModuleFrame, NodeValue
-from etscope.model.graph import Node as OperatorNode
+from etscope.model.graph import NodeValue
 
 
 class Subject(NamedTuple):
@@ -157,20 +157,8 @@ def operator_graph(program: ExportedProgram) -> OperatorGraph:
     return OperatorGraph(
         name="",
         nodes=tuple(
-            OperatorNode(
-                name=node.name,
-                kind="call_function",
-                target=str(node.target),
-                op=str(node.target),
-                inputs=tuple(
-                    owner.name for owner in map(_owner, node.all_input_nodes) if owner.name in names
-                ),
-                stack_trace=node.meta.get("stack_trace"),
-                modules=tuple(
-                    ModuleFrame(key, path, str(kind))
-                    for key, (path, kind) in (node.meta.get("nn_module_stack") or {}).items()
-                    if path
-                ),
+            as_graph_node(
+                node, [one.name for one in map(owner_of, node.all_input_nodes) if one.name in names]
             )
             for node in units
         ),
@@ -178,20 +166,8 @@ def operator_graph(program: ExportedProgram) -> OperatorGraph:
 
 
 def _is_unit(node: Node) -> bool:
-    """True for a call with a value. Elements of tuples belong to their call; assertions have no
-    value."""
-    return (
-        node.op == "call_function"
-        and node.target is not operator.getitem
-        and node.meta.get("val") is not None
-    )
-
-
-def _owner(node: Node) -> Node:
-    """Return the call that computes a value."""
-    while node.op == "call_function" and node.target is operator.getitem:
-        node = node.args[0]
-    return node
+    """True for a call with a value; assertions have none."""
+    return is_operation(node) and node.meta.get("val") is not None
 
 
 # -- cutting
@@ -204,7 +180,7 @@ def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
     Raises `ExportFailure` where anything but a tensor of a known shape crosses the border.
     """
     wanted = set(names)
-    inside = {node for node in program.graph.nodes if _owner(node).name in wanted}
+    inside = {node for node in program.graph.nodes if owner_of(node).name in wanted}
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     specs = dict(zip(placeholders, program.graph_signature.input_specs, strict=True))
     used = {one for node in inside for one in node.all_input_nodes} - inside
@@ -260,7 +236,7 @@ def _outputs(program: ExportedProgram, inside: set[Node]) -> list[Node]:
         node
         for node in order
         if any(
-            user not in inside and (user.op == "output" or _is_unit(_owner(user)))
+            user not in inside and (user.op == "output" or _is_unit(owner_of(user)))
             for user in node.users
         )
     ]
@@ -321,7 +297,7 @@ def capture(
     users = [one.arg.name for one in specs if one.kind is InputKind.USER_INPUT]
     given = dict(zip(users, sample, strict=True))
     for name in names:
-        owner = _owner(nodes[name])
+        owner = owner_of(nodes[name])
         if owner.op == "placeholder":
             found[name] = _copied(given[owner.name])
         else:

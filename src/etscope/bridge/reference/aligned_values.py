@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference.reference import ReferenceGraph, arrays_of
+from etscope.bridge.reference.reference import ReferenceGraph, arrays_of, finished
 
 # For an earlier node: its element, and the later node and element with the same value.
 Places = Mapping[str, Sequence[tuple[int | None, str, int | None]]]
@@ -55,8 +55,7 @@ class AlignedValues:
 
     def finish(self) -> None:
         """Go on to the end of the run, so that its state is complete."""
-        for _ in self._run:
-            pass
+        finished(self._run)
 
     def _take(self, path: str) -> Any:
         while path not in self._known:

@@ -27,7 +27,7 @@ from etscope.analysis.numerics.quantization import (
 from etscope.analysis.numerics.values import quantized_range
 from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.bridge.reference.local_reference import Memory, flat_inputs, own_arrays, replaced
-from etscope.bridge.reference.reference import ReferenceGraph, arrays_of
+from etscope.bridge.reference.reference import ReferenceGraph, arrays_of, finished
 from etscope.model.graph import Graph, NodeValue, stem
 from etscope.support.tensor_spill import TensorSpill
 
@@ -74,15 +74,7 @@ def run_with(
 
 def outputs_with(graph: ReferenceGraph, inputs: Any, state: State, known: Known) -> list[Any]:
     """Run a graph as `run_with`, for its outputs."""
-    outputs: list[Any] = []
-
-    def run() -> Generator[Any, None, None]:
-        nonlocal outputs
-        outputs = yield from run_with(graph, inputs, state, (), known)
-
-    for _ in run():
-        pass
-    return outputs
+    return finished(run_with(graph, inputs, state, (), known))
 
 
 _TRIED_ALONE = 8  # operators, those with the largest own errors
@@ -115,12 +107,12 @@ class FloatReference:
             except StopIteration as end:
                 outputs = memory.float_outputs = end.value
                 break
-            for element, one in _elements(self.floats, name, value):
+            for element, one in _elements(value):
                 kept[(name, element)] = spill.add(np.array(one) if np.ndim(one) == 0 else one)
         return FloatRun(self, inputs, copied_state(memory.reference), before, kept, spill, outputs)
 
 
-def _elements(graph: Graph, path: str, value: Any) -> list[tuple[int | None, Any]]:
+def _elements(value: Any) -> list[tuple[int | None, Any]]:
     if isinstance(value, (tuple, list)):
         return list(enumerate(value))
     return [(None, value)]
@@ -173,7 +165,7 @@ class FloatRun:
         wanted = {value.path for value in of}
         quantized = run_with(side.runnable, self.inputs, copied_state(self.state), wanted)
         for name, value in quantized:
-            for element, one in _elements(side.graph, name, value):
+            for element, one in _elements(value):
                 expected = self.value(name, element)
                 if expected is not None:
                     totals[NodeValue(name, element)] = difference(metric, expected, one)
@@ -245,7 +237,7 @@ class FloatRun:
                 state[name] = buffer
         run = run_with(side.runnable, self.inputs, state, paths, known)
         for name, computed in run:
-            for element, one in _elements(side.graph, name, computed):
+            for element, one in _elements(computed):
                 other = last.get(NodeValue(name, element))
                 expected = None if other is None else self._float_value(other)
                 error = None if expected is None else difference(metric, expected, one)

@@ -62,16 +62,28 @@ class _Call:
 
 
 _Variants = Iterator[_Variant]
+_Difference = Callable[[_Call], _Variants]
+DIFFERENCES: list[_Difference] = []
 
 
+def _known(difference: _Difference) -> _Difference:
+    """Add a difference to the table."""
+    DIFFERENCES.append(difference)
+    return difference
+
+
+@_known
 def _approximation(call: _Call) -> _Variants:
+    # XNNPACK computes gelu by erf, whatever `approximate` says (ExecuTorch 1.5; seen in Gemma 2).
     if call.operator == "gelu":
         own = call.made.given["approximate"]
         other, text = ("tanh", "by tanh") if own == "none" else ("none", "by erf")
         yield call.variant("approximation", f"gelu {text}", approximate=other)
 
 
+@_known
 def _eps(call: _Call) -> _Variants:
+    # Frameworks and backends have other defaults, see `_EPS`.
     own = call.made.given.get("eps")
     if not isinstance(own, float):
         return
@@ -81,17 +93,20 @@ def _eps(call: _Call) -> _Variants:
             yield call.variant("eps", text, eps=eps)
 
 
-def _option(name: str) -> Callable[[_Call], _Variants]:
-    def variants(call: _Call) -> _Variants:
+@_known
+def _option(call: _Call) -> _Variants:
+    # align_corners: TensorFlow, ONNX and delegates each resize by another default.
+    # count_include_pad: TensorFlow and TFLite leave padding out of the mean, PyTorch counts it.
+    for name in ("align_corners", "count_include_pad"):
         own = call.made.given.get(name)
         if isinstance(own, bool):
-            text = f"{name} {'off' if own else 'on'}"
-            yield call.variant("option", text, **{name: not own})
-
-    return variants
+            yield call.variant("option", f"{name} {'off' if own else 'on'}", **{name: not own})
 
 
+@_known
 def _rounding(call: _Call) -> _Variants:
+    # A cast of C cuts off, a shift of a fixed-point product rounds down; PyTorch rounds to the
+    # nearest.
     if not call.operator.startswith("quantize_per"):
         return
     tensor, scale = call.made.args[:2]
@@ -110,7 +125,10 @@ def _rounding(call: _Call) -> _Variants:
         yield call.variant("rounding", words, **argument)
 
 
+@_known
 def _transposed(call: _Call) -> _Variants:
+    # Linear layers of Keras, and matrices of BLAS by columns, are PyTorch's transposed; kernels
+    # have their channels in another order (OIHW, HWIO).
     for name, text, value in call.tensors():
         for one in range(value.dim()):
             for other in range(one + 1, value.dim()):
@@ -121,14 +139,18 @@ def _transposed(call: _Call) -> _Variants:
                     yield call.variant("transposed weight", words, **changed)
 
 
+@_known
 def _turned(call: _Call) -> _Variants:
+    # Kernels of a convolution are turned around where a library correlates.
     for name, text, value in call.tensors():
         if value.dim() == 4 and min(value.shape[2:]) > 1:
             words = f"{text} turned around in both directions"
             yield call.variant("reversed weight", words, **{name: value.flip(2, 3)})
 
 
+@_known
 def _neighbours(call: _Call) -> _Variants:
+    # Two numbers of 4 bits in a byte: which half comes first differs between packings.
     for name, text, value in call.tensors():
         if value.dtype == torch.int8 and value.shape[-1] % 2 == 0:
             pairs = value.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
@@ -136,36 +158,14 @@ def _neighbours(call: _Call) -> _Variants:
             yield call.variant("permuted weight", words, **{name: pairs})
 
 
+@_known
 def _narrow(call: _Call) -> _Variants:
+    # Core ML, Vulkan and QNN can store weights as float16; XNNPACK scales of groups as bfloat16.
     for name, text, value in call.tensors():
         for dtype in (torch.float16, torch.bfloat16) if value.dtype == torch.float32 else ():
             words = f"{text} rounded to {str(dtype).removeprefix('torch.')}"
             changed = {name: value.to(dtype).to(value.dtype)}
             yield call.variant("rounded weight", words, **changed)
-
-
-DIFFERENCES: tuple[Callable[[_Call], _Variants], ...] = (
-    # XNNPACK computes gelu by erf, whatever `approximate` says (ExecuTorch 1.5; seen in Gemma 2).
-    _approximation,
-    # Frameworks and backends have other defaults, see `_EPS`.
-    _eps,
-    # Resizing: TensorFlow, ONNX and delegates each have another default.
-    _option("align_corners"),
-    # TensorFlow and TFLite leave padding out of the mean, PyTorch counts it.
-    _option("count_include_pad"),
-    # A cast of C cuts off, a shift of a fixed-point product rounds down; PyTorch rounds to the
-    # nearest.
-    _rounding,
-    # Linear layers of Keras, and matrices of BLAS by columns, are PyTorch's transposed; kernels
-    # have their channels in another order (OIHW, HWIO).
-    _transposed,
-    # Kernels of a convolution are turned around where a library correlates.
-    _turned,
-    # Two numbers of 4 bits in a byte: which half comes first differs between packings.
-    _neighbours,
-    # Core ML, Vulkan and QNN can store weights as float16; XNNPACK scales of groups as bfloat16.
-    _narrow,
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

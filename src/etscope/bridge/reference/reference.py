@@ -20,6 +20,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.node import Node, map_arg
 from torch.utils import _pytree as pytree
 
+from etscope.bridge.fx import is_operation
 from etscope.bridge.tensors import StoredWeight, StoredWeights, numpy_from_tensor, torch_values
 from etscope.errors import FormatError, NumericGapError
 from etscope.formats.program.input_validation import InputProblem
@@ -152,7 +153,9 @@ class NamedProgram(NamedTuple):
             value = node.meta.get("val")
             found[node] = one = GraphNode(
                 self.name(node),
-                operator=str(getattr(node.target, "_op", node.target)) if _computes(node) else "",
+                operator=str(getattr(node.target, "_op", node.target))
+                if is_operation(node)
+                else "",
                 args=cast("Sequence[Any]", map_arg(node.args, found.__getitem__)),
                 kwargs=cast("Mapping[str, Any]", map_arg(node.kwargs, found.__getitem__)),
                 shape=tuple(value.shape) if isinstance(value, torch.Tensor) else None,
@@ -160,7 +163,7 @@ class NamedProgram(NamedTuple):
             )
             for used in dict.fromkeys(found[used] for used in node.all_input_nodes):
                 used.users.append(one)
-        return [one for node, one in found.items() if _computes(node)]
+        return [one for node, one in found.items() if is_operation(node)]
 
     def run(
         self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
@@ -264,12 +267,16 @@ def run_outputs(
     program: ExportedProgram, inputs: Any, state: dict[str, torch.Tensor] | None = None
 ) -> list[Any]:
     """Run as `run_reference`, and return the program's outputs, flat."""
-    run = run_reference(program, inputs, state)
+    return list(finished(run_reference(program, inputs, state)))
+
+
+def finished(run: Generator[Any, Any, _Result]) -> _Result:
+    """Go on to the end of a run, and return its outputs."""
     try:
         while True:
             next(run)
     except StopIteration as end:
-        return list(end.value)
+        return cast(_Result, end.value)
 
 
 def reference_arrays(
@@ -310,14 +317,13 @@ def state_after(
     by name. state: what they start from, which is updated; None: what the program starts from."""
     state = {} if state is None else state
     for inputs in runs:
-        for _ in run_reference(program, inputs, state):
-            pass
+        finished(run_reference(program, inputs, state))
     return state
 
 
 def call_names(program: ExportedProgram) -> list[str]:
     """The names under which `run_reference` yields the nodes of the program's own graph."""
-    return [node.name for node in program.graph.nodes if _computes(node)]
+    return [node.name for node in program.graph.nodes if is_operation(node)]
 
 
 def _bound(
@@ -461,7 +467,7 @@ def _run(
                     if isinstance(argument, Node) and argument.op == "get_attr"
                 ]
                 value = yield from control(args, [f"{prefix}{name}/" for name in names], call)
-            if _computes(node):
+            if is_operation(node):
                 instead = yield prefix + node.name, value
                 value = value if instead is None else instead
             values[node] = value
@@ -471,13 +477,23 @@ def _run(
     return ()
 
 
-def _computes(node: Node) -> bool:
-    return bool(node.op == "call_function" and node.target is not operator.getitem)
-
-
 # -- operators that run graphs
 
+_Control = Callable[[Sequence[Any], Sequence[str], _Compute], _Values]
+# By the operator's name: some of them exist only when ExecuTorch or a part of torch is imported.
+_CONTROL: dict[str, _Control] = {}
 
+
+def _runs(operator: str) -> Callable[[_Control], _Control]:
+    """Return a decorator of the function that runs the graphs of an operator."""
+
+    def noted(function: _Control) -> _Control:
+        return _CONTROL.setdefault(operator, function)
+
+    return noted
+
+
+@_runs("cond")
 def _cond(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     condition, then, otherwise, operands = args
     taken = 0 if bool(condition) else 1
@@ -485,6 +501,7 @@ def _cond(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Valu
     return result
 
 
+@_runs("map_impl")
 def _map(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     body, mapped, others = args
     rows = []
@@ -494,6 +511,7 @@ def _map(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Value
     return _stacked(rows)
 
 
+@_runs("scan")
 def _scan(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     body, carried, scanned, others = args
     count = len(carried)
@@ -505,6 +523,7 @@ def _scan(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Valu
     return (*carried, *_stacked(rows))
 
 
+@_runs("while_loop")
 def _while(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     condition, body, carried, others = args
     while bool((yield from _run(condition, chain(carried, others), prefixes[0], call))[0]):
@@ -512,6 +531,7 @@ def _while(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Val
     return tuple(carried)
 
 
+@_runs("executorch_call_delegate")
 def _delegate(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     lowered, *inputs = args
     program = lowered.original_module
@@ -522,13 +542,3 @@ def _delegate(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _
 
 def _stacked(rows: Sequence[Sequence[torch.Tensor]]) -> tuple[torch.Tensor, ...]:
     return tuple(torch.stack(column) for column in zip(*rows, strict=True))
-
-
-# By the operator's name: some of them exist only when ExecuTorch or a part of torch is imported.
-_CONTROL: Mapping[str, Callable[[Sequence[Any], Sequence[str], _Compute], _Values]] = {
-    "cond": _cond,
-    "map_impl": _map,
-    "scan": _scan,
-    "while_loop": _while,
-    "executorch_call_delegate": _delegate,
-}

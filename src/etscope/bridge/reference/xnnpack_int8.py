@@ -26,7 +26,7 @@ processors round the product once instead of twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,7 +163,21 @@ def _as_float32(scale: Any) -> torch.Tensor:
 
 # -- operators
 
+_Maker = Callable[[GraphNode, Sequence[Steps | None], Steps], Compute | None]
+_OPERATORS: dict[str, _Maker] = {}
 
+
+def _computes(*operators: str) -> Callable[[_Maker], _Maker]:
+    """Return a decorator of the function that computes some operators."""
+
+    def noted(make: _Maker) -> _Maker:
+        _OPERATORS.update(dict.fromkeys(operators, make))
+        return make
+
+    return noted
+
+
+@_computes("aten.convolution.default", "aten.linear.default")
 def _linear(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compute | None:
     """A convolution, or the product with a matrix."""
     if len(read) < 2 or read[0] is None or read[1] is None:
@@ -211,6 +225,7 @@ def _dequantized(steps: torch.Tensor, result: Steps, like: torch.Tensor) -> torc
     return (steps * result.scale).to(like.dtype)
 
 
+@_computes("aten.add.Tensor")
 def _add(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compute | None:
     pair = _two(read)
     if pair is None or node.kwargs.get("alpha", 1) != 1:
@@ -230,6 +245,7 @@ def _add(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Comput
     return compute
 
 
+@_computes("aten.mul.Tensor")
 def _mul(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compute | None:
     pair = _two(read)
     if pair is None:
@@ -254,6 +270,7 @@ def _two(read: Sequence[Steps | None]) -> tuple[float, float] | None:
     return one, other
 
 
+@_computes("aten.mean.dim")
 def _mean(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compute | None:
     if len(read) != 1 or read[0] is None or isinstance(read[0].scale, torch.Tensor):
         return None
@@ -270,15 +287,6 @@ def _mean(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compu
         return _dequantized(rounded, result, args[0])
 
     return compute
-
-
-_OPERATORS: Mapping[str, Callable[[GraphNode, Sequence[Steps | None], Steps], Compute | None]] = {
-    "aten.convolution.default": _linear,
-    "aten.linear.default": _linear,
-    "aten.add.Tensor": _add,
-    "aten.mul.Tensor": _mul,
-    "aten.mean.dim": _mean,
-}
 
 
 # -- dynamic
