@@ -1,4 +1,4 @@
-"""Describe exceptions of torch or of a user's code in few words."""
+"""Describe exceptions of torch or of a user's code in few words; torch itself is not imported."""
 
 from __future__ import annotations
 
@@ -43,20 +43,18 @@ def own_frames(error: BaseException) -> list[str]:
     for one in chain:  # Dynamo keeps the model's frames in `real_stack`
         frames += traceback.extract_tb(one.__traceback__)
         frames += getattr(one, "real_stack", None) or ()
+    library = Path(sys.base_prefix, "lib").as_posix()
     found: list[str] = []
     for frame in frames:
-        if frame.filename.startswith("<") or _is_foreign(frame.filename):
+        path = Path(frame.filename).as_posix()
+        if "/site-packages/" in path:
+            is_foreign = any(f"/site-packages/{package}/" in path for package in _FOREIGN)
+        else:
+            is_foreign = "/src/etscope/" in path or path.startswith(f"{library}/python")
+        if is_foreign or frame.filename.startswith("<"):
             continue
         code = f": {frame.line}" if frame.line else ""
         text = f"{frame.filename}:{frame.lineno} in {frame.name}{code}"
         if text not in found:
             found.append(text)
     return found
-
-
-def _is_foreign(filename: str) -> bool:
-    path = Path(filename).as_posix()
-    library = Path(sys.base_prefix, "lib").as_posix()
-    if "/site-packages/" in path:
-        return any(f"/site-packages/{package}/" in path for package in _FOREIGN)
-    return "/src/etscope/" in path or path.startswith(f"{library}/python")

@@ -16,7 +16,10 @@ import torch
 from executorch import exir
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from executorch.exir.lowered_backend_module import LoweredBackendModule
-from executorch.exir.program._program import _update_exported_program_graph_module
+from executorch.exir.program._program import (
+    _default_decomposition_table,
+    _update_exported_program_graph_module,
+)
 from executorch.exir.serde import export_serialize, schema
 from executorch.exir.serde import serialize as exir_serialize
 from torch._export.serde import schema as torch_schema
@@ -25,11 +28,14 @@ from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 
 from etscope.bridge.failures import innermost
+from etscope.bridge.reference.reference import NamedProgram, call_names
 from etscope.bridge.tensors import StoredWeights, tensor_from_numpy
 from etscope.errors import FormatError, RecordError, reading
 from etscope.formats.exported_program.exported_json import integer, sequence, union
 from etscope.formats.torch_files.pt2_archive import KIND, StoredTensor, read_pt2
 from etscope.formats.torch_files.torch_archive import read_tensors
+from etscope.model.exported_graph import graph_from_program_json
+from etscope.model.graph import Graph
 
 # -- constants in branches of control flow
 #
@@ -181,6 +187,14 @@ def program_json(program: ExportedProgram, name: str) -> dict[str, Any]:
         )
     )
     return parsed
+
+
+def decomposed_program(program: ExportedProgram) -> tuple[NamedProgram, Graph]:
+    """Decompose a program as `to_edge` does; return it, and its graph."""
+    made = program.run_decompositions(_default_decomposition_table())
+    graph = graph_from_program_json(program_json(made, "decomposed"), "decomposed")
+    names = [node.name for node in graph.nodes if node.kind == "call_function"]
+    return NamedProgram(made, dict(zip(call_names(made), names, strict=True))), graph
 
 
 def deserialize_program(

@@ -39,7 +39,9 @@ def tensor_over(array: npt.NDArray[Any]) -> torch.Tensor:
 def tensor_sharing(array: npt.NDArray[Any]) -> torch.Tensor:
     """Return a tensor over an array's memory if torch can take that and computes the same from it,
     else a copy. Nothing may write to it: the memory may be a file's."""
-    return _converted(array, _sharing)
+    if array.size == 0 or array.ctypes.data % _ALIGNMENT:
+        return tensor_from_numpy(array)
+    return _converted(array, lambda one: torch.from_numpy(np.asarray(_Writable(one))))
 
 
 def _converted(
@@ -54,12 +56,6 @@ def _copied(array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.empty(0, array.dtype)).reshape(array.shape)
     # "K" keeps the order of dimensions, so a channels-last tensor stays one.
     return torch.from_numpy(array.copy(order="K"))
-
-
-def _sharing(array: npt.NDArray[Any]) -> torch.Tensor:
-    if array.size == 0 or array.ctypes.data % _ALIGNMENT:
-        return _copied(array)
-    return torch.from_numpy(np.asarray(_Writable(array)))
 
 
 class _Writable:

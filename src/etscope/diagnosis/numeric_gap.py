@@ -155,7 +155,7 @@ class Reference:
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield (node's name, value) in order of execution: arrays, numbers, and tuples or lists of
         them; see `bridge.reference.reference.reference_arrays`."""
-        from etscope.bridge.threads import threads_for
+        from etscope.bridge.eager import threads_for
 
         with threads_for(self.graph):
             yield from self._computed()

@@ -132,9 +132,9 @@ class PreparedNumerics:
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
+        from etscope.bridge.eager import threads_for
         from etscope.bridge.reference.known_differences import ReferenceRun
         from etscope.bridge.reference.local_reference import Memory, flat_inputs
-        from etscope.bridge.threads import threads_for
 
         memory = Memory() if memory is None else memory
         side = None if self._side is None else self._side.run(inputs, memory)

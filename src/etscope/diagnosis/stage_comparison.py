@@ -363,7 +363,7 @@ class _Comparing:
 
     def _wrong_decompositions(self, graph: Graph, wrong: Sequence[str]) -> set[str]:
         """Find the wrong operators that are wrong as soon as PyTorch decomposes the program."""
-        from etscope.bridge.reference.decomposed import decomposed_program
+        from etscope.bridge.programs import decomposed_program
 
         runnable, later = decomposed_program(whole_program(self._trace.needed_record, graph.name))
         places = places_of(align_graphs(graph, later).values)

@@ -8,15 +8,9 @@ from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.backends.registry.export_options import ExportOptions
-    from etscope.export._export import (
-        Exported,
-        Source,
-        check_model_name,
-        export,
-        load_model,
-    )
+    from etscope.export._export import Exported, export, keeping_partition
     from etscope.export._language_model import LanguageModel
-    from etscope.export._partition import keeping_partition
+    from etscope.export._source import Source, check_model_name, load_model
 
 __all__ = [
     "ExportOptions",
@@ -35,10 +29,10 @@ __getattr__, __dir__ = lazy_names(
         "ExportOptions": "etscope.backends.registry.export_options",
         "Exported": "etscope.export._export",
         "LanguageModel": "etscope.export._language_model",
-        "Source": "etscope.export._export",
-        "check_model_name": "etscope.export._export",
+        "Source": "etscope.export._source",
+        "check_model_name": "etscope.export._source",
         "export": "etscope.export._export",
-        "keeping_partition": "etscope.export._partition",
-        "load_model": "etscope.export._export",
+        "keeping_partition": "etscope.export._export",
+        "load_model": "etscope.export._source",
     },
 )

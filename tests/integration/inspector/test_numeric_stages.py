@@ -16,7 +16,7 @@ from executorch.exir.program import _program
 from torch import nn
 from torch.export import ExportedProgram
 
-from etscope.bridge.reference import decomposed
+from etscope.bridge import programs
 from etscope.cli import main
 from etscope.diagnosis.stages import NumericStages
 from etscope.errors import NumericGapError
@@ -99,7 +99,7 @@ def test_a_wrong_decomposition_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         found[torch.ops.aten.gelu.default] = lambda x, approximate="none": x * torch.sigmoid(x)
         return found
 
-    for module in (_program, decomposed):
+    for module in (_program, programs):
         monkeypatch.setattr(module, "_default_decomposition_table", table)
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4)).eval()
     found = model_stages((model, (torch.randn(2, 8),)))

@@ -10,10 +10,9 @@ from typing import Any
 from unittest import mock
 
 from etscope.bridge.failures import innermost
-from etscope.bridge.lowering.export import Parts, flat_inputs, program_method, recording
+from etscope.bridge.lowering.export import Parts, parts_of, program_method, recording
 from etscope.bridge.lowering.partition import keeping_partition
 from etscope.errors import ExportFailure, UsageError
-from etscope.formats.program.input_validation import as_exported
 from etscope.support.optional import require
 
 _WANTED_BY = "export_llm"
@@ -41,6 +40,9 @@ def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
     from executorch.examples.models.llama.export_llama_lib import export_llama
     from executorch.extension.llm.export.builder import LLMEdgeManager
 
+    def keep(manager: Any, _: str) -> None:
+        raise _Lowered(manager.export_program)
+
     config = _read_config(config_file)
     with tempfile.TemporaryDirectory() as folder:
         config.debug.generate_etrecord = True
@@ -49,7 +51,7 @@ def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
             with (
                 recording(new_record),
                 keeping_partition() as kept,
-                mock.patch.object(LLMEdgeManager, "save_to_pte", _keep),
+                mock.patch.object(LLMEdgeManager, "save_to_pte", keep),
             ):
                 export_llama(config)
         except _Lowered as made:
@@ -66,12 +68,11 @@ def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
             hint="it does for XNNPACK, Vulkan and Core ML",
         ) from error
     record.partition = kept.of(record.edge_programs)
-    inputs, outputs = _add_examples(record)
-    return Parts(program, record, inputs, outputs)
-
-
-def _keep(manager: Any, _: str) -> None:
-    raise _Lowered(manager.export_program)
+    methods = {
+        name: program_method(name, exported, None)
+        for name, exported in record.exported_programs.items()
+    }
+    return parts_of(program, record, methods)
 
 
 def _read_config(path: Path) -> Any:
@@ -95,19 +96,3 @@ def _read_config(path: Path) -> Any:
                 hint="leave it out, or run executorch.extension.llm.export.export_llm",
             )
     return config
-
-
-def _add_examples(record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Add to a record what `export_llm` leaves out, and return it: the example inputs of each
-    exported method, and PyTorch's outputs."""
-    methods = {
-        name: program_method(name, exported, None)
-        for name, exported in record.exported_programs.items()
-    }
-    inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
-    outputs = {name: one.outputs for name, one in methods.items()}
-    main = "forward" if "forward" in inputs else next(iter(inputs))
-    if main == "forward" or len(inputs) == 1:
-        record.update_representative_inputs(list(inputs[main]))
-    record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
-    return {name: as_exported(values) for name, values in inputs.items()}, outputs

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from etscope.bridge.language_models.custom_attention import use_custom_attention
 from etscope.bridge.language_models.static_cache import (
     encoder,
     text_decoder,
     token_embedding,
+    use_custom_attention,
     vision_encoder,
 )
 from etscope.bridge.lowering.export import Inputs, ModelMethods, ModuleMethod

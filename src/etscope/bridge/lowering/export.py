@@ -28,6 +28,7 @@ from torch.utils import _pytree as pytree
 
 from etscope.backends import Chosen, check_options, chosen, quantizing
 from etscope.backends.registry.export_options import ExportOptions, check_passes
+from etscope.bridge.eager import as_it_was, state_kept
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.lowering.edge_passes import EdgePasses
 from etscope.bridge.lowering.partition import keeping_partition
@@ -211,17 +212,34 @@ def export_model(
     program = lowered(programs, backends, new_record, lowering)
     record = program.get_etrecord()
     record.taps = with_handles(taps, record.edge_programs)
-    example_inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
-    outputs = {name: method.outputs for name, method in methods.items()}
-    main = "forward" if "forward" in methods else next(iter(methods))
-    if main == "forward" or len(methods) == 1:
-        record.update_representative_inputs(list(example_inputs[main]))
-    record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
     floats = {name: one.unquantized for name, one in methods.items() if one.unquantized is not None}
     if floats:
         record.add_float_program(floats)
-    taken = {name: as_exported(values) for name, values in example_inputs.items()}
-    return Parts(program, record, taken, outputs)
+    return parts_of(program, record, methods)
+
+
+def parts_of(program: Any, record: Any, methods: Mapping[str, Method]) -> Parts:
+    """Return the result of an export; the methods' inputs and outputs are added to the record."""
+    inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
+    outputs = {name: method.outputs for name, method in methods.items()}
+    main = method_name(methods)
+    if main == "forward" or len(methods) == 1:
+        record.update_representative_inputs(list(inputs[main]))
+    record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
+    return Parts(program, record, {k: as_exported(v) for k, v in inputs.items()}, outputs)
+
+
+def method_name(methods: Mapping[str, Any], wanted: str | None = None) -> str:
+    """Return the name of one of a model's methods: by default "forward", or the first.
+
+    Raises `MissingDataError` for a method that the model does not have.
+    """
+    name = wanted or ("forward" if "forward" in methods else next(iter(methods)))
+    if name not in methods:
+        raise MissingDataError(
+            f"the model has no method {name!r}", hint=f"methods are: {', '.join(methods)}"
+        )
+    return name
 
 
 def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Method]:
@@ -229,7 +247,18 @@ def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Met
     check_export(options)
     weights = weights_of(options)
     if weights is not None:
-        return _with_quantized_weights(model, inputs, options, weights)
+        if not isinstance(model, (torch.nn.Module, ModelMethods)):
+            raise UsageError(
+                "the weights of an exported program cannot be quantised",
+                hint="give the torch.nn.Module",
+            )
+        with torch.no_grad():
+            small = _exported_methods(quantized_copy(model, weights), inputs, options)
+        floats = _exported_methods(model, inputs, options)
+        return {
+            name: method._replace(unquantized=floats[name].program)
+            for name, method in small.items()
+        }
     given = [options.keep_float] if isinstance(options.keep_float, str) else options.keep_float
     selectors = [Selector(text) for text in dict.fromkeys(given)]
     methods = _exported_methods(model, inputs, options)
@@ -254,22 +283,6 @@ def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Met
     if selectors:
         quantizer.check()
     return found
-
-
-def _with_quantized_weights(
-    model: Any, inputs: Any, options: ExportOptions, weights: WeightQuantization
-) -> dict[str, Method]:
-    if not isinstance(model, (torch.nn.Module, ModelMethods)):
-        raise UsageError(
-            "the weights of an exported program cannot be quantised",
-            hint="give the torch.nn.Module",
-        )
-    with torch.no_grad():
-        found = _exported_methods(quantized_copy(model, weights), inputs, options)
-    floats = _exported_methods(model, inputs, options)
-    return {
-        name: method._replace(unquantized=floats[name].program) for name, method in found.items()
-    }
 
 
 def _with_float(
@@ -299,16 +312,9 @@ def _with_float(
 def export_method(
     model: Any, inputs: Any, options: ExportOptions, name: str | None
 ) -> tuple[str, Method]:
-    """Return one method of `methods_of`, with its name: by default "forward", or the first.
-
-    Raises `MissingDataError` for a method that the model does not have.
-    """
+    """Return one method of `methods_of`, with its name; see `method_name`."""
     methods = methods_of(model, inputs, options)
-    name = name or ("forward" if "forward" in methods else next(iter(methods)))
-    if name not in methods:
-        raise MissingDataError(
-            f"the model has no method {name!r}", hint=f"methods are: {', '.join(methods)}"
-        )
+    name = method_name(methods, name)
     return name, methods[name]
 
 
@@ -352,7 +358,7 @@ def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[s
 
 
 def _from_module(method: ModuleMethod, strict: bool | None) -> Method:
-    with _evaluating(method.module):
+    with as_it_was(method.module):
         outputs = _eager(method.module, method.inputs)
         program = _exported(method.module, method.inputs, method.dynamic_shapes, strict)
     return Method(program, method.inputs, outputs)
@@ -375,24 +381,12 @@ def _module_of(program: ExportedProgram) -> torch.nn.Module:
     return module
 
 
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Set evaluation mode for a while: dropout and batch norm then work as on a device."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
     """Return PyTorch's outputs, flat. Inputs and state stay unchanged: the device starts from them
     too."""
     args, kwargs = pytree.tree_map(copied_value, (inputs.args, inputs.kwargs))
     try:
-        with torch.no_grad(), _state_kept(model):
+        with torch.no_grad(), state_kept(model):
             outputs = model(*args, **kwargs)
             return tuple(copied_value(value) for value in pytree.tree_leaves(outputs))
     except Exception as error:
@@ -405,24 +399,6 @@ def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
 def copied_value(value: Any) -> Any:
     """Copy a tensor; return other values unchanged."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
-
-
-@contextmanager
-def _state_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Restore the buffers of the model afterwards."""
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    try:
-        yield
-    finally:
-        for module, name, buffer, value in buffers:
-            buffer.copy_(value)
-            if name in module._buffers:
-                module._buffers[name] = buffer
 
 
 def _exported(
@@ -493,7 +469,7 @@ def quantized(
     try:
         # Quantizers run passes over the graph that do not take the call of the guards.
         module: Any = method.program.module(check_guards=False)
-        with torch.no_grad(), _state_kept(module):
+        with torch.no_grad(), state_kept(module):
             prepared = prepare_pt2e(module, quantizer)
             for given in [method.inputs] if calibration is None else calibration:
                 if given is not None:

@@ -23,6 +23,7 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from etscope.bridge.failures import innermost
+from etscope.bridge.reference.reference import writes_in_place
 from etscope.errors import ExportFailure
 
 Rewrite = Callable[[ExportedProgram], int]  # changes the program; returns the number of changes
@@ -53,7 +54,7 @@ def rewritten(
 def _copied(program: ExportedProgram) -> ExportedProgram:
     """Return a copy with a separate graph and signature and the same tensors; without effects on
     arguments, so that a node can be replaced by its value."""
-    if any(_writes(node) for node in program.graph.nodes):
+    if writes_in_place(program.graph_module):
         program = program.run_decompositions({})
     module = copy.deepcopy(program.graph_module)
     for old, new in zip(program.graph.nodes, module.graph.nodes, strict=True):
@@ -69,11 +70,6 @@ def _copied(program: ExportedProgram) -> ExportedProgram:
         constants=dict(program.constants),
         verifiers=list(program.verifiers),
     )
-
-
-def _writes(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return node.op == "call_function" and schema is not None and schema.is_mutable
 
 
 # -- constants
@@ -181,17 +177,16 @@ def _attention(
     value: Tensor,
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **options: Any,
 ) -> Tensor:
     """Attention as `torch.nn.functional.scaled_dot_product_attention`, in products of matrices,
-    [batch, rows, columns], and one softmax."""
+    [batch, rows, columns], and one softmax. options: its scale and enable_gqa."""
     length, context, size = query.shape[-2], key.shape[-2], query.shape[-1]
-    if enable_gqa:
+    if options.get("enable_gqa"):
         key, value = (
             one.repeat_interleave(query.shape[-3] // one.shape[-3], dim=-3) for one in (key, value)
         )
-    factor = 1 / math.sqrt(size) if scale is None else scale
+    factor = options.get("scale", 1 / math.sqrt(size))
     heads = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     rows, columns, values = (
         # An expansion is a copy on the device, even to the same shape.

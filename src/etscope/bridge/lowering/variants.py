@@ -1,7 +1,9 @@
-"""One model quantised in many ways: its programs, and the outputs of the float model."""
+"""One model in many variants: quantised in parts, in another type or layout; and the model in float
+in PyTorch, which its programs are compared with."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from etscope.bridge.lowering.export import (
     export_method,
     flat_inputs,
     inputs_of,
+    methods_of,
     quantized,
 )
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable
@@ -129,3 +132,86 @@ def fingerprint(subject: Subject) -> str:
     given = [*subject.samples, *(subject.calibration or ())]
     flat = [tuple(flat_inputs(program, one)) for one in given]
     return f"{len(subject.samples)}-{piece_fingerprint(Piece(program, tuple(flat)))}"
+
+
+# -- the methods of a model in float, and changes of the model
+
+_IMAGE = 4  # dimensions of a tensor that has a channels-last layout
+
+
+class FloatMethod(NamedTuple):
+    """A method's flat inputs, its outputs in PyTorch as numpy values, and a hash of its graph, its
+    weights and its inputs."""
+
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    fingerprint: str
+
+
+def float_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[str, FloatMethod]:
+    """Export a model, without lowering it, and return its methods for PyTorch.
+
+    options: only the options of the tracing count. Raises what `etscope.export.export` raises.
+    """
+    plain = ExportOptions(dynamic_shapes=options.dynamic_shapes, strict=options.strict)
+    found = {}
+    for name, method in methods_of(model, inputs, plain).items():
+        flat = flat_inputs(method.program, method.inputs)
+        outputs = tuple(numpy_value(value) for value in method.outputs)
+        known = piece_fingerprint(Piece(method.program, (flat,)))
+        found[name] = FloatMethod(flat, outputs, known)
+    return found
+
+
+def in_float32(model: Any, inputs: Any) -> tuple[Any, Any]:
+    """Return copies of a module and its inputs with float32 for each other type of float.
+
+    Raises `UsageError` for a model that is exported already, or has nothing else.
+    """
+    module = _module_of(model)
+    kinds = {value.dtype for value in module.state_dict().values() if value.is_floating_point()}
+    if kinds <= {torch.float32}:
+        raise UsageError("the model is in float32 already")
+
+    def changed(value: Any) -> Any:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.float() if is_float else value
+
+    made = copy.deepcopy(module).float()
+    if not isinstance(model, torch.nn.Module):
+        made = replace(model, model=made)
+    return made, _changed(inputs, changed)
+
+
+def with_channels_last(model: Any, inputs: Any) -> Any:
+    """Return a copy of a module's inputs with tensors of four dimensions in channels-last layout.
+    Weights do not change: XNNPACK takes no others.
+
+    Raises `UsageError` for a model that is exported already, or takes no such tensor.
+    """
+    given = inputs_of(inputs)
+    _module_of(model)
+    leaves: Sequence[Any] = [] if given is None else pytree.tree_leaves((given.args, given.kwargs))
+    if not any(isinstance(one, torch.Tensor) and one.dim() == _IMAGE for one in leaves):
+        raise UsageError("no input of the model has four dimensions")
+
+    def changed(value: Any) -> Any:
+        is_image = isinstance(value, torch.Tensor) and value.dim() == _IMAGE
+        return value.contiguous(memory_format=torch.channels_last) if is_image else value
+
+    return _changed(inputs, changed)
+
+
+def _module_of(model: Any) -> torch.nn.Module:
+    module = getattr(model, "model", model)  # of a `LanguageModel`
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError("the model is exported already: only a torch.nn.Module can be changed so")
+    return module
+
+
+def _changed(inputs: Any, function: Any) -> Any:
+    given = inputs_of(inputs)
+    if given is None:
+        return None
+    args, kwargs = pytree.tree_map(function, (given.args, given.kwargs))
+    return replace(given, args=args, kwargs=kwargs)

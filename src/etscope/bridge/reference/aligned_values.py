@@ -3,14 +3,14 @@ it, or of the modules of the eager model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from etscope.bridge.eager import as_it_was
 from etscope.bridge.reference.reference import ReferenceGraph, arrays_of, finished
 
 # For an earlier node: its element, and the later node and element with the same value.
@@ -96,8 +96,7 @@ def run_modules(
 
     handles = [part.register_forward_hook(hook(path)) for path, part in model.named_modules()]
     try:
-        with torch.no_grad(), _as_it_was(model):
-            model.eval()
+        with torch.no_grad(), as_it_was(model):
             copied = pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, (args, kwargs))
             model(*copied[0], **copied[1])
     finally:
@@ -121,20 +120,6 @@ def turned(values: Sequence[Any], factor: float) -> list[Any] | None:
             is_other = is_other or not torch.equal(value, other)
         changed.append(other)
     return changed if is_other else None
-
-
-@contextmanager
-def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-        for name, buffer in model.named_buffers():
-            if name in buffers:
-                buffer.copy_(buffers[name])
 
 
 __all__ = ["AlignedValues", "Places", "run_modules", "turned"]

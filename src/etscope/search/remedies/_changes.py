@@ -49,7 +49,7 @@ class Setting:
     def prepared(self, source: Source) -> tuple[Any, Any]:
         """Return the model and its inputs, changed as the setting says. Raises `UsageError` where
         that is not possible."""
-        from etscope.bridge.lowering.float_methods import in_float32, with_channels_last
+        from etscope.bridge.lowering.variants import in_float32, with_channels_last
 
         model, inputs = source.model, source.inputs
         if self.dtype is not None:

@@ -58,7 +58,7 @@ from etscope.support.options import takes_fields
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
-    from etscope.bridge.lowering.float_methods import FloatMethod
+    from etscope.bridge.lowering.variants import FloatMethod
     from etscope.export import Source
 
 REMEDIES_JSON = "remedies.json"
@@ -191,7 +191,7 @@ def try_remedies(
 
 def _floats(source: Source, setting: Setting) -> Mapping[str, FloatMethod]:
     """The methods of the model in PyTorch."""
-    from etscope.bridge.lowering.float_methods import float_methods
+    from etscope.bridge.lowering.variants import float_methods
     from etscope.export import LanguageModel
 
     tracing = ExportOptions(dynamic_shapes=source.dynamic_shapes, strict=setting.export["strict"])

@@ -39,7 +39,7 @@ from etscope.search.trial import (
 )
 
 if TYPE_CHECKING:
-    from etscope.bridge.lowering.float_methods import FloatMethod
+    from etscope.bridge.lowering.variants import FloatMethod
     from etscope.export import Exported, Source
     from etscope.run import Call, Run
 
