@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,10 +58,19 @@ def calibration_program(
                 left_out[dtype] = error.message
         for group in CHAINS:
             programs |= _additions(group)
-        edge = to_edge_transform_and_lower(programs, partitioner=_partitioners(programs))
-        for name in programs:
-            if name.startswith(GEMM) and (rest := _beside_delegate(edge.exported_program(name))):
-                # A device would measure portable kernels.
+        partitioners = {  # none for portable kernels, delegates of one operator where these count
+            name: []
+            if name.startswith(KERNELS)
+            else xnnpack_partitioners(per_op=name.startswith(DELEGATES))
+            for name in programs
+        }
+        edge = to_edge_transform_and_lower(programs, partitioner=partitioners)
+        for name in (one for one in programs if one.startswith(GEMM)):
+            nodes = edge.exported_program(name).graph.nodes
+            targets = [str(node.target) for node in nodes if node.op == "call_function"]
+            others = [one for one in targets if _DELEGATE_CALL not in one and "getitem" not in one]
+            if others:  # a device would measure portable kernels
+                rest = ", ".join(others)[:300]
                 raise ExportFailure(f"XNNPACK does not take all of {name}, but leaves {rest}")
         return bytes(edge.to_executorch().buffer), left_out
     except EtscopeError:
@@ -138,20 +147,3 @@ def _additions(group: str) -> dict[str, ExportedProgram]:
         )
         for count in CHAINS[group]
     }
-
-
-def _partitioners(methods: Iterable[str]) -> dict[str, list[Any]]:
-    """By method: none for portable kernels, and delegates of one operator where these count."""
-    return {
-        name: []
-        if name.startswith(KERNELS)
-        else xnnpack_partitioners(per_op=name.startswith(DELEGATES))
-        for name in methods
-    }
-
-
-def _beside_delegate(program: ExportedProgram) -> str:
-    """The operators of a method that are not in its only delegate; "" if there are none."""
-    targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
-    others = [one for one in targets if _DELEGATE_CALL not in one and "getitem" not in one]
-    return ", ".join(others)[:300]

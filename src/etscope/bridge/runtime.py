@@ -43,7 +43,20 @@ _KERNELS = {
 def execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[str, Any]:
     """Execute `job` (`etscope.run.job.Job`) and return its result as `result.json` has it, with
     numpy arrays for the descriptions of outputs. The two files are written if named."""
-    _load_libraries(job)
+    for library in job.libraries:
+        _load_library(library)
+    # The libraries with kernels that the bindings lack.
+    known = {name.partition("::")[0] for name in _C._get_operator_names()}
+    used = {
+        operator.name.partition("::")[0]
+        for method in read_pte(job.program).methods
+        for operator in method.operators
+    }
+    spec = find_spec("executorch")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+    for pattern in sorted({_KERNELS[name] for name in used - known if name in _KERNELS}):
+        for library in (path for folder in folders for path in folder.glob(pattern)):
+            _load_library(library)
     threads = _C._threadpool_get_thread_count()
     if job.threads is not None:
         _C._unsafe_reset_threadpool(job.threads)
@@ -142,23 +155,6 @@ def _timed(method: Any, inputs: list[Any], count: int) -> tuple[list[int], list[
         outputs = method(inputs, clone_outputs=False)
         times[index] = perf_counter_ns() - begin
     return times, outputs
-
-
-def _load_libraries(job: Any) -> None:
-    """Load the libraries with kernels and backends that the bindings lack."""
-    for library in job.libraries:
-        _load_library(library)
-    known = {name.partition("::")[0] for name in _C._get_operator_names()}
-    used = {
-        operator.name.partition("::")[0]
-        for method in read_pte(job.program).methods
-        for operator in method.operators
-    }
-    spec = find_spec("executorch")
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
-    for pattern in sorted({_KERNELS[name] for name in used - known if name in _KERNELS}):
-        for library in (path for folder in folders for path in folder.glob(pattern)):
-            _load_library(library)
 
 
 def _load_library(library: Path) -> None:

@@ -28,7 +28,14 @@ _ALIGNMENT = 16
 
 def tensor_from_numpy(array: npt.NDArray[Any]) -> torch.Tensor:
     """Copy an array to a tensor with its values, shape, strides and dtype."""
-    return _converted(array, _copied)
+
+    def copied(one: npt.NDArray[Any]) -> torch.Tensor:
+        if one.size == 0:  # numpy's strides for these are not torch's
+            return torch.from_numpy(np.empty(0, one.dtype)).reshape(one.shape)
+        # "K" keeps the order of dimensions, so a channels-last tensor stays one.
+        return torch.from_numpy(one.copy(order="K"))
+
+    return _converted(array, copied)
 
 
 def tensor_over(array: npt.NDArray[Any]) -> torch.Tensor:
@@ -49,13 +56,6 @@ def _converted(
 ) -> torch.Tensor:
     bits = _BITS.get(array.dtype.name)
     return convert(array) if bits is None else convert(array.view(bits[0])).view(bits[1])
-
-
-def _copied(array: npt.NDArray[Any]) -> torch.Tensor:
-    if array.size == 0:  # numpy's strides for these are not torch's
-        return torch.from_numpy(np.empty(0, array.dtype)).reshape(array.shape)
-    # "K" keeps the order of dimensions, so a channels-last tensor stays one.
-    return torch.from_numpy(array.copy(order="K"))
 
 
 class _Writable:

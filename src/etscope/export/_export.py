@@ -169,14 +169,10 @@ def export(
     """
     require("torch", wanted_by="export")
     require("executorch.exir", wanted_by="export")
-    return _exported(model, inputs, replace(options, **changes))
-
-
-def _exported(model: Any, inputs: Any, options: ExportOptions) -> Exported:
-    """Export a model; a language model as its methods, and its float model likewise."""
     from etscope.bridge.lowering.export import export_model
     from etscope.etrecord import ETRecord
 
+    options = replace(options, **changes)
     if isinstance(model, LlmConfigFile):
         return _exported_llm(model, options)
     if isinstance(model, LanguageModel) and is_language_model(options.float_model):
@@ -189,7 +185,7 @@ def _exported(model: Any, inputs: Any, options: ExportOptions) -> Exported:
     parts = export_model(model, inputs, options, ETRecord)
     found = Exported(*parts, backend=options.backend)
     for text in found.undelegated():
-        warnings.warn(text, EtscopeWarning, stacklevel=3)  # of the caller of `export`
+        warnings.warn(text, EtscopeWarning, stacklevel=2)
     return found
 
 

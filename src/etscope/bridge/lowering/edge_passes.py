@@ -153,7 +153,10 @@ def remove_dead_copies(program: ExportedProgram, partitioners: Sequence[Partitio
         if stem(_operator(node)) not in _COPIES or not isinstance(node.args[0], Node):
             continue
         source = node.args[0]
-        if not _is_same_type(source, node):
+        values = source.meta.get("val"), node.meta.get("val")
+        if not all(isinstance(value, torch.Tensor) for value in values):
+            continue
+        if len({(one.dtype, one.shape, one.stride()) for one in values}) > 1:
             continue
         if node in outputs and (source.op == "placeholder" or source in outputs):
             continue
@@ -161,15 +164,6 @@ def remove_dead_copies(program: ExportedProgram, partitioners: Sequence[Partitio
         outputs = {source if one is node else one for one in outputs}
         found += 1
     return found
-
-
-def _is_same_type(node: Node, other: Node) -> bool:
-    one, two = node.meta.get("val"), other.meta.get("val")
-    return (
-        isinstance(one, torch.Tensor)
-        and isinstance(two, torch.Tensor)
-        and (one.dtype, one.shape, one.stride()) == (two.dtype, two.shape, two.stride())
-    )
 
 
 # -- transposes
@@ -222,7 +216,9 @@ def cancel_qdq(program: ExportedProgram, partitioners: Sequence[Partitioner] = (
         ):
             moving.insert(0, giver)
             giver = giver.args[0]
-        if not _undoes(node, giver) or (moving and "per_tensor" not in _operator(node)):
+        # Both have one scale, zero point, range and type of numbers.
+        undoes = _operator(giver) == f"de{_operator(node)}" and node.args[1:] == giver.args[1:]
+        if not undoes or (moving and "per_tensor" not in _operator(node)):
             continue
         value = giver.args[0]
         for one in moving:
@@ -232,12 +228,6 @@ def cancel_qdq(program: ExportedProgram, partitioners: Sequence[Partitioner] = (
         node.replace_all_uses_with(value)
         found += 1
     return found
-
-
-def _undoes(quantize: Node, dequantize: Node) -> bool:
-    """Return whether both have one scale, zero point, range and type of numbers."""
-    name, other = _operator(quantize), _operator(dequantize)
-    return other == f"de{name}" and quantize.args[1:] == dequantize.args[1:]
 
 
 def _value(node: Node) -> Any:

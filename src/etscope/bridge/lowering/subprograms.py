@@ -96,7 +96,15 @@ def subject_of(
     lowering = replace(options, calibration=rounds if options.quantize else None)
     _, found = export_method(model, samples[0], lowering, method)
     given = [found.inputs, *(one for one in map(inputs_of, samples[1:]) if one is not None)]
-    program = _plain(found.program, found.inputs)
+    program = found.program
+    try:
+        if program.range_constraints:  # pieces have static shapes
+            args, kwargs = found.inputs.args, found.inputs.kwargs
+            program = torch.export.export(program.module(), args, kwargs, strict=False)
+        if writes_in_place(program.graph_module) or keeps_state(program):
+            program = program.run_decompositions({})  # in this form values are not written to
+    except Exception as error:
+        raise ExportFailure(f"the model cannot be made ready to cut: {innermost(error)}") from error
     flat = tuple(flat_inputs(found.program, one) for one in given)
     return Subject(program, flat), found.unquantized
 
@@ -131,20 +139,6 @@ def nested(program: ExportedProgram, flat: Sequence[Any]) -> Inputs:
     if len(flat) != spec.num_leaves:
         raise UsageError(f"the program takes {spec.num_leaves} inputs, and there are {len(flat)}")
     return Inputs(*pytree.tree_unflatten(list(flat), spec))
-
-
-def _plain(program: ExportedProgram, inputs: Inputs) -> ExportedProgram:
-    """Export the program again with static shapes, and in the functional form, where values are not
-    written to."""
-    try:
-        if program.range_constraints:
-            module = program.module()
-            program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
-        if writes_in_place(program.graph_module) or keeps_state(program):
-            return program.run_decompositions({})
-    except Exception as error:
-        raise ExportFailure(f"the model cannot be made ready to cut: {innermost(error)}") from error
-    return program
 
 
 # -- nodes
@@ -215,6 +209,12 @@ def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
         OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(copies[node].name), None)
         for node in outputs
     ]
+    signature = ModuleCallSignature(
+        inputs=[],  # torch leaves them out, too: passes rename values
+        outputs=[],
+        in_spec=pytree.tree_flatten(((0,) * len(outside), {}))[1],
+        out_spec=pytree.tree_flatten((0,) * len(outputs))[1],
+    )
     targets = {spec.target for spec in lifted_specs}
     piece = ExportedProgram(
         root=module,
@@ -222,7 +222,7 @@ def cut(program: ExportedProgram, names: Collection[str]) -> Cut:
         graph_signature=ExportGraphSignature([*lifted_specs, *input_specs], output_specs),
         state_dict={k: v for k, v in program.state_dict.items() if k in targets},
         range_constraints={},
-        module_call_graph=[_call_entry(len(outside), len(outputs))],
+        module_call_graph=[ModuleCallEntry("", signature)],
         constants={k: v for k, v in program.constants.items() if k in targets},
         verifiers=list(program.verifiers),
     )
@@ -264,19 +264,6 @@ def _plain_strides(value: torch.Tensor) -> torch.Tensor:
     if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
         return value
     return value.contiguous()
-
-
-def _call_entry(inputs: int, outputs: int) -> ModuleCallEntry:
-    """Return the signature of a piece: inputs by position, outputs as a tuple."""
-    return ModuleCallEntry(
-        fqn="",
-        signature=ModuleCallSignature(
-            inputs=[],  # torch leaves them out, too: passes rename values
-            outputs=[],
-            in_spec=pytree.tree_flatten(((0,) * inputs, {}))[1],
-            out_spec=pytree.tree_flatten((0,) * outputs)[1],
-        ),
-    )
 
 
 # -- values

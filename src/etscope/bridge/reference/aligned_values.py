@@ -120,6 +120,3 @@ def turned(values: Sequence[Any], factor: float) -> list[Any] | None:
             is_other = is_other or not torch.equal(value, other)
         changed.append(other)
     return changed if is_other else None
-
-
-__all__ = ["AlignedValues", "Places", "run_modules", "turned"]

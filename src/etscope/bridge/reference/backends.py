@@ -82,7 +82,9 @@ def arithmetic_of(
             found[node.name] = ByDesign(reason, _unchanged, in_halves)
         if node.name in found:
             continue
-        if _reads_codes(node, found, known):
+        source = node.args[0] if node.args else None
+        is_designed = isinstance(source, GraphNode) and source.name in found
+        if is_designed and NodeValue(source.name) in known.values:
             unknown.discard(node.name)  # its numbers are rounded already
         rule = _RULES.get(inside.backend)
         design = None if rule is None else rule(node)
@@ -93,14 +95,6 @@ def arithmetic_of(
 
 def _unchanged(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args
-
-
-def _reads_codes(node: GraphNode, designed: Mapping[str, ByDesign], codes: GraphCodes) -> bool:
-    """True if a node's first argument is a value that was computed in codes."""
-    source = node.args[0] if node.args else None
-    if not isinstance(source, GraphNode) or source.name not in designed:
-        return False
-    return NodeValue(source.name) in codes.values
 
 
 def _xnnpack(node: GraphNode) -> ByDesign | None:

@@ -276,6 +276,3 @@ def _scaled(
         if one.kind == "scale":
             words, value = f"{text} {one.text}", one.value + without
             yield replace(one, kind="weight scale", text=words, value=value, node=call.name)
-
-
-__all__ = ["DIFFERENCES", "ReferenceRun", "candidates_of"]

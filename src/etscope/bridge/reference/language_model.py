@@ -50,9 +50,11 @@ def module_logits(module: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.flo
         found = getattr(found, "logits", found)
         found = found[0] if isinstance(found, (tuple, list)) else found
         if not isinstance(found, torch.Tensor) or not found.is_floating_point() or found.dim() < 2:
+            kind = type(found).__name__
+            if isinstance(found, torch.Tensor):
+                kind = f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
             raise MismatchError(
-                f"the reference module returns {_described(found)}, not logits: "
-                "floats [1, tokens, vocabulary]"
+                f"the reference module returns {kind}, not logits: floats [1, tokens, vocabulary]"
             )
         return found.reshape(-1, found.shape[-1]).float()
 
@@ -77,9 +79,3 @@ def _takes_position(module: Any) -> bool:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [one for one in parameters if one.kind in kinds and one.default is one.empty]
     return len(needed) >= 2
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return type(value).__name__

@@ -224,6 +224,3 @@ def _fitted(name: str, old: Any, value: Any) -> Any:
         raise UsageError(f"{name} is not a tensor: it cannot be set")
     fitting = broadcast_replacement(name, value, tuple(old.shape))
     return tensor_from_numpy(np.ascontiguousarray(fitting)).to(old.dtype)
-
-
-__all__ = ["LiveRun"]

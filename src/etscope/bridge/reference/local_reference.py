@@ -296,16 +296,6 @@ def _like(value: Any, array: Any, kept: Collection[int] | None) -> Any:
 _ANY_TYPE = frozenset({"aten", "prims", "quantized_decomposed", "dim_order_ops", "higher_order"})
 
 
-def _takes_any_type(operation: Operation) -> bool:
-    """True if the operators of a node compute in float64 as well."""
-    plain = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
-    spaces = [
-        getattr(one if isinstance(one, plain) else getattr(one, "_op", one), "namespace", "aten")
-        for one in operation.operators
-    ]
-    return _ANY_TYPE.issuperset(spaces)
-
-
 def _wide_call(
     operation: Operation,
     args: tuple[Any, ...],
@@ -337,7 +327,12 @@ def _wide_call(
         return tensor.double() if tensor.is_floating_point() else tensor
 
     try:
-        if not _takes_any_type(operation):
+        plain = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+        called = (
+            one if isinstance(one, plain) else getattr(one, "_op", one)
+            for one in operation.operators
+        )
+        if not _ANY_TYPE.issuperset(getattr(one, "namespace", "aten") for one in called):
             raise NotImplementedError
         args_wide, kwargs_wide = pytree.tree_map_only(torch.Tensor, widened, (args, kwargs))
         value = target(*args_wide, **kwargs_wide)
@@ -409,14 +404,3 @@ def _scales_of(target: Any, args: tuple[Any, ...]) -> Any:
     for axis, part in enumerate(block):
         scales = scales.repeat_interleave(part, axis)
     return scales.double()
-
-
-__all__ = [
-    "DeviceValues",
-    "Memory",
-    "Recomputed",
-    "flat_inputs",
-    "own_arrays",
-    "recompute",
-    "replaced",
-]

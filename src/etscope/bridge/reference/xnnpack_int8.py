@@ -53,6 +53,16 @@ class Steps:
     axis: int = 0
     zero: int = 0
 
+    @classmethod
+    def of(cls, node: GraphNode) -> Steps | None:
+        """The steps of the numbers that a node dequantises; None for any other node."""
+        if node.operator == _FROM_INTEGERS:
+            return cls(float(node.args[1]))
+        if node.operator == "quantized_decomposed.dequantize_per_channel.default":
+            scales = node.args[1].weight
+            return None if scales is None else cls(scales().float(), int(node.args[3]))
+        return None
+
     def along(self, dimensions: int, axis: int | None = None) -> Any:
         """The scale in float64, to be multiplied with a tensor of so many dimensions."""
         if not isinstance(self.scale, torch.Tensor):
@@ -78,18 +88,8 @@ def static_of(node: GraphNode) -> Compute | None:
     result = None if make is None else _steps_of_result(node)
     if make is None or result is None:
         return None
-    read = [_steps(used) for used in node.args if isinstance(used, GraphNode)]
+    read = [Steps.of(used) for used in node.args if isinstance(used, GraphNode)]
     return make(node, read, result)
-
-
-def _steps(node: GraphNode) -> Steps | None:
-    """The steps of the numbers that a node dequantises; None for any other node."""
-    if node.operator == _FROM_INTEGERS:
-        return Steps(float(node.args[1]))
-    if node.operator == "quantized_decomposed.dequantize_per_channel.default":
-        scales = node.args[1].weight
-        return None if scales is None else Steps(scales().float(), int(node.args[3]))
-    return None
 
 
 _LAYERS = frozenset({"aten.convolution.default", "aten.linear.default"})

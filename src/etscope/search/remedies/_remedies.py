@@ -58,8 +58,7 @@ from etscope.support.options import takes_fields
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
-    from etscope.bridge.lowering.variants import FloatMethod
-    from etscope.export import Source
+    pass
 
 REMEDIES_JSON = "remedies.json"
 COMMAND = "command.txt"
@@ -142,6 +141,20 @@ class RemedyOptions(ExportOptions, SearchOptions):
         """The setting of the baseline."""
         return Setting({name: getattr(self, name) for name in _EXPORT}, self.runs.threads)
 
+    def given(self, model: str) -> dict[str, Any]:
+        """Return all that results depend on. model: its fingerprint."""
+        runs = self.runs
+        calibration = [str(one)[:200] for one in self.calibration or ()]
+        libraries = tuple(map(str, library_paths(runs.libraries)))
+        return {
+            "model": model,
+            "options": repr({**self.setting.export, "calibration": calibration}),
+            "runs": repr((runs.threads, runs.runner, libraries, runs.method)),
+            "metric": self.effort.metric,
+            "rounds": runs.rounds,
+            **versions(),
+        }
+
 
 @takes_fields(RemedyOptions)
 def try_remedies(
@@ -174,46 +187,26 @@ def try_remedies(
     options = replace(options, **changes)
     options.validate()
     require_export(wanted_by="trying remedies")
+    from etscope.bridge.lowering.variants import float_methods
+    from etscope.export import LanguageModel
+
     begin = monotonic()
     runs, effort = options.runs, options.effort
     source = open_model(model, inputs, seed=runs.seed, dynamic_shapes=options.dynamic_shapes)
     source = source.as_exported()
     setting = options.setting
-    floats = _floats(source, setting)
+    tracing = ExportOptions(dynamic_shapes=source.dynamic_shapes, strict=options.strict)
+    is_language = isinstance(source.model, LanguageModel)
+    methods = source.model.methods() if is_language else source.model
+    floats = float_methods(methods, source.inputs, tracing)
+    given = options.given("-".join(one.fingerprint for one in floats.values()))
     with search_folder(options.folder) as kept:
-        state = open_state(kept, _given(floats, setting, runs, effort), Trial, options)
+        state = open_state(kept, given, Trial, options)
         make_folder(kept / PROGRAMS)
         metric = find_metric(effort.metric)
         laboratory = Laboratory(source, floats, setting, runs, metric, state, kept)
         search = _Search(laboratory, effort, tuple(options.words), begin)
         return search.run(keeps=options.folder is not None)
-
-
-def _floats(source: Source, setting: Setting) -> Mapping[str, FloatMethod]:
-    """The methods of the model in PyTorch."""
-    from etscope.bridge.lowering.variants import float_methods
-    from etscope.export import LanguageModel
-
-    tracing = ExportOptions(dynamic_shapes=source.dynamic_shapes, strict=setting.export["strict"])
-    is_language = isinstance(source.model, LanguageModel)
-    methods = source.model.methods() if is_language else source.model
-    return float_methods(methods, source.inputs, tracing)
-
-
-def _given(
-    floats: Mapping[str, FloatMethod], setting: Setting, runs: Runs, effort: Effort
-) -> dict[str, Any]:
-    """All that results depend on."""
-    calibration = [str(one)[:200] for one in setting.export["calibration"] or ()]
-    libraries = tuple(map(str, library_paths(runs.libraries)))
-    return {
-        "model": "-".join(one.fingerprint for one in floats.values()),
-        "options": repr({**setting.export, "calibration": calibration}),
-        "runs": repr((runs.threads, runs.runner, libraries, runs.method)),
-        "metric": effort.metric,
-        "rounds": runs.rounds,
-        **versions(),
-    }
 
 
 @dataclass(frozen=True, eq=False)
