@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.backends.common.options import Option
     from etscope.backends.registry.exports import (
         BACKENDS,
         Backend,
         Chosen,
+        Option,
         check_options,
         chosen,
         quantizing,

@@ -20,15 +20,15 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from etscope.backends.common.inner import (
+from etscope.backends.common.logged import (
     Form,
     InnerCall,
+    LoggedCall,
     Types,
     same_shape,
     type_form,
     without_ones,
 )
-from etscope.backends.common.logged import LoggedCall
 from etscope.model.event_table import Clock, Meaning, Quantity
 
 _FOR_INT8 = "iOS17"  # first target with int8 activations

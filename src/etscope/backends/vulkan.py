@@ -9,16 +9,31 @@ The name of a dispatch is JSON: {"operator": {"name", "delegate_node_id", "args"
 "operator_id", "dispatch_id"} (backends/vulkan/runtime/graph/ops/DispatchNode.cpp). The record's
 delegate map has the node by its `delegate_node_id`. Older versions write the kernel and the number
 of the dispatch: "conv2d_clamp_half_163".
+
+With WEBGPU_TIMESTAMP_QUERY set, the WebGPU delegate prints the times of dispatches.
+`backends/webgpu/runtime/WebGPUQueryPool.cpp` (`print_results`) prints a table after each execution.
+Its columns are separated by tabs below "idx\\tkernel\\tgwg\\tduration_us", or by two spaces below
+"=== WebGPUQueryPool: per-dispatch GPU time ===" (WebGPUGraph.cpp). Other lines are skipped,
+including the means after the second form. A duration is GPU time from the end of one dispatch to
+the end of the next (`fill_shader_durations`); starts are not printed.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
+from etscope.backends.common.chrome_trace import Numbered
+from etscope.backends.common.imported import BackendFile, Basis, ImportedRow, ImportedSpans
 from etscope.backends.common.logged import LoggedCall, parents
-from etscope.model.event_table import Clock, Meaning
+from etscope.errors import FormatError
+from etscope.model.event_table import Clock, Meaning, Quantity
+from etscope.model.table import Column, Kind
 
 Storage = Literal["buffer", "texture_3d", "texture_2d"]
 Layout = Literal["width_packed", "height_packed", "channels_packed"]
@@ -182,3 +197,104 @@ class _Dispatch(NamedTuple):
             node if is_known else None,
             {"kernel_name": kernel} if isinstance(kernel, str) and kernel else {},
         )
+
+
+# -- times that WebGPU prints
+
+TIMES = "WebGPU timestamps"
+BACKENDS = ("VulkanBackend",)  # the id that WebGPUBackend.cpp registers
+COLUMNS = (
+    Column("shortest", Kind.FLOAT, "us", title="min", priority=3),
+    Column("longest", Kind.FLOAT, "us", title="max", priority=3),
+    Column("work_groups", title="work-groups", priority=2),
+)
+_TSV_HEADER = "idx\tkernel\tgwg\tduration_us"
+_TIMES_HEADER = "=== WebGPUQueryPool: per-dispatch GPU time ==="
+_LINE = re.compile(
+    r"(?P<index>\d{1,9})(?:\t|  )(?P<kernel>.+?)(?:\t|  )"
+    r"(?P<groups>\(\d+,\d+,\d+\))(?:\t|  )(?P<us>\d{1,15}\.\d{3})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedDispatch:
+    index: int
+    kernel: str
+    groups: str
+    us: float
+
+
+def has_times(text: str) -> bool:
+    """True for text with the header of one of the tables."""
+    return _TSV_HEADER in text or _TIMES_HEADER in text
+
+
+def read_times(path: str, text: str) -> BackendFile:
+    """Read all tables of an output: one for each execution of a delegate call."""
+    executions: list[list[_TimedDispatch]] = []
+    for line in text.splitlines():
+        if line.strip() in (_TSV_HEADER, _TIMES_HEADER):
+            executions.append([])
+        elif executions and (found := _LINE.fullmatch(line.rstrip())):
+            index, kernel, groups, us = found.group("index", "kernel", "groups", "us")
+            executions[-1].append(_TimedDispatch(int(index), kernel, groups, float(us)))
+    if not any(executions):
+        raise FormatError("this output has the header of WebGPU's times, but no dispatch below it")
+    return _file_of_times(path, [one for one in executions if one])
+
+
+def _file_of_times(path: str, executions: Sequence[Sequence[_TimedDispatch]]) -> BackendFile:
+    def split(calls: int) -> Sequence[BackendFile] | None:
+        if len(executions) % calls:
+            return None
+        return [_file_of_times(path, executions[number::calls]) for number in range(calls)]
+
+    by_dispatch: dict[tuple[int, str, str], list[float]] = {}
+    for execution in executions:
+        for one in execution:
+            by_dispatch.setdefault((one.index, one.kernel, one.groups), []).append(one.us)
+    several = len(executions) > 1
+    rows = [
+        ImportedRow(
+            f"{kernel} #{index}",
+            sum(times) / len(times),
+            "us",
+            "",
+            len(times),
+            Quantity.INTERVAL,
+            Basis.DERIVED if several else Basis.MEASURED,
+            extra={"shortest": min(times), "longest": max(times), "work_groups": groups},
+        )
+        for (index, kernel, groups), times in by_dispatch.items()
+    ]
+    return BackendFile(
+        path,
+        TIMES,
+        BACKENDS,
+        tuple(rows),
+        value_title="mean" if several else "time",
+        columns=COLUMNS,
+        spans=_spans_of(executions[0]),
+        notes=(
+            "Times are GPU times, from the end of one dispatch to the end of the next. The output "
+            "does not have starts: the timeline draws the dispatches end to end.",
+        ),
+        split=split,
+    )
+
+
+def _spans_of(execution: Sequence[_TimedDispatch]) -> ImportedSpans:
+    names = Numbered()
+    name = np.array([names.of(f"{one.kernel} #{one.index}") for one in execution], np.int32)
+    duration = np.array([one.us for one in execution], np.float64)
+    return ImportedSpans(
+        "us",
+        ("GPU",),
+        names.texts,
+        [{"work_groups": one.groups} for one in execution],
+        np.zeros(len(execution), np.int32),
+        name,
+        np.arange(len(execution), dtype=np.int32),
+        np.cumsum(duration) - duration,
+        duration,
+    )

@@ -31,7 +31,7 @@ from etscope.analysis.numerics.runs import (
     method_that_ran,
 )
 from etscope.analysis.profile.trace import Trace
-from etscope.backends.common.inner import Inside
+from etscope.backends.common.logged import Inside
 from etscope.diagnosis.reference import ReferenceGraphs
 from etscope.diagnosis.run_inputs import EarlierRuns, RunInputs
 from etscope.errors import EtscopeError, EtscopeWarning

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pytest
 
 from etscope.backends import BACKENDS, Backend, check_options, chosen, quantizing
-from etscope.backends.common.options import options_of, parsed
 from etscope.backends.registry import exports
+from etscope.backends.registry.exports import options_of, parsed
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.support.optional import require
 

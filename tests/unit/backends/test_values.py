@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etscope.analysis.matching.delegate_values import LoggedHandles
-from etscope.backends.common.inner import Codes, Form, InnerCall, InnerValue, as_half, is_half
+from etscope.backends.common.logged import Codes, Form, InnerCall, InnerValue, as_half, is_half
 from etscope.backends.registry.decoders import value_forms
 from etscope.model.graph import Graph, Node, TensorSpec, Value
 

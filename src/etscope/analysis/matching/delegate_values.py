@@ -13,7 +13,7 @@ from functools import cached_property
 
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot
 from etscope.analysis.program.correlate import MethodSymbols, handle_list
-from etscope.backends.common.inner import Codes, Form, InnerCall, InnerValue
+from etscope.backends.common.logged import Codes, Form, InnerCall, InnerValue
 from etscope.backends.registry.decoders import value_forms
 from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, stem
 

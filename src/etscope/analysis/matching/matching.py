@@ -23,7 +23,7 @@ from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 from etscope.model.table import Column, Kind, Table
 
 if TYPE_CHECKING:
-    from etscope.backends.common.inner import Form
+    from etscope.backends.common.logged import Form
 
 
 @dataclass(frozen=True, slots=True)

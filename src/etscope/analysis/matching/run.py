@@ -11,7 +11,7 @@ from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import NodeValue, TensorSpec
 
 if TYPE_CHECKING:
-    from etscope.backends.common.inner import Form
+    from etscope.backends.common.logged import Form
 
 # A recorder may widen a type that an ETDump cannot hold.
 _WIDENED = {"float16": "float32", "bfloat16": "float32"}

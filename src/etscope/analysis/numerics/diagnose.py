@@ -60,7 +60,7 @@ from etscope.analysis.profile.logged_run import LoggedRun, unfolded
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.analysis.selector_fields import fields_of_value
-from etscope.backends.common.inner import Inside, as_half, is_half
+from etscope.backends.common.logged import Inside, as_half, is_half
 from etscope.backends.registry.decoders import IN_CODES
 from etscope.errors import MissingDataError, NumericGapError
 from etscope.model.graph import VIEWS, Graph, Node, stem

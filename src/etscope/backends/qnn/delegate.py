@@ -26,8 +26,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from etscope.backends.common.inner import Form, InnerCall, InnerValue, Types, same_shape, type_form
-from etscope.backends.common.logged import LoggedCall
+from etscope.backends.common.logged import (
+    Form,
+    InnerCall,
+    InnerValue,
+    LoggedCall,
+    Types,
+    same_shape,
+    type_form,
+)
 from etscope.model.event_table import Clock, Meaning, Quantity
 from etscope.model.graph import Graph, Node
 

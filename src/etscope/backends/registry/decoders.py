@@ -22,8 +22,16 @@ from typing import NamedTuple
 
 from etscope.backends import coreml, neutron, vulkan
 from etscope.backends.arm import delegates as arm
-from etscope.backends.common.inner import Form, InnerCall, Types, same_shape, type_form
-from etscope.backends.common.logged import LoggedCall, in_a_row, nested
+from etscope.backends.common.logged import (
+    Form,
+    InnerCall,
+    LoggedCall,
+    Types,
+    in_a_row,
+    nested,
+    same_shape,
+    type_form,
+)
 from etscope.backends.qnn import delegate as qnn
 from etscope.errors import UsageError
 from etscope.model.event_table import Block, Clock, EventKey, Meaning, Quantity

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from etscope.backends import webgpu_queries
+from etscope.backends import vulkan
 from etscope.backends.arm import debug_json, ethos_u_pmu, vela
 from etscope.backends.common import chrome_trace
 from etscope.backends.common.imported import BackendFile, Basis, ImportedRow, ImportedSpans
@@ -30,7 +30,7 @@ _TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], BackendFile]], .
     (vela.is_layers, vela.read_layers),
     (vela.is_summary, vela.read_summary),
     (ethos_u_pmu.recognises, ethos_u_pmu.read),
-    (webgpu_queries.recognises, webgpu_queries.read),
+    (vulkan.has_times, vulkan.read_times),
 )
 
 

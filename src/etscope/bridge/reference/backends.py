@@ -28,7 +28,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from etscope.analysis.matching.delegate_values import GraphCodes
-from etscope.backends.common.inner import Codes, Inside
+from etscope.backends.common.logged import Codes, Inside
 from etscope.backends.registry.decoders import IN_CODES
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of

@@ -8,24 +8,7 @@ found = sensitivity("model.py:make", tolerance=30)
 print(found.keep_float)
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from etscope.support.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from etscope.search.sensitivity._sensitivity import SensitivityOptions, sensitivity
-    from etscope.search.sensitivity.results import Sensitivity, Variant
+from etscope.search.sensitivity._sensitivity import SensitivityOptions, sensitivity
+from etscope.search.sensitivity.results import Sensitivity, Variant
 
 __all__ = ["Sensitivity", "SensitivityOptions", "Variant", "sensitivity"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Sensitivity": "etscope.search.sensitivity.results",
-        "SensitivityOptions": "etscope.search.sensitivity._sensitivity",
-        "Variant": "etscope.search.sensitivity.results",
-        "sensitivity": "etscope.search.sensitivity._sensitivity",
-    },
-)
