@@ -83,8 +83,11 @@ def arithmetic_of(
         if node.name in found:
             continue
         source = node.args[0] if node.args else None
-        is_designed = isinstance(source, GraphNode) and source.name in found
-        if is_designed and NodeValue(source.name) in known.values:
+        if (
+            isinstance(source, GraphNode)
+            and source.name in found
+            and NodeValue(source.name) in known.values
+        ):
             unknown.discard(node.name)  # its numbers are rounded already
         rule = _RULES.get(inside.backend)
         design = None if rule is None else rule(node)
