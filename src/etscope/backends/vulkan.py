@@ -253,7 +253,9 @@ def _file_of_times(path: str, executions: Sequence[Sequence[_TimedDispatch]]) ->
     for execution in executions:
         for one in execution:
             by_dispatch.setdefault((one.index, one.kernel, one.groups), []).append(one.us)
-    several = len(executions) > 1
+    several, first, names = len(executions) > 1, executions[0], Numbered()
+    name = np.array([names.of(f"{one.kernel} #{one.index}") for one in first], np.int32)
+    duration = np.array([one.us for one in first], np.float64)
     rows = [
         ImportedRow(
             f"{kernel} #{index}",
@@ -274,27 +276,20 @@ def _file_of_times(path: str, executions: Sequence[Sequence[_TimedDispatch]]) ->
         tuple(rows),
         value_title="mean" if several else "time",
         columns=COLUMNS,
-        spans=_spans_of(executions[0]),
+        spans=ImportedSpans(
+            "us",
+            ("GPU",),
+            names.texts,
+            [{"work_groups": one.groups} for one in first],
+            np.zeros(len(first), np.int32),
+            name,
+            np.arange(len(first), dtype=np.int32),
+            np.cumsum(duration) - duration,
+            duration,
+        ),
         notes=(
             "Times are GPU times, from the end of one dispatch to the end of the next. The output "
             "does not have starts: the timeline draws the dispatches end to end.",
         ),
         split=split,
-    )
-
-
-def _spans_of(execution: Sequence[_TimedDispatch]) -> ImportedSpans:
-    names = Numbered()
-    name = np.array([names.of(f"{one.kernel} #{one.index}") for one in execution], np.int32)
-    duration = np.array([one.us for one in execution], np.float64)
-    return ImportedSpans(
-        "us",
-        ("GPU",),
-        names.texts,
-        [{"work_groups": one.groups} for one in execution],
-        np.zeros(len(execution), np.int32),
-        name,
-        np.arange(len(execution), dtype=np.int32),
-        np.cumsum(duration) - duration,
-        duration,
     )

@@ -215,8 +215,13 @@ def deserialize_program(
                 import_module(module)
         found: ExportedProgram = exir_serialize.deserialize(artifact)
     except Exception as error:
+        age = ""
+        with suppress(ValueError, LookupError, TypeError):
+            first = json.loads(program.json)["graph_module"]["graph"]["nodes"][0]
+            if "name" not in first:  # ExecuTorch 1.0 was the first that wrote it
+                age = ", which is of ExecuTorch 0.7 or earlier"
         raise FormatError(
-            f"torch cannot rebuild this program{_age(program.json)}: {innermost(error, 500)}",
+            f"torch cannot rebuild this program{age}: {innermost(error, 500)}",
             member=name,
             hint="its graph can be read without torch: etscope graph",
         ) from error
@@ -224,15 +229,6 @@ def deserialize_program(
     if weights is not None:
         found._state_dict = weights
     return found
-
-
-def _age(content: bytes) -> str:
-    """Say of a program's JSON that it is too old for the torch of today, if it is."""
-    with suppress(ValueError, LookupError, TypeError):
-        first = json.loads(content)["graph_module"]["graph"]["nodes"][0]
-        if "name" not in first:  # ExecuTorch 1.0 was the first that wrote it
-            return ", which is of ExecuTorch 0.7 or earlier"
-    return ""
 
 
 def _refused(name: str, error: Exception) -> RecordError:

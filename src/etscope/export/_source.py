@@ -436,7 +436,23 @@ def _model_of(value: Any, spec: str) -> _Model:
     if isinstance(value, tuple) and len(value) in (2, 3) and _is_module(value[0]):
         return _Model(*value)
     if hasattr(value, "get_eager_model") and hasattr(value, "get_example_inputs"):
-        return _eager_model(value, spec)
+        # The interface of ExecuTorch's own example models.
+        from etscope.bridge.lowering.export import Inputs
+
+        with _blaming(f"{spec}.get_eager_model() fails"):
+            model = value.get_eager_model()
+        if not _is_module(model):
+            raise UsageError(
+                f"{spec}.get_eager_model() is {_described(model)}, not a torch.nn.Module"
+            )
+        with _blaming(f"{spec}.get_example_inputs() fails"):
+            inputs = value.get_example_inputs()
+            by_name: Any = getattr(value, "get_example_kwarg_inputs", dict)()
+        if by_name:
+            inputs = Inputs(tuple(inputs), dict(by_name))
+        with _blaming(f"{spec}.get_dynamic_shapes() fails"):
+            dynamic_shapes = getattr(value, "get_dynamic_shapes", lambda: None)()
+        return _Model(model, inputs, dynamic_shapes)
     raise UsageError(f"{spec} is {_described(value)}", hint=f"return {_FORMS}")
 
 
@@ -458,24 +474,6 @@ def _described(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {', '.join(type(one).__name__ for one in value[:6])}"
     return "None" if value is None else f"of type {type(value).__name__}"
-
-
-def _eager_model(value: Any, spec: str) -> _Model:
-    """Read the interface of ExecuTorch's own example models."""
-    from etscope.bridge.lowering.export import Inputs
-
-    with _blaming(f"{spec}.get_eager_model() fails"):
-        model = value.get_eager_model()
-    if not _is_module(model):
-        raise UsageError(f"{spec}.get_eager_model() is {_described(model)}, not a torch.nn.Module")
-    with _blaming(f"{spec}.get_example_inputs() fails"):
-        inputs = value.get_example_inputs()
-        by_name: Any = getattr(value, "get_example_kwarg_inputs", dict)()
-    if by_name:
-        inputs = Inputs(tuple(inputs), dict(by_name))
-    with _blaming(f"{spec}.get_dynamic_shapes() fails"):
-        dynamic_shapes = getattr(value, "get_dynamic_shapes", lambda: None)()
-    return _Model(model, inputs, dynamic_shapes)
 
 
 # -- example inputs from texts

@@ -51,7 +51,6 @@ from etscope.support.optional import require
 from etscope.support.options import takes_fields
 
 if TYPE_CHECKING:
-    from etscope.etrecord import ETRecord
     from etscope.export import Exported, Source
 
 __all__ = ["model_stages", "narrow"]
@@ -161,6 +160,8 @@ def model_stages(
 def _ran(source: Source, samples: Sequence[Any], options: ModelStagesOptions) -> Iterator[Trace]:
     """Export a model and run it on samples, without any on the export's inputs. Yields the trace
     with its values and its record; the files are removed at the end of the block."""
+    import torch
+
     from etscope.bridge.lowering.export import inputs_of
 
     def call(sample: Any) -> Call:
@@ -180,7 +181,12 @@ def _ran(source: Source, samples: Sequence[Any], options: ModelStagesOptions) ->
     try:
         made = source.export(options=options)
         record: Any = made.record
-        if _has_plain_weights(record):  # they can be read from a file, part by part
+        # torchao's tensors are not read from a file, others can be, part by part.
+        if all(
+            type(weight) in (torch.Tensor, torch.nn.Parameter)
+            for program in record.exported_programs.values()
+            for weight in program.state_dict.values()
+        ):
             record = made.save(folder.path, bundle=False)[1]
         del made
         options.say(f"running {source.name}")
@@ -198,18 +204,6 @@ def _ran(source: Source, samples: Sequence[Any], options: ModelStagesOptions) ->
             yield done.inspector().trace
     finally:
         folder.remove()
-
-
-def _has_plain_weights(record: ETRecord) -> bool:
-    """False if torchao's tensors are among the weights, which are not read from files."""
-    import torch
-
-    plain = (torch.Tensor, torch.nn.Parameter)
-    return all(
-        type(weight) in plain
-        for program in record.exported_programs.values()
-        for weight in program.state_dict.values()
-    )
 
 
 def narrow(

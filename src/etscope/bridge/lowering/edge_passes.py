@@ -223,19 +223,14 @@ def cancel_qdq(program: ExportedProgram, partitioners: Sequence[Partitioner] = (
         value = giver.args[0]
         for one in moving:
             one.args = (value, *one.args[1:])
-            one.meta["val"] = _value(one)
+            args = torch.fx.map_arg(one.args, lambda used: used.meta["val"])
+            kwargs = torch.fx.map_arg(one.kwargs, lambda used: used.meta["val"])
+            with args[0].fake_mode:
+                one.meta["val"] = one.target(*args, **kwargs)
             value = one
         node.replace_all_uses_with(value)
         found += 1
     return found
-
-
-def _value(node: Node) -> Any:
-    """Return the fake value of a node with changed arguments."""
-    args = torch.fx.map_arg(node.args, lambda one: one.meta["val"])
-    kwargs = torch.fx.map_arg(node.kwargs, lambda one: one.meta["val"])
-    with args[0].fake_mode:
-        return node.target(*args, **kwargs)
 
 
 def _taken(program: ExportedProgram, partitioners: Sequence[Partitioner]) -> set[str]:

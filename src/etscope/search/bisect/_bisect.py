@@ -45,7 +45,6 @@ from etscope.support.options import takes_fields
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.subprograms import Subject
-    from etscope.etrecord import ETRecord
     from etscope.export import Source
 
 
@@ -296,42 +295,34 @@ def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str 
     """One method of the model, with its inputs; the method's name where it has yet to be exported;
     and the record's program of it before it was quantised, None without one. An ETRecord's exported
     programs are a model of several methods."""
+    from etscope.bridge.lowering.export import method_name
+    from etscope.bridge.lowering.subprograms import nested
     from etscope.etrecord import parse_etrecord
+    from etscope.export import Source
 
     record = None
     if isinstance(model, (str, Path)) and Path(model).is_file():
         with suppress(FormatError):  # a model of another kind
             record = parse_etrecord(str(model)) if identify(model) == ETRECORD else None
-    source = open_model(model, seed=seed) if record is None else _record_source(model, record)
+    if record is None:
+        source = open_model(model, seed=seed)
+    else:
+        programs, flat = record.exported_programs, record._representative_inputs
+        if not programs:
+            raise MissingDataError(
+                f"{model} has no exported program to cut pieces of",
+                hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
+            )
+        main = method_name(programs)
+        inputs = {} if flat is None else {main: nested(programs[main], flat)}
+        source = Source(str(model), Path(model).stem, programs, inputs)
     if not isinstance(source.model, Mapping):
         return source, method, None
-    name = method or ("forward" if "forward" in source.model else next(iter(source.model)))
-    if name not in source.model:
-        raise MissingDataError(
-            f"the model has no method {name!r}", hint=f"methods are: {', '.join(source.model)}"
-        )
+    name = method_name(source.model, method)
     inputs = source.inputs.get(name) if isinstance(source.inputs, Mapping) else source.inputs
     floats = None if record is None else float_graph(as_record(record), name)
     before = (record.graph_map or {}).get(floats) if record is not None and floats else None
     return replace(source, model=source.model[name], inputs=inputs), None, before
-
-
-def _record_source(model: Any, record: ETRecord) -> Source:
-    """The exported programs of an ETRecord."""
-    from etscope.bridge.lowering.subprograms import nested
-    from etscope.export import Source
-
-    path = str(model)
-    programs = record.exported_programs
-    if not programs:
-        raise MissingDataError(
-            f"{path} has no exported program to cut pieces of",
-            hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
-        )
-    flat = record._representative_inputs
-    main = "forward" if "forward" in programs else next(iter(programs))
-    inputs = {} if flat is None else {main: nested(programs[main], flat)}
-    return Source(path, Path(path).stem, programs, inputs)
 
 
 # -- The search.
