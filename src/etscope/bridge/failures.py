@@ -6,6 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
+# Characters and lines of a message: torch's may fill pages, and begin with what matters.
 _LIMIT = 600
 _LINES = 4
 # Lines of these packages do not help the author of a model.

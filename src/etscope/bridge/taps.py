@@ -41,7 +41,7 @@ from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, Usag
 from etscope.formats.etrecord.own_members import MethodTaps, Tap
 from etscope.model.selector import Selector
 
-_NAMES_SHOWN = 5
+_NAMES_SHOWN = 5  # in a message
 
 # Operators that XNNPACK and its quantizer fuse with the operator before, in one int8 operator.
 _ACTIVATIONS = frozenset(

@@ -239,7 +239,7 @@ def read_samples(source: Source, samples: Sequence[Any]) -> list[Any]:
 
 WARMUP = 2  # executions before those that are timed
 FEWEST = 3  # executions of one program in a round of times
-_MOST = 200
+_MOST = 200  # and at most: a tiny program would run thousands of times
 _ROUND_NS = 50e6  # time of one program in one round
 
 

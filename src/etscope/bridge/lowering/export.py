@@ -598,7 +598,7 @@ def edge_programs(
     )
 
 
-_SMALL_STATE = 1 << 20  # bytes
+_SMALL_STATE = 1 << 20  # bytes; larger buffers of zeros are caches
 
 
 def with_initial_state(edge: EdgeProgramManager) -> ExecutorchBackendConfig:

@@ -172,7 +172,7 @@ def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
 # -- a selector that picks nothing
 
 _WORD = re.compile(r"""(?:\b(?P<key>[a-z]+):)?(?P<pattern>[^\s()"':]+)""")
-_LISTED = 8
+_LISTED = 8  # modules in a message
 
 
 def _short(key: str, text: str) -> str:

@@ -77,7 +77,8 @@ def outputs_with(graph: ReferenceGraph, inputs: Any, state: State, known: Known)
     return finished(run_with(graph, inputs, state, (), known))
 
 
-_TRIED_ALONE = 8  # operators, those with the largest own errors
+# Operators with the largest own errors: each costs a run of the float graph.
+_TRIED_ALONE = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -91,8 +91,8 @@ class Effort:
     everything: bool = False
     allow: Sequence[str] = ()
     metric: str = "sqnr"
-    tolerance: float = 20.0
-    exact: float = 60.0
+    tolerance: float = 20.0  # dB: an error of 10 % of the amplitude
+    exact: float = 60.0  # of 0.1 %
     budget: float | None = None
     least_share: float = LEAST_SHARE
     rules: Sequence[str] = ()

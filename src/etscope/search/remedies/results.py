@@ -65,7 +65,7 @@ class Limits:
         if error is None or math.isnan(error):
             return Numbers.BROKEN
         before = math.inf if self.baseline is None else self.metric.badness(self.baseline)
-        slack = 1.0 if self.metric.unit == "dB" else 0.0
+        slack = 1.0 if self.metric.unit == "dB" else 0.0  # less is taken for other rounding
         is_as_before = self.metric.badness(error) <= before + slack
         if is_as_before or reaches(self.metric, error, self.exact):
             return Numbers.SAME
