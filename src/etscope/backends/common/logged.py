@@ -1,4 +1,4 @@
-"""What a delegate logs in a call: events, and how they nest in time; and values, and how they are
+"""Events and values that a delegate logs in a call: how events nest in time, and how values are
 brought to the graph's form.
 """
 
