@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from etscope.analysis.numerics.diagnose import Recomputed
 from etscope.analysis.numerics.explain import Recomputing
 from etscope.analysis.numerics.explanations import Candidate, Residual
 from etscope.analysis.numerics.rows import NumericsRow
@@ -23,7 +24,6 @@ from etscope.bridge.reference.backends import Arithmetic
 from etscope.bridge.reference.local_reference import (
     DeviceValues,
     Memory,
-    Recomputed,
     recompute,
 )
 from etscope.bridge.reference.reference import ReferenceGraph

@@ -314,8 +314,8 @@ def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str 
                 hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
             )
         main = method_name(programs)
-        inputs = {} if flat is None else {main: nested(programs[main], flat)}
-        source = Source(str(model), Path(model).stem, programs, inputs)
+        given = {} if flat is None else {main: nested(programs[main], flat)}
+        source = Source(str(model), Path(model).stem, programs, given)
     if not isinstance(source.model, Mapping):
         return source, method, None
     name = method_name(source.model, method)
