@@ -335,8 +335,8 @@ def output_options(
 
 
 def view_options(function: Function) -> Function:
-    """Add `--by --select --columns --sort --limit --work`, and the settings unit and peaks: the
-    parameter `view`."""
+    """Add `--by --select --columns --sort --limit --work`, and the settings unit and peaks: with
+    the command's `--method` the parameter `view`."""
     work = click.option(
         "--work",
         is_flag=True,
@@ -344,7 +344,8 @@ def view_options(function: Function) -> Function:
         "the peak, and the limit.",
     )
     options = (by_option, select_option, *TABLE_OPTIONS, work, peaks_option)
-    return as_one_parameter(function, "view", ViewOptions, options)
+    names = ("method", *names_of(options))
+    return as_one_parameter(function, "view", ViewOptions, options, names)
 
 
 def as_view(*names: str) -> Callable[[Function], Function]:

@@ -157,7 +157,10 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """Values of `view_options`: the rows and columns of a profile to show."""
+    """Values of `view_options`: the rows and columns of a profile to show.
+
+    method: show this one only. source_unit: of the runtime's clock.
+    """
 
     by: str | None = None
     select: str | None = None
@@ -168,6 +171,15 @@ class ViewOptions:
     work: bool = False
     peaks: str | None = None
     all_runs: bool = False
+    method: str | None = None
+    source_unit: str = "ns"
+
+    @property
+    def scale(self) -> Scale:
+        """The scale from the runtime's clock to the times shown."""
+        from etscope.analysis.profile.scale import Scale
+
+        return Scale.of(self.source_unit, self.unit)
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
@@ -199,7 +211,7 @@ class ViewOptions:
         asked = {sort, self.by, *self._selected_work}
         return not asked.isdisjoint(("peak", "bound"))
 
-    def coverage(self, trace: Trace, source_unit: str, method: str | None) -> list[Table]:
+    def coverage(self, trace: Trace) -> list[Table]:
         """Return a table for each method with delegates: the share of their time with a line.
 
         Raises `UsageError` for options of the other tables, `MissingDataError` without delegate
@@ -220,21 +232,18 @@ class ViewOptions:
         other = next((name for name, value in given.items() if value is not None), None)
         if other is not None:
             raise UsageError(f"{other} does not go with --coverage")
-        scale = time_scale(source_unit, self.unit)
-        has_record = trace.record is not None
-        return coverage_tables(chosen_profiles(trace, method), scale, has_record=has_record)
+        chosen = chosen_profiles(trace, self.method)
+        return coverage_tables(chosen, self.scale, has_record=trace.record is not None)
 
     def tables(
         self,
         trace: Trace,
-        source_unit: str = "ns",
-        method: str | None = None,
         findings: Findings | None = None,
         *,
         for_programs: bool = False,
         most: int | None = None,
     ) -> list[Table]:
-        """Return a table of each method that ran, or of `method` only, with all columns.
+        """Return a table of each chosen method that ran, with all columns.
 
         findings: finds what matters in a profile. for_programs: with the columns of the work, also
         if nothing asks for them. most: rows of a table without `--limit`.
@@ -253,14 +262,14 @@ class ViewOptions:
 
         if self.all_runs:
             trace = replace(trace, all_runs=True)
-        chosen = chosen_profiles(trace, method)
+        chosen = chosen_profiles(trace, self.method)
         sort, limit = self.sort or "time", most if self.limit is None else self.limit
         if self.by is not None and sort.removeprefix("-") not in ("time", *SORTED_BY):
             raise UsageError(
                 f"--sort {self.sort} does not go with --by: groups are sorted by time",
                 hint="or by their work: " + ", ".join(SORTED_BY),
             )
-        scale = time_scale(source_unit, self.unit)
+        scale = self.scale
         if self.by is not None:  # a column of a backend may be in one method alone
             chosen = [one for one in chosen if self.by in backend_columns(one.rows)] or chosen
         known = self._limits(trace, chosen, scale.source, for_programs=for_programs)
@@ -319,16 +328,16 @@ class ViewOptions:
             )
         return found
 
-    def phases(self, trace: Trace, source_unit: str, method: str | None) -> Table | None:
+    def phases(self, trace: Trace) -> Table | None:
         """Return the table of the phases of a language model's calls; None for other dumps, and
         with `select` or `columns`."""
         from etscope.analysis.generation.pace import phase_times, traced_phase_table
         from etscope.capture.profiles import chosen_profiles
 
-        found = phase_times(chosen_profiles(trace, method))
+        found = phase_times(chosen_profiles(trace, self.method))
         if not found or self.select is not None or self.columns is not None:
             return None
-        return traced_phase_table(found, time_scale(source_unit, self.unit))
+        return traced_phase_table(found, self.scale)
 
 
 def _nothing_selected(
@@ -424,13 +433,6 @@ def _keys_of(select: str | None) -> frozenset[str]:
     from etscope.model.selector import Selector
 
     return frozenset() if select is None else Selector(select).keys
-
-
-def time_scale(source_unit: str, unit: str | None) -> Scale:
-    """Return the scale from the runtime's clock to `unit`, as `Scale.of`, imported when used."""
-    from etscope.analysis.profile.scale import Scale
-
-    return Scale.of(source_unit, unit)
 
 
 def _with_columns(

@@ -25,13 +25,12 @@ from etscope.cli.options.common import (
     unit_option,
 )
 from etscope.cli.options.kept_runs import kept_runs
-from etscope.cli.output.tables import OutputOptions, ViewOptions, row_filter, time_scale
+from etscope.cli.output.tables import OutputOptions, ViewOptions, row_filter
 from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
     from etscope.analysis.comparison.changes import Diff
     from etscope.analysis.comparison.programs import Side
-    from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
     from etscope.capture.files import RunFiles
 
@@ -145,21 +144,19 @@ to compare, or with --strict the runs cannot tell.
     formats=_FORMATS,
     help="Output format. Default: from the suffix of --output (.xml: junit), else table.",
 )
-@as_view("by", "select", "sort", "limit", "unit", "columns")
+@as_view("by", "select", "sort", "limit", "unit", "columns", "method", "source_unit")
 def command(
     files: tuple[str, ...],
     etrecords: tuple[str, ...],
     programs: tuple[str, ...],
     data: tuple[str, ...],
     noise: tuple[str, ...],
-    method: str | None,
     calls: ChosenCalls,
     min_effect: float,
     confidence: float,
     per_op: bool,
     strict: bool,
     force: bool,
-    source_unit: str,
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
@@ -190,12 +187,12 @@ def command(
         opened = _opened(runs, len(etrecords) < 2, len(programs) < 2, force)
         first, *others = map(calls.of, opened)
         repeats = [calls.of(replace(runs[0], dump=Path(path)).open(force=force)) for path in noise]
-        options: dict[str, Any] = {"noise": repeats, "method": method}
+        options: dict[str, Any] = {"noise": repeats, "method": view.method}
         diffs = []
         for name, other in zip(names[1:], others, strict=True):
             with _naming(name if len(others) > 1 else None):
                 diffs.append(diff_traces(first, other, policy, keep=keep, forced=force, **options))
-    _write(diffs, names, time_scale(source_unit, view.unit), view, output, (per_op, strict))
+    _write(diffs, names, view, output, (per_op, strict))
     verdict = overall(diff.verdict(per_op=per_op) for diff in diffs)
     if verdict is Verdict.REGRESSED:
         return 1
@@ -402,7 +399,6 @@ def _opened(
 def _write(
     diffs: Sequence[Diff],
     names: Sequence[str],
-    scale: Scale,
     view: ViewOptions,
     output: OutputOptions,
     judged: tuple[bool, bool],
@@ -419,7 +415,7 @@ def _write(
     from etscope.views.output import open_output
     from etscope.views.tables import junit
 
-    per_op, strict = judged
+    scale, (per_op, strict) = view.scale, judged
     several = len(diffs) > 1
     if output.format == _JUNIT or (output.format is None and output.path.endswith(".xml")):
         methods = [

@@ -31,7 +31,6 @@ from etscope.cli.output.tables import (
     check_numbers,
     nothing_matches,
     nothing_selected,
-    time_scale,
 )
 from etscope.cli.settings import switch
 from etscope.cli.verb import verb
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
     from etscope.analysis.graphs.linked_graph import LinkedGraph
     from etscope.analysis.graphs.node_costs import NodeTimes
-    from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Capture
     from etscope.model.table import Table
 
@@ -118,6 +116,7 @@ def command(
     etscope graph @1 edge --select 'op:conv*'
     etscope graph model.etrecord forward --partition
     """
+    view = replace(view, source_unit=files.source_unit)
     files, name = _without_name(files)
     if dump is not None:
         files = replace(files, given=(*files.given, dump))
@@ -175,15 +174,14 @@ def _write_tables(
         raise UsageError(
             "--node goes with --format only", hint="it shows everything about one node"
         )
-    scale = time_scale(files.source_unit, view.unit)
     linked, times = _linked_graph(files.open_graphs(), name or "edge", all_runs=asked.all_runs)
     if asked.node:
         from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
 
-        report = node_info(linked, find_node(linked, asked.node), times, scale)
+        report = node_info(linked, find_node(linked, asked.node), times, view.scale)
         output.write_reports([report], SCHEMA)
         return
-    table, default = _graph_table(linked, times, scale, view, asked)
+    table, default = _graph_table(linked, times, view, asked)
     output.write_tables([table], view.columns, default)
 
 
@@ -306,7 +304,6 @@ def _only_key(keys: Sequence[str], name: str) -> list[str]:
 def _graph_table(
     linked: LinkedGraph,
     times: NodeTimes | None,
-    scale: Scale,
     view: ViewOptions,
     asked: _Asked,
 ) -> tuple[Table, Sequence[str]]:
@@ -325,7 +322,7 @@ def _graph_table(
     if times is None and view.select is not None and "share" in Selector(view.select).keys:
         raise UsageError("share needs the times of a run", hint="name its dump, too")
     keep = None if view.select is None else Selector(view.select).matches
-    tables = NodeTables(linked, keep, asked.into_delegates, times, scale)
+    tables = NodeTables(linked, keep, asked.into_delegates, times, view.scale)
     if asked.tree:
         whole = tables.modules()
         table = whole.take(range(len(whole))[: view.limit])
@@ -368,7 +365,6 @@ def _write_graphs(
     if not asked.into_delegates:
         shown = [without_delegates(one) for one in shown]
     options: dict[str, Any] = {}
-    scale = time_scale(files.source_unit, view.unit)
     if chosen == "node-data":
         options["overlay"] = "avg" if columns is None else columns[0]
-    save_graphs(shown, output.path, chosen, scale=scale, **options)
+    save_graphs(shown, output.path, chosen, scale=view.scale, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +23,6 @@ from etscope.cli.output.tables import (
     ViewOptions,
     nothing_matches,
     row_filter,
-    time_scale,
 )
 from etscope.cli.verb import verb
 from etscope.errors import UsageError
@@ -77,7 +77,6 @@ gets its own table; its numbers are not added to any total.
 @output_options
 def command(
     files: GivenFiles,
-    method: str | None,
     calls: ChosenCalls,
     roofline: bool,
     coverage: bool,
@@ -94,10 +93,11 @@ def command(
     etscope inspect run.etdp model.etrecord -o events.csv
     """
     numpy_without_threads()
+    view = replace(view, source_unit=files.source_unit)
     if roofline:
         if coverage or backend_files:
             raise UsageError("--roofline does not go with --coverage or --with")
-        _write_rooflines(calls.of(files.open()), files.source_unit, method, view, output)
+        _write_rooflines(calls.of(files.open()), view, output)
         return
     if coverage and backend_files:
         raise UsageError("--with does not go with --coverage")
@@ -105,28 +105,23 @@ def command(
     if coverage:
         from etscope.model.report import filled_columns
 
-        tables = view.coverage(trace, files.source_unit, method)
+        tables = view.coverage(trace)
         filled = dict.fromkeys(name for table in tables for name in filled_columns(table))
         names = [name for name in tables[0].names if name in filled]
         output.write_tables(tables, view.columns, names)
         return
     placed = placed_files(trace, backend_files, files.source_unit)
     tables = view.tables(
-        trace,
-        files.source_unit,
-        method,
-        files.findings(trace),
-        for_programs=not output.is_text,
-        most=output.most_rows,
+        trace, files.findings(trace), for_programs=not output.is_text, most=output.most_rows
     )
     if not placed:
-        phases = view.phases(trace, files.source_unit, method)
+        phases = view.phases(trace)
         output.write_tables(tables, view.columns, view.default_columns(tables), phases)
         return
-    chosen = [one for one in placed if method in (None, one.calls[0].method)]
+    chosen = [one for one in placed if view.method in (None, one.calls[0].method)]
     if not chosen:
         others = ", ".join(dict.fromkeys(str(one.calls[0].method) for one in placed))
-        raise UsageError(f"no --with file belongs to the method {method!r}, but to {others}")
+        raise UsageError(f"no --with file belongs to the method {view.method!r}, but to {others}")
     output.write_with_files(tables, chosen, view)
 
 
@@ -134,9 +129,7 @@ _ROWS = 25  # rows of a text: one screen, with the notes below
 _GROUPS = ("op", "module", "source", "delegate")
 
 
-def _write_rooflines(
-    trace: Trace, source_unit: str, method: str | None, view: ViewOptions, output: OutputOptions
-) -> None:
+def _write_rooflines(trace: Trace, view: ViewOptions, output: OutputOptions) -> None:
     """Write the rate of each operator next to the peak of the machine.
 
     Raises `MissingDataError` if no work is known, or nothing matches the selector; `UsageError` for
@@ -153,11 +146,11 @@ def _write_rooflines(
         raise UsageError(
             f"--roofline cannot group by {view.by!r}", hint=f"--by {', '.join(_GROUPS)}"
         )
-    scale = time_scale(source_unit, view.unit)
+    scale = view.scale
     calibration = choose_calibration(view.peaks, trace.saved_run)
     keep = row_filter(view.select)
     rooflines = []
-    for profile in chosen_profiles(trace, method):
+    for profile in chosen_profiles(trace, view.method):
         limits = profile_limits(trace, profile, scale.source, calibration)
         rooflines.append(roofline(profile, limits, scale.source, by=view.by, keep=keep))
     if not any(found.has_work for found in rooflines):

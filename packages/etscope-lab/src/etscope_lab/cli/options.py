@@ -184,7 +184,7 @@ def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) 
     from etscope.formats.identify import identify
     from etscope.model.report import Section
 
-    view = ViewOptions(limit=_OPERATORS)
+    view = ViewOptions(limit=_OPERATORS, method=job.spec.method)
     with tempfile.TemporaryDirectory() as name:
         names = [file for file in ("run.etdp", "run.json") if file in job.artifacts]
         dump = lab.fetch(job.id, Path(name), names)[0]
@@ -194,7 +194,7 @@ def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) 
             model, record = None, model
         named = RunFiles.given(record=record, program=None if record else model)
         trace = run_of_files([dump], named).open()
-        tables = view.tables(trace, method=job.spec.method)
+        tables = view.tables(trace)
         shown = select_columns(tables, None, view.default_columns(tables))
         if job.spec.generation is None:
             shown = shown[:1]
