@@ -23,12 +23,13 @@ from etscope.support.lazy import lazy_names
 if TYPE_CHECKING:
     from etscope.evaluation._classification import Labels, Task, read_labels
     from etscope.evaluation._dataset import Dataset, Sample, open_dataset
-    from etscope.evaluation._evaluate import EvaluateOptions, evaluate, evaluate_dump
+    from etscope.evaluation._evaluate import DEFAULT_TOP, EvaluateOptions, evaluate, evaluate_dump
     from etscope.evaluation._results import Evaluation
     from etscope.evaluation._token_results import TokenEvaluation
     from etscope.evaluation._tokens import EvaluateTokensOptions, evaluate_tokens
 
 __all__ = [
+    "DEFAULT_TOP",
     "Dataset",
     "EvaluateOptions",
     "EvaluateTokensOptions",
@@ -47,6 +48,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "DEFAULT_TOP": "etscope.evaluation._evaluate",
         "Dataset": "etscope.evaluation._dataset",
         "EvaluateOptions": "etscope.evaluation._evaluate",
         "EvaluateTokensOptions": "etscope.evaluation._tokens",

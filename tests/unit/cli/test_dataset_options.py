@@ -1,25 +1,38 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from etscope.cli.options.evaluation import DatasetOptions
+from etscope.cli.options.evaluation import DatasetOptions, dataset_options
 
-PLAIN = DatasetOptions("data", None, None, None, 0, False, (), 10, None)
+
+def options_of(*arguments: str) -> DatasetOptions:
+    found: list[Any] = []
+
+    @click.command()
+    @dataset_options
+    def command(dataset_options: DatasetOptions) -> None:
+        found.append(dataset_options)
+
+    CliRunner().invoke(command, ["--dataset", "data", *arguments], catch_exceptions=False)
+    (one,) = found
+    assert isinstance(one, DatasetOptions)
+    return one
 
 
 @pytest.mark.parametrize(
-    ("options", "top"),
+    ("arguments", "top"),
     [
-        (PLAIN, None),
-        (replace(PLAIN, labels="labels.npy"), 5),
-        (replace(PLAIN, max_flips=1.0), 5),
-        (replace(PLAIN, top=2), 2),
-        (replace(PLAIN, top=2, labels="labels.npy"), 2),
+        ((), None),
+        (("--max-flips", "1"), 5),
+        (("--top", "2"), 2),
+        (("--top", "2", "--max-flips", "1"), 2),
     ],
 )
-def test_classes_are_those_of_the_first_five_unless_told(
-    options: DatasetOptions, top: int | None
+def test_flips_are_of_the_first_five_classes_unless_told(
+    arguments: tuple[str, ...], top: int | None
 ) -> None:
-    assert options.arguments()["top"] == top
+    assert options_of(*arguments).of_run.top == top

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import Findings, OutputOptions, ViewOptions
@@ -124,6 +125,12 @@ def name_of(parameter: str) -> str:
     """Return the option of a parameter of the running command, or "-X KEY" for a setting."""
     options = click.get_current_context().command.params
     return next(one.opts[0] for one in options if one.name == parameter)
+
+
+def given_options(names: Iterable[str]) -> list[str]:
+    """Return the options of parameters of the running command that are on the command line."""
+    source = click.get_current_context().get_parameter_source
+    return [name_of(name) for name in names if source(name) is ParameterSource.COMMANDLINE]
 
 
 def comma_separated(

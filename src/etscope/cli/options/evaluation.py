@@ -1,8 +1,10 @@
-"""Options of the verbs that evaluate a dataset, and the tables they show."""
+"""Options of the verbs that evaluate a dataset or a text, and the tables they show."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,15 +15,26 @@ from etscope.cli.options.common import (
     Function,
     as_one_parameter,
     file_option,
-    name_of,
+    given_options,
+    names_of,
+    path_option,
     some_of,
+    split_values,
 )
+from etscope.cli.options.export import load_torch, names_model
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.settings import setting, switch
+from etscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from etscope.evaluation import Evaluation
+    from etscope.evaluation import (
+        EvaluateOptions,
+        EvaluateTokensOptions,
+        Evaluation,
+        TokenEvaluation,
+    )
     from etscope.model.table import Table
+
 
 SUMMARY, OPERATORS, SAMPLES, FLIPS = "summary", "operators", "samples", "flips"
 SHOWN = (SUMMARY, OPERATORS, SAMPLES, FLIPS)
@@ -35,36 +48,29 @@ _TEXT_COLUMNS = {
         "reason",
     ),
 }  # fmt: skip
-_DEFAULTS = {"scores": 0, "worst": 10}
+# The parameters of `dataset_options`, in the order in which a wrong one is told.
+OF_SAMPLES = (
+    "samples", "labels", "top", "scores", "keep_going", "show", "worst", "max_flips"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetOptions:
-    """Values of `dataset_options`, by the names of the options."""
+    """Values of `dataset_options`: those of `etscope.evaluation.evaluate`, and those of the command
+    alone."""
 
+    of_run: EvaluateOptions
     dataset: str | None
-    samples: int | None
-    labels: str | None
-    top: int | None
-    scores: int
-    keep_going: bool
     show: tuple[str, ...]
     worst: int
     max_flips: float | None
 
     def check(self, output: OutputOptions) -> None:
         """Raise `UsageError` for options that contradict each other, before anything runs."""
-        from etscope.errors import UsageError
-
-        if self.dataset is None:
-            given = [
-                name_of(field.name)
-                for field in fields(self)
-                if getattr(self, field.name) not in (None, (), False, _DEFAULTS.get(field.name))
-            ]
-            if given:
-                raise UsageError(f"{given[0]} needs a dataset", hint="add --dataset PATH")
-        if FLIPS in self.show and not self._has_classes:
+        if self.dataset is None and (given := given_options(OF_SAMPLES)):
+            raise UsageError(f"{given[0]} needs a dataset", hint="add --dataset PATH")
+        no_classes = self.of_run.top is None and self.of_run.labels is None
+        if FLIPS in self.show and no_classes:
             raise UsageError(
                 "--show flips needs the classes of the samples",
                 hint="add --top K, or --labels FILE",
@@ -74,20 +80,6 @@ class DatasetOptions:
                 "this format holds one table",
                 hint=f"--show {', or '.join(SHOWN)}; table and md hold several",
             )
-
-    @property
-    def _has_classes(self) -> bool:
-        return not (self.top is None and self.labels is None and self.max_flips is None)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of `etscope.evaluation.evaluate` and `evaluate_dump`."""
-        return {
-            "samples": self.samples,
-            "labels": self.labels,
-            "top": 5 if self.top is None and self._has_classes else self.top,
-            "output": self.scores,
-            "keep_going": self.keep_going,
-        }
 
     def write(self, found: Evaluation, output: OutputOptions, view: ViewOptions) -> int:
         """Write the tables; return 1 for findings or too many flips, 3 for skipped samples."""
@@ -132,7 +124,7 @@ class DatasetOptions:
         return table.take(range(len(table))[: view.limit])
 
 
-_OPTIONS = (
+_DATASET = (
     click.option("--samples", type=POSITIVE, metavar="N", help="Take the first N samples."),
     file_option(
         "--labels",
@@ -148,7 +140,7 @@ _OPTIONS = (
     setting(
         "scores",
         type=COUNT,
-        default=_DEFAULTS["scores"],
+        default=0,
         metavar="N",
         help="Index of the output that holds the scores of the classes.",
     ),
@@ -173,7 +165,7 @@ _OPTIONS = (
     setting(
         "worst",
         type=COUNT,
-        default=_DEFAULTS["worst"],
+        default=10,
         metavar="N",
         help="List the N worst samples.",
     ),
@@ -189,4 +181,151 @@ def dataset_options(function: Function, *, required: bool = True) -> Function:
         help="Samples: a folder of files of inputs (.npz, .npy, .pt, .safetensors), or one such "
         "file whose first axis, or list, counts them.",
     )
-    return as_one_parameter(function, "dataset_options", DatasetOptions, (dataset, *_OPTIONS))
+    return as_one_parameter(function, "dataset_options", _dataset_options, (dataset, *_DATASET))
+
+
+def _dataset_options(scores: int, top: int | None, **values: Any) -> DatasetOptions:
+    from etscope.evaluation import DEFAULT_TOP, EvaluateOptions
+
+    if top is None and values["max_flips"] is not None:  # flips are of classes
+        top = DEFAULT_TOP
+    return split_values(DatasetOptions, EvaluateOptions, {"output": scores, "top": top, **values})
+
+
+# -- A language model on a text.
+
+SCHEMA = "etscope.agreement/1"
+_TEXT_ROWS = 40  # of the tokens, without --limit
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOptions:
+    """Values of `token_options`: those of `etscope.evaluation.evaluate_tokens`, and those of the
+    command alone."""
+
+    of_run: EvaluateTokensOptions
+    tokens: str | None
+    max_kl: float | None
+    min_agreement: float | None
+    by_token: bool
+
+    def check(self, dataset: str | None, others: Sequence[str]) -> None:
+        """Raise `UsageError` unless there is either a dataset or tokens, and for options of the
+        other. others: the options of a dataset alone that were given."""
+        if self.tokens is None:
+            if given := given_options(names_of(_TOKENS)):
+                raise UsageError(f"{given[0]} needs tokens", hint="add --tokens FILE")
+            if dataset is None:
+                raise UsageError(
+                    "there is nothing to evaluate the program on",
+                    hint="give --dataset PATH, or for a language model --tokens FILE",
+                )
+            return
+        if dataset is not None:
+            raise UsageError("--tokens and --dataset exclude each other")
+        if others:
+            raise UsageError(f"{others[0]} is for the samples of a --dataset")
+
+    def opened_reference(self) -> Any:
+        """Return the reference: a path, or the module that a name such as model.py:make gives."""
+        name = self.of_run.reference
+        if name is None or not names_model(name):
+            if name is not None and not Path(name).is_file():
+                from etscope.errors import MissingFileError
+
+                raise MissingFileError(
+                    f"reference not found: {name}",
+                    hint="give a .pte, an ETRecord, or a model: file.py:attribute",
+                )
+            return name
+        from etscope.export import LanguageModel, check_model_name, load_model
+
+        check_model_name(name)
+        load_torch("evaluate")
+        model = load_model(name).model
+        model = model.model if isinstance(model, LanguageModel) else model
+        if not callable(model):
+            raise UsageError(
+                f"{name} is no torch.nn.Module", hint="a .pt2 has no tokens of any number to take"
+            )
+        return model
+
+    def write(self, found: TokenEvaluation, output: OutputOptions, view: ViewOptions) -> int:
+        """Write the result; return 1 for one that is not within the limits, or NaN."""
+        wide = output.chosen_format not in ("table", "md", "json")
+        if self.by_token and (wide or view.columns is not None):
+            table = found.token_table(view.sort)
+            output.write_tables([table.take(range(len(table))[: view.limit])], view.columns)
+        else:
+            if view.columns is not None:
+                raise UsageError("--columns are those of --by-token")
+            report = found.report(by_token=self.by_token, sort=view.sort)
+            output.write_reports([report], SCHEMA, limit=view.limit, text_limit=_TEXT_ROWS)
+        fine = found.is_within(self.max_kl, self.min_agreement) and not found.is_finding
+        return 0 if fine else 1
+
+
+_TOKENS = (
+    click.option(
+        "--tokens",
+        metavar="IDS|FILE",
+        help="For a language model: a text to compare logits on, ids (1,5,9) or a file of them: "
+        "text, .npy or .npz; with --tokenizer a file of text.",
+    ),
+    file_option("--tokenizer", help="The model's tokenizer.json."),
+    click.option(
+        "--reference",
+        metavar="FILE|MODEL",
+        help="With --tokens: another program (.pte), an ETRecord, or a model in PyTorch "
+        "(file.py:attribute). Default: the program's ETRecord.",
+    ),
+    setting(
+        "context",
+        type=POSITIVE,
+        metavar="N",
+        help="Cut the text into windows of N tokens. Default: what the program takes.",
+    ),
+    setting(
+        "stride",
+        type=POSITIVE,
+        metavar="N",
+        help="Predict N tokens in each window after the first. Default: the context.",
+    ),
+    setting(
+        "prompt_length",
+        type=POSITIVE,
+        metavar="N",
+        help="Give the program the first N tokens of a window at once, and the others one by one. "
+        "Default: all at once, or one if it gives logits of the last token alone.",
+    ),
+    click.option(
+        "--max-kl",
+        type=click.FloatRange(min=0),
+        metavar="NATS",
+        help="Exit with 1 if the mean KL divergence from the reference is more.",
+    ),
+    click.option(
+        "--min-agreement",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="Exit with 1 if the likeliest token is the reference's at a smaller share of tokens.",
+    ),
+    click.option("--by-token", is_flag=True, help="Show each token."),
+    path_option(
+        "--save",
+        metavar="DIR",
+        help="Record the call of the first token that differs, with its values, in this folder: "
+        "for etscope numerics DIR --calls N.",
+    ),
+)
+
+
+def token_options(function: Function) -> Function:
+    """Add `--tokens` and its options: the parameter `token_options`, a `TokenOptions`."""
+    return as_one_parameter(function, "token_options", _token_options, _TOKENS)
+
+
+def _token_options(**values: Any) -> TokenOptions:
+    from etscope.evaluation import EvaluateTokensOptions
+
+    return split_values(TokenOptions, EvaluateTokensOptions, values)

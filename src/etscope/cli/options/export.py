@@ -236,6 +236,12 @@ def export_options(function: Function) -> Function:
     return add_options(function, options)
 
 
+def names_model(text: str) -> bool:
+    """True if a name means a model rather than a file of a run."""
+    path = Path(text)
+    return path.suffix in (".py", ".pt2") or (":" in text and not path.exists())
+
+
 def load_torch(wanted_by: str) -> None:
     """Import PyTorch and ExecuTorch quietly, before the notices of user code."""
     from etscope.cli.output.progress import progress

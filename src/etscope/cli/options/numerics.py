@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,13 +40,6 @@ if TYPE_CHECKING:
 _MODEL_OPTIONS = (
     "backend", "backend_options", "quantize", "calibration", "keep_float", "float_model", "strict",
 )  # fmt: skip
-_MODELS = (".py", ".pt2")
-
-
-def names_model(text: str) -> bool:
-    """True if a name means a model rather than a file of a run."""
-    path = Path(text)
-    return path.suffix in _MODELS or (":" in text and not path.exists())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +133,7 @@ def numerics_of_model(
         return model_stages(
             source,
             inputs,
-            samples=samples[: dataset.samples],
+            samples=samples[: dataset.of_run.samples],
             backend=staging.backend or "portable",
             backend_options=staging.backend_options,
             quantize=staging.quantize or False,

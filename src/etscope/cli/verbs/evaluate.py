@@ -4,7 +4,6 @@ with the reference."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -20,26 +19,27 @@ from etscope.cli.options.common import (
     chosen_setting,
     columns_option,
     error_options,
+    given_options,
     library_option,
     limit_option,
-    name_of,
     output_options,
     program_files_options,
     runner_option,
     threads_option,
 )
-from etscope.cli.options.evaluation import DatasetOptions, dataset_options
-from etscope.cli.options.token_evaluation import TokenOptions, token_options
+from etscope.cli.options.evaluation import (
+    OF_SAMPLES,
+    DatasetOptions,
+    TokenOptions,
+    dataset_options,
+    token_options,
+)
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.settings import setting, switch
 from etscope.cli.verb import verb
 
 # What the samples of a dataset have and a text has not.
 _OF_METHODS = ("method", "state")
-_OF_SAMPLES = (
-    *("samples", "labels", "top", "scores", "max_flips", "keep_going", "show", "worst"),
-    *("method", "metric", "tolerance", "state"),
-)
 
 
 _DETAILS = """\
@@ -122,7 +122,10 @@ def command(
     from etscope.evaluation import evaluate, evaluate_tokens
     from etscope.support.quiet import quiet
 
-    token_options.check(dataset_options.dataset, _given(_OF_SAMPLES))
+    token_options.check(
+        dataset_options.dataset,
+        given_options((*OF_SAMPLES, "method", "metric", "tolerance", "state")),
+    )
     options |= files.arguments()
     if token_options.tokens is not None:
         options = {name: value for name, value in options.items() if name not in _OF_METHODS}
@@ -131,10 +134,10 @@ def command(
             agreement = evaluate_tokens(
                 program,
                 token_options.tokens,
-                reference_graph=GRAPHS[errors.graph] if _given(["graph"]) else None,
+                options=token_options.of_run,
+                reference_graph=GRAPHS[errors.graph] if given_options(["graph"]) else None,
                 progress=progress,
                 **options,
-                **token_options.arguments(),
             )
         return token_options.write(agreement, output, view)
     dataset_options.check(output)
@@ -142,19 +145,9 @@ def command(
         found = evaluate(
             program,
             dataset_options.dataset,
+            options=dataset_options.of_run,
             progress=progress,
             **options,
             **errors.arguments(),
-            **dataset_options.arguments(),
         )
     return dataset_options.write(found, output, view)
-
-
-def _given(names: Sequence[str]) -> list[str]:
-    """Return the options of these names that are on the command line."""
-    context = click.get_current_context()
-    return [
-        name_of(name)
-        for name in names
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    ]

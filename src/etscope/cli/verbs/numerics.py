@@ -30,10 +30,9 @@ from etscope.cli.options.evaluation import (
     DatasetOptions,
     dataset_options,
 )
-from etscope.cli.options.export import ExportCommand
+from etscope.cli.options.export import ExportCommand, names_model
 from etscope.cli.options.numerics import (
     StagesOptions,
-    names_model,
     narrowed_call,
     numerics_of_model,
     refuse,
@@ -331,8 +330,9 @@ def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -
     from etscope.support.quiet import quiet
 
     with counting("comparing runs") as progress, quiet():
-        arguments = {**chosen, **options.arguments()}
-        return evaluate_dump(trace, options.dataset, progress=progress, **arguments)
+        return evaluate_dump(
+            trace, options.dataset, options=options.of_run, progress=progress, **chosen
+        )
 
 
 def _numerics(
