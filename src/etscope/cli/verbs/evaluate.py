@@ -40,6 +40,7 @@ from etscope.cli.verb import verb
 
 # What the samples of a dataset have and a text has not.
 _OF_METHODS = ("method", "state")
+_OF_SAMPLES = (*OF_SAMPLES, *_OF_METHODS, "metric", "tolerance")
 
 
 _DETAILS = """\
@@ -122,10 +123,7 @@ def command(
     from etscope.evaluation import evaluate, evaluate_tokens
     from etscope.support.quiet import quiet
 
-    token_options.check(
-        dataset_options.dataset,
-        given_options((*OF_SAMPLES, "method", "metric", "tolerance", "state")),
-    )
+    token_options.check(dataset_options.dataset, given_options(_OF_SAMPLES))
     options |= files.arguments()
     if token_options.tokens is not None:
         options = {name: value for name, value in options.items() if name not in _OF_METHODS}
