@@ -48,7 +48,7 @@ _TEXT_COLUMNS = {
         "reason",
     ),
 }  # fmt: skip
-# The parameters of `dataset_options`, in the order in which a wrong one is told.
+# The parameters of `dataset_options`; an error names the first that was given.
 OF_SAMPLES = (
     "samples", "labels", "top", "scores", "keep_going", "show", "worst", "max_flips"
 )  # fmt: skip
@@ -56,8 +56,7 @@ OF_SAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class DatasetOptions:
-    """Values of `dataset_options`: those of `etscope.evaluation.evaluate`, and those of the command
-    alone."""
+    """Values of `dataset_options`. of_run: the options of `etscope.evaluation.evaluate`."""
 
     of_run: EvaluateOptions
     dataset: str | None
@@ -200,8 +199,7 @@ _TEXT_ROWS = 40  # of the tokens, without --limit
 
 @dataclass(frozen=True, slots=True)
 class TokenOptions:
-    """Values of `token_options`: those of `etscope.evaluation.evaluate_tokens`, and those of the
-    command alone."""
+    """Values of `token_options`. of_run: the options of `etscope.evaluation.evaluate_tokens`."""
 
     of_run: EvaluateTokensOptions
     tokens: str | None

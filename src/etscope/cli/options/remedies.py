@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from etscope.cli.options.common import (
     Function,
     as_one_parameter,
     chosen_setting,
     file_option,
+    given_options,
     inputs_option,
     library_option,
     path_option,
@@ -73,11 +73,8 @@ class RemedyArguments:
         """Raise `UsageError` for an option that was given without `--try`."""
         from etscope.errors import UsageError
 
-        context = click.get_current_context()
-        for parameter in context.command.params:
-            source = context.get_parameter_source(parameter.name or "")
-            if parameter.name in self.values and source is ParameterSource.COMMANDLINE:
-                raise UsageError(f"{parameter.opts[0]} is for --try", hint="add --try, and a MODEL")
+        if given := given_options(self.values):
+            raise UsageError(f"{given[0]} is for --try", hint="add --try, and a MODEL")
 
     @property
     def words(self) -> list[str]:

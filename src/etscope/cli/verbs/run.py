@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from etscope.cli.options.common import (
     FILE,
@@ -19,6 +18,7 @@ from etscope.cli.options.common import (
     all_runs_option,
     as_view,
     by_option,
+    given_options,
     limit_option,
     output_options,
     program_files_options,
@@ -79,10 +79,7 @@ and verifies them: the native runner succeeds in exactly these, and fails with o
 @all_runs_option
 @as_view("by", "limit", "all_runs")
 @output_options
-@click.pass_context
 def command(
-    context: click.Context,
-    /,
     program: str,
     options: RunArguments,
     files: GivenFiles,
@@ -102,7 +99,16 @@ def command(
     from etscope.cli.output.progress import progress
 
     is_program = _is_program(program)
-    _check_given(context, program, is_program, set(export))
+    if is_program and (given := given_options(export)):
+        raise UsageError(
+            f"{given[0]} is for an export, and {program} is exported already",
+            hint="name the MODEL",
+        )
+    if not is_program and (given := given_options(_OF_PROGRAM)):
+        raise UsageError(
+            f"{given[0]} is for a PROGRAM, and {program} is a MODEL",
+            hint="export it first: etscope export",
+        )
     if is_program and inputs_by_kind(options.inputs)[0]:
         raise UsageError(
             f"--inputs with types is for a MODEL, and {program} is exported already",
@@ -148,24 +154,6 @@ def _record_beside(program: str) -> str | None:
     except EtscopeError:  # a damaged record that nobody named
         return None
     return None if found is None else str(found)
-
-
-def _check_given(context: click.Context, program: str, is_program: bool, export: set[str]) -> None:
-    """Raise `UsageError` for options that are without effect on what was given."""
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        if is_program and name in export:
-            raise UsageError(
-                f"{parameter.opts[0]} is for an export, and {program} is exported already",
-                hint="name the MODEL",
-            )
-        if not is_program and name in _OF_PROGRAM:
-            raise UsageError(
-                f"{parameter.opts[0]} is for a PROGRAM, and {program} is a MODEL",
-                hint="export it first: etscope export",
-            )
 
 
 def _pools(program: str, options: RunArguments, files: GivenFiles, output: OutputOptions) -> int:
