@@ -91,7 +91,6 @@ class Gap:
     matching: Matching
 
     def table(self) -> Table:
-        """One row for each value."""
         rows = self.rows
         return Table.of(
             {
@@ -387,7 +386,6 @@ class _Cells:
             self._rows.setdefault(entry[0].pair, []).append(entry)
 
     def frame(self, metric: str) -> pd.DataFrame:
-        """With the metric that was measured on the way."""
         import pandas as pd
 
         rows = []

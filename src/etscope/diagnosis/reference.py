@@ -124,7 +124,6 @@ class ReferenceGraphs(MadeOnce):
         return trace.once("reference graphs", lambda: cls(trace))
 
     def graph(self, name: str) -> Graph:
-        """The graph of that name in the record."""
         return self.once(("graph", name), lambda: graph_from_record(self._record, name))
 
     def of_method(self, method: TracedMethod, name: str) -> Graph:

@@ -250,7 +250,6 @@ class _Comparing:
         return programs
 
     def stages(self, eager: EagerModel | None) -> NumericStages:
-        """Compare all stages."""
         if eager is None:
             self._absent.insert(
                 0, "the eager model is not compared: pass it with -X model (model=)"
@@ -320,7 +319,6 @@ class _Comparing:
         )
 
     def program_step(self, at: int) -> None:
-        """Compare a program with the one before."""
         earlier, later = self._programs[at - 1], self._programs[at]
         places = places_of(self._matched[at - 1].values)
         runnable = self._graphs.runnable(later.graph)
@@ -345,7 +343,6 @@ class _Comparing:
                 self._rows.blame(EDGE, at - 1, path, DECOMPOSITION)
 
     def device_step(self, found: Numerics) -> None:
-        """Add the diagnosis of the device's run."""
         last = len(self._programs) - 1
         errors = device_errors(found)
         self._rows.add(DEVICE, last, errors)

@@ -167,7 +167,6 @@ class NumericStages:
 
     @property
     def first_wrong(self) -> StageRow | None:
-        """The first operator that is wrong in that step."""
         step = self.enters_in
         return None if step is None else self.wrong[step][0]
 
@@ -468,7 +467,6 @@ def places_of(values: Mapping[NodeValue, NodeValue]) -> Places:
 
 
 def device_errors(found: Numerics) -> list[StageError]:
-    """The errors of a device's run."""
     return [
         StageError(
             node=row.pair.node,

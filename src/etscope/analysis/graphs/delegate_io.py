@@ -98,7 +98,6 @@ class Borders:
         return tuple(found.values())
 
     def entering(self, call: DelegateCall) -> list[Crossing]:
-        """The values that go into a call."""
         return [one for one in self.crossings if one.target is call]
 
     def leaving(self, call: DelegateCall) -> list[Crossing]:
@@ -210,7 +209,6 @@ class Borders:
         return BorderNode(place, kind, call, givers, readers, tuple(dict.fromkeys(partners)))
 
     def _others(self, call: DelegateCall | None, nodes: Iterable[Node]) -> tuple[DelegateCall, ...]:
-        """Return the other calls that compute the nodes."""
         found = (self._call_of.get(id(node)) for node in nodes)
         return tuple(dict.fromkeys(one for one in found if one is not None and one is not call))
 

@@ -174,7 +174,6 @@ _LISTED = 6  # operators in a note
 
 
 def work_notes(linked: LinkedGraph) -> Iterator[str]:
-    """Yield notes on unknown work and upper bounds."""
     work_of = node_work(linked)
     calls = [node for node in linked.graph.walk() if node.kind == "call_function"]
     works = list(map(work_of, calls))

@@ -153,7 +153,6 @@ def columns(times: bool, unit: str) -> tuple[Column, ...]:
 
 
 def default_columns(table: Table) -> tuple[str, ...]:
-    """The columns of `NodeTables.nodes` that are shown by default."""
     several = any(count is not None and count > 1 for count in table.values.get("nodes", ()))
     wanted = {*DEFAULT_COLUMNS} - ({"nodes"} if not several else set())
     return tuple(name for name in filled_columns(table) if name in wanted)

@@ -78,7 +78,6 @@ class _Nodes:
         return cls(graph, paths, by_handle)
 
     def inside(self, handles: int | Sequence[int] | None) -> list[str]:
-        """The paths of the nodes with one of the handles."""
         positions = {p for handle in handle_list(handles) for p in self.by_handle.get(handle, ())}
         return [self.paths[position] for position in sorted(positions)]
 
@@ -182,7 +181,6 @@ class GraphCodes:
 
     @cached_property
     def by_node(self) -> Mapping[str, Mapping[int | None, Codes]]:
-        """The codes of each node's values, by its path and their elements."""
         found: dict[str, dict[int | None, Codes]] = {}
         for value, codes in self.values.items():
             found.setdefault(value.path, {})[value.element] = codes
@@ -248,7 +246,6 @@ def _read_by_quantizers(graph: Graph) -> dict[NodeValue, Codes]:
 
 
 def _is_quantizer(node: Node) -> bool:
-    """True for an operator that quantizes or dequantizes."""
     return "quantize" in stem(node.op)
 
 

@@ -81,7 +81,6 @@ class Export(MadeOnce):
 
     @cached_property
     def attributions(self) -> Mapping[str, Sequence[Attribution]]:
-        """The attributions of each method's instructions."""
         return {
             method.name: self.edge_nodes(method.name).attributions()
             for method in self.needed_program.methods

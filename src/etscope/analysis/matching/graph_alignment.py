@@ -105,7 +105,6 @@ class _Alignment:
         self.owners: dict[str, str] = {}
 
     def made(self, between: Graph | None) -> GraphAlignment:
-        """Align the graphs; see `align_graphs`."""
         earlier, later = self.earlier, self.later
         linked = _links(earlier, later)
         if linked:
@@ -384,7 +383,6 @@ def _links(earlier: Graph, later: Graph) -> dict[str, list[str]]:
 
 
 def _grouped(pairs: Iterable[tuple[str, _Key]]) -> dict[_Key, list[str]]:
-    """Group paths by their keys."""
     found: dict[_Key, list[str]] = {}
     for path, key in pairs:
         found.setdefault(key, []).append(path)

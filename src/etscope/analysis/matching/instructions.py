@@ -60,7 +60,6 @@ class Choice:
         return self.candidates[0] if len(self.candidates) == 1 else None
 
     def values(self, slot: Slot) -> set[NodeValue]:
-        """The values that a slot may be."""
         index = self.slots.index(slot)
         return {candidate[index] for candidate in self.candidates}
 
@@ -93,7 +92,6 @@ class Flow:
             changed = self._take_chosen() or changed
 
     def choose(self, choice: Choice, candidate: Candidate) -> None:
-        """Decide a choice."""
         choice.candidates = [candidate]
         self._take_chosen()
 
@@ -339,7 +337,6 @@ class _Matcher:
         return found
 
     def _count(self, handle: int | None) -> int:
-        """The number of nodes with a handle."""
         return sum(len(nodes) for (own, _), nodes in self._nodes.items() if own == handle)
 
     # -- decisions
@@ -579,5 +576,4 @@ class _Matcher:
 
 
 def _chosen(choices: Iterable[Choice]) -> set[str]:
-    """The paths of the chosen nodes."""
     return {choice.chosen[0].path for choice in choices if choice.chosen}

@@ -98,7 +98,6 @@ class Coverage:
         )
 
     def table(self) -> Table:
-        """A table with one row for each value that was not compared."""
         rows = (*self.outputs, *self.nodes)
         return Table.of(
             {
@@ -165,7 +164,6 @@ class Matching:
 
     @cached_property
     def by_node(self) -> Mapping[str, tuple[Pair, ...]]:
-        """The pairs of each node, by its name."""
         table: dict[str, list[Pair]] = {}
         for pair in self.pairs:
             table.setdefault(pair.node, []).append(pair)
@@ -173,7 +171,6 @@ class Matching:
 
     @cached_property
     def by_instruction(self) -> Mapping[int, tuple[Pair, ...]]:
-        """The pairs of each instruction."""
         table: dict[int, list[Pair]] = {}
         for pair in self.pairs:
             table.setdefault(pair.instruction, []).append(pair)

@@ -35,7 +35,6 @@ class Slot:
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """The key to sort slots by."""
         inside = "" if self.delegate_id is None else str(self.delegate_id)
         return self.instruction, inside, self.output
 
@@ -63,7 +62,6 @@ class Runtime:
         return [record for record in self.all_records if record.instruction_id in self.logged]
 
     def of_kind(self, kind: str) -> list[InstructionRecord]:
-        """The records of one kind."""
         return [record for record in self.records if record.kind == kind]
 
     @cached_property
@@ -78,7 +76,6 @@ class Runtime:
         return sorted(outer + inner, key=lambda slot: slot.order)
 
     def slots_of(self, record: InstructionRecord) -> tuple[Slot, ...]:
-        """An instruction's outputs."""
         number = record.instruction_id
         count = len(self.logged[number]) - self._first(number)
         return tuple(Slot(number, output) for output in range(count))
@@ -94,7 +91,6 @@ class Runtime:
         return slot.output if inside else self._first(slot.instruction) + slot.output
 
     def spec(self, slot: Slot) -> LoggedSpec | None:
-        """The type of the logged output."""
         if slot.delegate_id is not None:
             return self.delegated[slot.instruction, slot.delegate_id][slot.output]
         return self.logged[slot.instruction][self.logged_index(slot)]
@@ -152,11 +148,9 @@ class PartialMatching:
             self.reasons.setdefault(slot, reason)
 
     def reason_of(self, slot: Slot) -> Reason:
-        """The reason why an output has no partner."""
         return self.reasons.get(slot, ("its node in the reference graph is unknown", "unknown"))
 
     def reason_of_node(self, path: str) -> Reason:
-        """The reason why a node has no partner."""
         return self.node_reasons.get(path, ("its instruction is unknown", "unknown"))
 
 

@@ -205,7 +205,6 @@ class Summary:
         return not (self.nan or self.infinite or self.overflow or self.error.scale)
 
     def add(self, reference: Array, value: Array) -> None:
-        """Add a part of the elements."""
         self.count += reference.size
         if not self._add_plain(reference, value):
             self._add_any(reference, value)

@@ -499,7 +499,6 @@ class _Judge:
         runs.add(value_key(row), compared.local, compared.value, lambda: compared.wide, known)
 
     def _rules(self, pair: Pair) -> Rules:
-        """The rules for a value."""
         paths = self.subgraphs.of(pair.node).nodes
         inside = [self.subgraphs.graph.calls[path] for path in paths]
         place = self.backends.get(pair.node)

@@ -57,7 +57,6 @@ class WrongPart:
 
     @property
     def excess(self) -> float:
-        """The error over the limit."""
         return self.error / self.limit if self.limit else math.inf
 
     def __str__(self) -> str:

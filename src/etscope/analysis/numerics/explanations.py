@@ -142,7 +142,6 @@ class Residual:
 
     @cached_property
     def total(self) -> float:
-        """The sum of `energy`."""
         return float(self.energy.sum())
 
     @cached_property

@@ -173,7 +173,6 @@ def agreeing(one: Any, other: Any) -> tuple[_Array, _Array]:
 
 
 def nan_of(value: Any) -> npt.NDArray[np.bool_]:
-    """A mask of the NaN."""
     array = np.asarray(value)
     if array.dtype.kind in "biuO":
         return np.zeros(array.shape, np.bool_)
@@ -406,7 +405,6 @@ class _Sums:
         return True
 
     def error_in(self, metric: Metric, expected: _Array, found: _Array) -> float | None:
-        """The error in the metric."""
         known = self._in(metric, self.error)
         return measure(metric, expected, found) if known is None else known
 

@@ -83,12 +83,10 @@ class Deviation:
 
     @property
     def excess(self) -> float:
-        """The error over the limit."""
         return abs(self.error) / self.limit if self.limit else math.inf
 
     @property
     def where(self) -> str:
-        """The part, in words."""
         return place_text(self.axis, self.index, self.size)
 
     def __str__(self) -> str:
@@ -222,7 +220,6 @@ class _Value:
     elements: _Sums = field(default_factory=lambda: _Sums(1))
 
     def add(self, error: _Float64, rounding: _Float64, numbers: _Float64) -> None:
-        """Add a run."""
         self.samples += 1
         total, dimensions = error.size, range(error.ndim)
         axes: list[int | None] = [a for a in dimensions if 1 < error.shape[a] < total]

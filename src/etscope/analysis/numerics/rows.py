@@ -169,7 +169,6 @@ class Numerics:
 
     @property
     def first(self) -> NumericsRow | None:
-        """The first operator of `wrong`."""
         return self.wrong[0] if self.wrong else None
 
     @cached_property

@@ -263,7 +263,6 @@ class TracedMethod:
 
     @cached_property
     def runs(self) -> list[MethodRun]:
-        """See `runs_of`."""
         return runs_of(self.trace, self.name)
 
     def run(self, wanted: int | MethodRun | None) -> MethodRun:
@@ -359,7 +358,6 @@ class TracedMethod:
         return method_symbols(record, self.name)
 
     def logged(self, run: MethodRun) -> LoggedRun:
-        """Collect the logged values of a run."""
         return logged_run(self.trace, run.block, run.position, self.name)
 
     def match(self, logged: LoggedRun, graph: Graph | None = None) -> Matching:

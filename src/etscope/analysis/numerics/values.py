@@ -272,7 +272,6 @@ class ValueComparison:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return math.prod(self.shape)
 
 

@@ -95,7 +95,6 @@ class MethodSymbols:
         return {}
 
     def users_of(self, node: Node) -> tuple[Node, ...]:
-        """Return the nodes that read a value of `node`, in its graph."""
         if self.graph is None:
             return ()
         graph = self.graph.graph_of(node)
@@ -181,7 +180,6 @@ def is_operator(node: Node) -> bool:
 
 
 def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
-    """The attribution of an event of a run of `symbols.method`."""
     instruction = key.instruction
     if instruction is None:
         return UNATTRIBUTED
@@ -243,7 +241,6 @@ EDGE_GRAPH = "edge_dialect_graph_module"
 
 
 def record_methods(record: RecordView) -> tuple[str, ...]:
-    """Return the methods with symbols in the record."""
     tables = record.debug_handle_map or (), record.delegate_map or ()
     return tuple(dict.fromkeys((*record.edge_methods, *tables[0], *tables[1])))
 

@@ -119,7 +119,6 @@ class MethodInstructions:
     records: tuple[InstructionRecord, ...]
 
     def table(self) -> Table:
-        """A table with one row for each instruction."""
         records = self.records
         return Table.of(
             {

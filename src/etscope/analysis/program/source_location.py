@@ -112,7 +112,6 @@ _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
 
 def is_located(node: Node) -> bool:
-    """Return whether the node has a line and a module."""
     return bool(node.modules) and user_line(node.stack_trace) is not None
 
 

@@ -339,7 +339,6 @@ def unexplained(
 
 
 def attributed(found: Attribution, pairing: Pairing, symbols: MethodSymbols) -> Attribution:
-    """The attribution of an event of that operator."""
     nodes = computed(pairing, symbols.nodes_of(pairing.node.debug_handle), symbols.users_of)
     if pairing.activation:
         handles = list(dict.fromkeys(n.debug_handle for n in nodes if n.debug_handle is not None))
