@@ -216,38 +216,38 @@ def file_spans(placed: Sequence[PlacedFile], source: TimeScale) -> Iterator[File
 def with_files(timeline: Timeline, placed: Sequence[PlacedFile], source: TimeScale) -> Timeline:
     """Add a track for each file below the runtime's track, and one below it for each lane."""
     for spans in file_spans(placed, source):
-        timeline = _with_spans(timeline, spans)
+        imported = spans.imported
+        head = len(timeline.tracks)
+        tracks = [
+            Track(spans.title, 0, spans.note),
+            *(Track(lane, head, spans.note) for lane in imported.lanes),
+        ]
+        args: list[Mapping[str, Any]] = [
+            # A trace can hold numbers and texts.
+            {
+                key: of if isinstance(of, (int, float, str, bool)) else str(of)
+                for key, of in one.items()
+            }
+            for one in imported.annotations
+        ]
+        order = np.lexsort((-spans.end, spans.start, imported.lane))
+        track = imported.lane + head + 1
+        name = imported.name + len(timeline.names)
+        about = np.where(imported.args < 0, -1, imported.args + len(timeline.args))
+
+        timeline = replace(
+            timeline,
+            tracks=(*timeline.tracks, *tracks),
+            names=(*timeline.names, *imported.names),
+            args=(*timeline.args, *args),
+            track=_added(timeline.track, track[order]),
+            start=_added(timeline.start, spans.start[order]),
+            end=_added(timeline.end, spans.end[order]),
+            name_id=_added(timeline.name_id, name[order]),
+            args_id=_added(timeline.args_id, about[order]),
+        )
     return timeline
 
 
-def _with_spans(timeline: Timeline, spans: FileSpans) -> Timeline:
-    imported = spans.imported
-    head = len(timeline.tracks)
-    tracks = [
-        Track(spans.title, 0, spans.note),
-        *(Track(lane, head, spans.note) for lane in imported.lanes),
-    ]
-    args: list[Mapping[str, Any]] = [
-        # A trace can hold numbers and texts.
-        {key: of if isinstance(of, (int, float, str, bool)) else str(of) for key, of in one.items()}
-        for one in imported.annotations
-    ]
-    order = np.lexsort((-spans.end, spans.start, imported.lane))
-    track = imported.lane + head + 1
-    name = imported.name + len(timeline.names)
-    about = np.where(imported.args < 0, -1, imported.args + len(timeline.args))
-
-    def added(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.concatenate([old, new[order].astype(old.dtype)])
-
-    return replace(
-        timeline,
-        tracks=(*timeline.tracks, *tracks),
-        names=(*timeline.names, *imported.names),
-        args=(*timeline.args, *args),
-        track=added(timeline.track, track),
-        start=added(timeline.start, spans.start),
-        end=added(timeline.end, spans.end),
-        name_id=added(timeline.name_id, name),
-        args_id=added(timeline.args_id, about),
-    )
+def _added(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate([old, new.astype(old.dtype)])

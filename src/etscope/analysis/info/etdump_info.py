@@ -32,24 +32,8 @@ def etdump_sections(dump: ETDump, blocks: Sequence[Block] | None = None) -> tupl
     blocks: of the dump, if known already."""
     blocks = find_blocks(dump) if blocks is None else blocks
     values = logged_values(dump)
-    allocations = rows(
-        "allocations",
-        "Allocations, of all runs together",
-        (
-            Column("block"),
-            Column("allocator"),
-            Column("count", Kind.COUNT),
-            Column("bytes", Kind.BYTES),
-        ),
-        [(*key, *sums) for key, sums in Trace(dump).allocations().items()],
-    )
-    found = (_facts(dump, values), _blocks(blocks), _values(values), allocations)
-    return tuple(section for section in found if len(section.table))
-
-
-def _facts(dump: ETDump, values: LoggedValues) -> Section:
     count = np.bincount(dump.kind, minlength=len(EventKind))
-    return facts(
+    head = facts(
         "file",
         f"{dump.source.name}: ETDump",
         (
@@ -64,6 +48,19 @@ def _facts(dump: ETDump, values: LoggedValues) -> Section:
             (Column("debug_buffer_needed", Kind.BYTES), values.buffer_size or None),
         ),
     )
+    allocations = rows(
+        "allocations",
+        "Allocations, of all runs together",
+        (
+            Column("block"),
+            Column("allocator"),
+            Column("count", Kind.COUNT),
+            Column("bytes", Kind.BYTES),
+        ),
+        [(*key, *sums) for key, sums in Trace(dump).allocations().items()],
+    )
+    found = (head, _blocks(blocks), _values(values), allocations)
+    return tuple(section for section in found if len(section.table))
 
 
 def _blocks(blocks: Sequence[Block]) -> Section:

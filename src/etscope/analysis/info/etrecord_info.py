@@ -43,6 +43,25 @@ def etrecord_sections(
     out. graphs: of the record by name, if known already."""
     if graphs is None:
         graphs = {name: graph_from_record(record, name) for name in record.graph_names}
+    fingerprints = record.fingerprints
+    program = record.members.get(PROGRAM_BUFFER)
+    head = facts(
+        "file",
+        f"{record.path}: ETRecord",
+        (
+            (Column("size", Kind.BYTES), len(record.archive.buffer)),
+            (Column("written_by"), written_by(record)),
+            (Column("members", Kind.COUNT), len(record.members)),
+            (Column("graphs", Kind.COUNT), len(record.graph_names)),
+            (Column("methods", Kind.LIST), list(record_methods(record))),
+            (Column("slimmed", Kind.BOOL, title="slimmed (no weights)"), SLIMMED in record.members),
+            (Column("holds_program", Kind.BOOL, title="holds the program"), program is not None),
+            (Column("program_size", Kind.BYTES), fingerprints and fingerprints.program_bytes),
+            (Column("program_sha256"), fingerprints and fingerprints.program_sha256),
+            (Column("reference_outputs", Kind.BOOL), REFERENCE_OUTPUTS in record.members),
+            (Column("representative_inputs", Kind.BOOL), REPRESENTATIVE_INPUTS in record.members),
+        ),
+    )
     members = rows(
         "members",
         "Members of the zip",
@@ -53,12 +72,7 @@ def etrecord_sections(
         ),
         [(member.name, member.size, member.stored_size) for member in record.members.values()],
     )
-    found = (
-        _facts(record),
-        _graphs(record, graphs),
-        *_methods(record),
-        members,
-    )
+    found = (head, _graphs(record, graphs), *_methods(record), members)
     return tuple(section for section in found if len(section.table))
 
 
@@ -86,29 +100,6 @@ def _schema_version(record: RecordFile, name: str) -> tuple[int, int]:
         return (version if isinstance(version, int) else 0, 0)
     major, minor = version.get("major"), version.get("minor")
     return (major if isinstance(major, int) else 0, minor if isinstance(minor, int) else 0)
-
-
-def _facts(record: RecordFile) -> Section:
-    members = record.members
-    fingerprints = record.fingerprints
-    program = members.get(PROGRAM_BUFFER)
-    return facts(
-        "file",
-        f"{record.path}: ETRecord",
-        (
-            (Column("size", Kind.BYTES), len(record.archive.buffer)),
-            (Column("written_by"), written_by(record)),
-            (Column("members", Kind.COUNT), len(members)),
-            (Column("graphs", Kind.COUNT), len(record.graph_names)),
-            (Column("methods", Kind.LIST), list(record_methods(record))),
-            (Column("slimmed", Kind.BOOL, title="slimmed (no weights)"), SLIMMED in members),
-            (Column("holds_program", Kind.BOOL, title="holds the program"), program is not None),
-            (Column("program_size", Kind.BYTES), fingerprints and fingerprints.program_bytes),
-            (Column("program_sha256"), fingerprints and fingerprints.program_sha256),
-            (Column("reference_outputs", Kind.BOOL), REFERENCE_OUTPUTS in members),
-            (Column("representative_inputs", Kind.BOOL), REPRESENTATIVE_INPUTS in members),
-        ),
-    )
 
 
 def _graphs(record: RecordFile, graphs: Mapping[str, Graph]) -> Section:

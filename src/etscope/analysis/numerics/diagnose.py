@@ -651,7 +651,22 @@ def doubts_of_logged_inputs(logged: LoggedRun, inputs: Sequence[Any]) -> list[st
 
     Raises `OtherInputsError` for other inputs: correct operators would be called wrong.
     """
-    compared = dict(_logged_inputs(logged))
+    trace, program = logged.trace, logged.trace.recorded_program
+    if program is None:
+        return None
+    method = program.method(logged.method)
+    positions = {value: position for position, value in enumerate(method.inputs)}
+    records = {r.instruction_id: r for r in trace.instructions(logged.method)}
+    compared: dict[int, Any] = {}  # by position among the program's inputs
+    for (number, inner), passes in logged.passes.items():
+        record = records.get(number)
+        if record is None or record.kind != "delegate" or inner is not None:
+            continue
+        arguments = unfolded_indices(method.values, record.inputs)
+        values = unfolded(trace.values(logged.block, logged.run, passes[0]))
+        if len(values) == len(arguments) + len(unfolded_indices(method.values, record.outputs)):
+            known = zip(arguments, values, strict=False)
+            compared.update((positions[one], value) for one, value in known if one in positions)
     different = []
     for index, value in compared.items():
         if index < len(inputs):
@@ -665,7 +680,7 @@ def doubts_of_logged_inputs(logged: LoggedRun, inputs: Sequence[Any]) -> list[st
         return [] if compared else None
     told = "these are not the inputs that ran: a delegate logged others for input "
     told += ", ".join(different)
-    if not logged.trace.forced:
+    if not trace.forced:
         raise OtherInputsError(told, hint=INPUTS_HINT)
     return [told]
 
@@ -691,25 +706,3 @@ def doubts_of_inputs(rows: Sequence[NumericsRow]) -> Iterator[str]:
             "the wrong value is the only one that is computed from the inputs, and wrong in nearly "
             f"all elements: if these are not the inputs that ran, that is why; {INPUTS_HINT}"
         )
-
-
-def _logged_inputs(logged: LoggedRun) -> Iterator[tuple[int, Any]]:
-    """Yield (position, value) of the program's inputs that delegates logged."""
-    trace = logged.trace
-    program = trace.recorded_program
-    if program is None:
-        return
-    method = program.method(logged.method)
-    positions = {value: position for position, value in enumerate(method.inputs)}
-    records = {r.instruction_id: r for r in trace.instructions(logged.method)}
-    for (number, inner), passes in logged.passes.items():
-        record = records.get(number)
-        if record is None or record.kind != "delegate" or inner is not None:
-            continue
-        arguments = unfolded_indices(method.values, record.inputs)
-        values = unfolded(trace.values(logged.block, logged.run, passes[0]))
-        if len(values) != len(arguments) + len(unfolded_indices(method.values, record.outputs)):
-            continue
-        for value, argument in zip(values, arguments, strict=False):
-            if argument in positions:
-                yield positions[argument], value

@@ -454,20 +454,15 @@ def _rounded(residual: Residual) -> Iterator[Candidate]:
     on_grid = np.abs(levels / step - np.rint(levels / step)) < 1e-3
     if not on_grid.all() or np.unique(expected).size <= 2 * levels.size:
         return
-    yield from _stepped(residual, step)
-
-
-def _stepped(residual: Residual, step: float) -> Iterator[Candidate]:
-    """The numbers are multiples of a step: rounded to it, or cut off."""
-    found, scaled = residual.found, residual.expected / step
+    # The numbers are multiples of a step: rounded to it, or cut off.
+    scaled = expected / step
     for words, rounding in (
         ("rounded", np.rint),
         ("rounded down", np.floor),
         ("cut off", np.trunc),
     ):
         steps = rounding(scaled)
-        off = np.abs(found / step - steps)
-        near = off < 1e-3
+        near = np.abs(found / step - steps) < 1e-3
         at_ties = ~near & (np.abs(np.abs(scaled - steps) - 0.5) < 1e-2)
         if (near | at_ties).all():
             text = f"{words} to multiples of {number_text(step)}"

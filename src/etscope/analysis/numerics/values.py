@@ -305,7 +305,10 @@ def compare_values(
         axis %= found.ndim
     with np.errstate(over="ignore", invalid="ignore"):
         one, other = expected.astype(np.float64), found.astype(np.float64)
-        errors = _errors(one, other)
+        errors = np.asarray(other - one)  # numpy makes a number of 0 dimensions a scalar
+    odd = ~np.isfinite(errors)
+    if odd.any():  # no error where both are NaN, or the same infinity
+        errors[odd & ((one == other) | (np.isnan(one) & np.isnan(other)))] = 0.0
     both = [array[np.isfinite(array)] for array in (one, other)]
     exact, spread = is_integer(expected.dtype), Spread.of(one, both[0], expected.dtype.name)
     size = math.hypot(spread.mean or 0.0, spread.std or 0.0)  # root mean square
@@ -335,16 +338,6 @@ def compare_values(
         reference_saturated=_saturated(one, quantized),
         device_saturated=_saturated(other, quantized),
     )
-
-
-def _errors(reference: _Float64, value: _Float64) -> _Float64:
-    """Device minus reference; 0 where both are NaN, or the same infinity."""
-    errors = np.asarray(value - reference)  # numpy makes a number of 0 dimensions a scalar
-    odd = ~np.isfinite(errors)
-    if odd.any():
-        same = (reference == value) | (np.isnan(reference) & np.isnan(value))
-        errors[odd & same] = 0.0
-    return errors
 
 
 # -- the histogram
