@@ -9,8 +9,7 @@ import pytest
 
 from etscope.analysis.comparison.program_report import program_diff_report
 from etscope.analysis.comparison.programs import Side, diff_programs
-from etscope.analysis.graphs.graph_names import graph_list
-from etscope.analysis.graphs.linked_graph import linked_graph
+from etscope.analysis.graphs.linked_graph import graph_list, linked_graph
 from etscope.analysis.graphs.node_info import node_info
 from etscope.analysis.graphs.node_table import NodeTables, placed_nodes
 from etscope.analysis.info import SCHEMA, file_info

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from etscope.analysis.graphs.graph_names import float_graph
+from etscope.analysis.graphs.linked_graph import float_graph
 from etscope.analysis.matching.graph_alignment import align_graphs
 from etscope.analysis.numerics.runs import TracedMethod
 from etscope.analysis.profile.trace import Trace

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.graphs.graph_names import float_graph
+from etscope.analysis.graphs.linked_graph import float_graph
 from etscope.analysis.matching.graph_alignment import (
     GraphAlignment,
     align_graphs,

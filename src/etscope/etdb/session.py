@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.graphs.graph_names import short_name
+from etscope.analysis.graphs.linked_graph import short_name
 from etscope.analysis.metrics import METRICS
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import module_path

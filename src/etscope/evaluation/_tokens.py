@@ -24,7 +24,7 @@ from etscope.analysis.generation.plan import (
     calls_of,
     plan_prompt,
 )
-from etscope.analysis.graphs.graph_names import float_graph, short_name
+from etscope.analysis.graphs.linked_graph import float_graph, short_name
 from etscope.analysis.memory.plan import debug_buffer_bytes
 from etscope.analysis.program.correlate import graph_name
 from etscope.diagnosis.reference import whole_program

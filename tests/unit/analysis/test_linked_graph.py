@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from etscope.analysis.graphs.graph_names import find_graph, short_name
-from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
+from etscope.analysis.graphs.linked_graph import (
+    LinkedGraph,
+    find_graph,
+    linked_graph,
+    method_of_graph,
+    short_name,
+)
 from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.trace import Trace

@@ -9,8 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from etscope.analysis.graphs.graph_names import short_name
-from etscope.analysis.graphs.linked_graph import linked_graph
+from etscope.analysis.graphs.linked_graph import linked_graph, short_name
 from etscope.analysis.graphs.node_costs import node_work
 from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes

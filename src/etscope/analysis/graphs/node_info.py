@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from etscope.analysis.graphs.graph_names import short_name
-from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.graphs.linked_graph import LinkedGraph, short_name
 from etscope.analysis.graphs.node_costs import NodeTimes, node_work
 from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes, short_outputs, tensor_text
 from etscope.analysis.profile.scale import Scale

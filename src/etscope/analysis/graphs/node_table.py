@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from etscope.analysis.graphs.graph_names import short_name
-from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.graphs.linked_graph import LinkedGraph, short_name
 from etscope.analysis.graphs.node_costs import NodeTimes, NodeWork, node_work, nodes_of_row
 from etscope.analysis.profile.rollup import NO_MODULE, module_name, modules_around
 from etscope.analysis.profile.scale import Scale

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from etscope.analysis.graphs.delegate_io import INPUT, LAYOUT, OUTPUT, STATE, Borders, Crossing
-from etscope.analysis.graphs.graph_names import short_name
+from etscope.analysis.graphs.linked_graph import short_name
 from etscope.analysis.graphs.node_table import PlacedNode, fields_of, short_outputs, short_tensor
 from etscope.analysis.graphs.partition import DelegateCall, NodeRefusal, Partition
 from etscope.analysis.program.source_location import module_path, short_lines, user_line

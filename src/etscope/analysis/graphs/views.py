@@ -14,8 +14,12 @@ from itertools import takewhile
 import numpy as np
 
 from etscope.analysis.graphs.executed import EXECUTED, executed_graph
-from etscope.analysis.graphs.graph_names import short_name
-from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
+from etscope.analysis.graphs.linked_graph import (
+    LinkedGraph,
+    linked_graph,
+    method_of_graph,
+    short_name,
+)
 from etscope.analysis.graphs.node_costs import NodeTime, node_times
 from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow

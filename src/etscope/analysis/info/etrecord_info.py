@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from etscope.analysis.graphs.graph_names import graph_cells
+from etscope.analysis.graphs.linked_graph import graph_cells
 from etscope.analysis.program.correlate import record_methods
 from etscope.errors import UsageError
 from etscope.formats.bytes.files import BytesLike, PathLike

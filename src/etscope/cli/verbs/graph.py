@@ -162,7 +162,7 @@ def _write_tables(
         output.write_tables(_instructions(files.open_graphs(), name, view.limit), view.columns)
         return
     if name is None and not (asked.tree or asked.node or view.select or run.dump):
-        from etscope.analysis.graphs.graph_names import graph_list
+        from etscope.analysis.graphs.linked_graph import graph_list
 
         table = graph_list(files.open_graphs().needed_record)
         output.write_tables([table], view.columns, filled_columns(table))
@@ -244,8 +244,7 @@ def _linked_graph(
     capture: Capture, name: str, *, all_runs: bool
 ) -> tuple[LinkedGraph, NodeTimes | None]:
     """Return the graph called `name`, and the times of its nodes if there is a dump."""
-    from etscope.analysis.graphs.graph_names import find_graph
-    from etscope.analysis.graphs.linked_graph import linked_graph
+    from etscope.analysis.graphs.linked_graph import find_graph, linked_graph
     from etscope.analysis.graphs.node_costs import node_times
     from etscope.analysis.profile.profile import profile_of
     from etscope.analysis.profile.trace import Trace

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.graphs.graph_names import find_graph, short_name
-from etscope.analysis.graphs.linked_graph import LinkedGraph
+from etscope.analysis.graphs.linked_graph import LinkedGraph, find_graph, short_name
 from etscope.analysis.graphs.node_costs import NodeTimes
 from etscope.analysis.graphs.node_info import find_node, node_info
 from etscope.analysis.graphs.node_table import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.graphs.graph_names import graph_list
+from etscope.analysis.graphs.linked_graph import graph_list
 from etscope.analysis.graphs.node_table import NodeTables, default_columns
 from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.metrics import METRICS

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from etscope.analysis.graphs.graph_names import float_graph
+from etscope.analysis.graphs.linked_graph import float_graph
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.program.source_location import user_line
 from etscope.backends.registry.export_options import ExportOptions
