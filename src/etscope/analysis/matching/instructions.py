@@ -163,12 +163,9 @@ _Group = tuple[int, str]  # a debug handle and an operator's stem
 _NAMED = ("aten", "dim_order_ops", "quantized_decomposed", "executorch_prim", "et_copy")
 
 
-def match_instructions(runtime: Runtime, symbols: MethodSymbols, graph: Graph) -> PartialMatching:
-    """Pair all values that can be paired; `symbols.graph` is `graph`."""
-    return _Matcher(runtime, symbols, graph).found
+class InstructionMatcher:
+    """Pairs all values that can be paired; see `found`. symbols: with `graph` as their graph."""
 
-
-class _Matcher:
     def __init__(self, runtime: Runtime, symbols: MethodSymbols, graph: Graph) -> None:
         self._runtime, self._symbols, self._graph = runtime, symbols, graph
         self.found = PartialMatching()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE, match_instructions
+from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE, InstructionMatcher
 from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
 from etscope.analysis.program.correlate import MethodSymbols, is_operator
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
@@ -217,10 +217,10 @@ def match(
     if before is not None and graph.name == before.name:
         has_handles = False  # handles of the graph before the passes belong to other nodes
     if graph is symbols.graph or symbols.graph is None or has_handles:
-        found = match_instructions(runtime, replace(symbols, graph=graph), graph)
+        found = InstructionMatcher(runtime, replace(symbols, graph=graph), graph).found
     else:
         edge = symbols.graph
-        found = _Origins(match_instructions(runtime, symbols, edge), edge, graph).found
+        found = _Origins(InstructionMatcher(runtime, symbols, edge).found, edge, graph).found
     return Matching.of(runtime, graph, found)
 
 
