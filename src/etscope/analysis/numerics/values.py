@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from etscope.analysis.metrics import Quantization
 from etscope.analysis.metrics.arrays import as_array, is_integer
-from etscope.analysis.numerics.limits import BEYOND, OTHER_TOLERANCE, TOLERANCES
+from etscope.analysis.numerics.limits import BEYOND, tolerance_of
 from etscope.errors import UsageError
 from etscope.model.graph import SAME_VALUE, Graph, Node, stem
 
@@ -289,8 +289,7 @@ def compare_values(
     tolerance: the error that an element may have, by default one step of a quantised value, nothing
     for integers, and a hundredth of the reference's root mean square for other floats.
 
-    Raises `UsageError` for different shapes, for what is not numeric, and for an axis that the
-    value does not have.
+    Raises `UsageError` for different shapes, values that are not numeric, and an unknown axis.
     """
     expected, found = as_array(reference), as_array(value)
     if expected is None or found is None:
@@ -306,8 +305,7 @@ def compare_values(
     with np.errstate(over="ignore", invalid="ignore"):
         one, other = expected.astype(np.float64), found.astype(np.float64)
         errors = np.asarray(other - one)  # numpy makes a number of 0 dimensions a scalar
-    odd = ~np.isfinite(errors)
-    if odd.any():  # no error where both are NaN, or the same infinity
+    if (odd := ~np.isfinite(errors)).any():  # no error where both are NaN, or the same infinity
         errors[odd & ((one == other) | (np.isnan(one) & np.isnan(other)))] = 0.0
     both = [array[np.isfinite(array)] for array in (one, other)]
     exact, spread = is_integer(expected.dtype), Spread.of(one, both[0], expected.dtype.name)
@@ -318,16 +316,15 @@ def compare_values(
     absolute = np.abs(errors)
     beyond, parts = ~(absolute <= tolerance), _Parts.of(one, absolute)
     pairs = absolute[np.isfinite(one) & np.isfinite(other)]
-    places = [max(math.ceil(share * pairs.size) - 1, 0) for share in QUANTILES]
-    quantiles = tuple(np.partition(pairs, places)[places].tolist()) if pairs.size else ()
+    quantiles = np.quantile(pairs, QUANTILES, method="inverted_cdf") if pairs.size else pairs
     worst = _worst_elements(one, other, errors, absolute)
-    noise = 0.0 if exact else size * TOLERANCES.get(spread.dtype, OTHER_TOLERANCE)
+    noise = 0.0 if exact else size * tolerance_of(expected.dtype)
     return ValueComparison(
         shape=tuple(found.shape),
         reference=spread,
         device=Spread.of(other, both[1], found.dtype.name),
         histogram=Histogram.of(*both, whole=exact and is_integer(found.dtype)),
-        error_quantiles=quantiles,
+        error_quantiles=tuple(quantiles.tolist()),
         max_abs=float(absolute.max()) if absolute.size else 0.0,
         tolerance=float(tolerance),
         beyond=int(np.count_nonzero(beyond)),
