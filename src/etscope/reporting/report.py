@@ -42,11 +42,11 @@ from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
 from etscope.model.report import Section, facts, rows
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
+from etscope.reporting.tensorboard_plugin import save_document
 from etscope.support.optional import available
 from etscope.views.output import open_output
 from etscope.views.page import FileFact, ReportRun, document_of, page_html
 from etscope.views.page.run import NANOSECONDS
-from etscope.views.page.store import save_document
 
 if TYPE_CHECKING:
     from etscope.analysis.graphs.views import GraphView

@@ -14,7 +14,7 @@ import pytest
 from etscope import Inspector
 from etscope.errors import FormatError, MissingDataError, VersionError
 from etscope.reporting import tensorboard_plugin as tab
-from etscope.views.page.store import (
+from etscope.reporting.tensorboard_plugin import (
     FILE_NAME,
     find_documents,
     has_documents,
@@ -69,7 +69,7 @@ def test_a_report_of_an_earlier_format_is_refused(tmp_path: Path) -> None:
 def test_what_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etscope.views.page.store.MOST_BYTES", 1000)
+    monkeypatch.setattr("etscope.reporting.tensorboard_plugin.MOST_BYTES", 1000)
     (tmp_path / FILE_NAME).write_bytes(gzip.compress(b" " * 100_000))
     with pytest.raises(FormatError, match="more than 1,000 bytes"):
         load_document(tmp_path / FILE_NAME)

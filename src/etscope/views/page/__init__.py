@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from etscope.views.page.document import document_of
+from etscope.views.page.document import SCHEMA, document_of
 from etscope.views.page.html import built_page, escaped_json, page_html
 from etscope.views.page.run import FileFact, ReportRun
-from etscope.views.page.store import SCHEMA
 
 __all__ = [
     "SCHEMA",
