@@ -118,6 +118,17 @@ class _Asked:
         of_one = (self.method, self.inputs, self.run, self.values)
         return self.quantization or any(one is not None for one in of_one)
 
+    def check_model(self, files: GivenFiles, calls: ChosenCalls) -> None:
+        """Raise `UsageError` for an option of a run, with a MODEL."""
+        of_runs = {
+            "--etrecord": files.etrecord,
+            "--debug-buffer": files.debug_buffer,
+            "--program": files.program,
+            "--calls": calls.is_given,
+            "--run": self.run,
+        }
+        refuse("a MODEL", {**self.tables, **of_runs})
+
 
 @verb(
     {
@@ -180,12 +191,7 @@ def command(
     if calls.is_given:
         refuse("--calls", {"--run": asked.run, "--method": asked.method, "--dataset": dataset})
     if names_model(files.given[0]):
-        of_runs: dict[str, Any] = {
-            "--etrecord": files.etrecord,
-            "--debug-buffer": files.debug_buffer,
-        }
-        of_runs |= {"--program": files.program, "--calls": calls.is_given, "--run": asked.run}
-        refuse("a MODEL", {**asked.tables, **of_runs})
+        asked.check_model(files, calls)
         built = numerics_of_model(
             files.model, asked.inputs, dataset_options, errors, staging, asked.method
         )
@@ -204,8 +210,7 @@ def command(
         evaluation = _evaluation(trace, dataset_options, chosen)
         return dataset_options.write(evaluation, output, view)
     if not (asked.is_of_one or calls.is_given or staging.narrow):
-        several = _several(trace, files, chosen)
-        if several:
+        if several := _several(trace, files, chosen):
             tables = _tables_of_methods(several, view, coverage=asked.coverage)
             names = () if asked.coverage else ("method", *_COLUMNS)
             output.write_tables(tables, view.columns, _filled(tables, names))
