@@ -209,12 +209,12 @@ def command(
         refuse("--dataset", {"--inputs": asked.inputs, **asked.tables})
         evaluation = _evaluation(trace, dataset_options, chosen)
         return dataset_options.write(evaluation, output, view)
-    if not (asked.is_of_one or calls.is_given or staging.narrow):
-        if several := _several(trace, files, chosen):
-            tables = _tables_of_methods(several, view, coverage=asked.coverage)
-            names = () if asked.coverage else ("method", *_COLUMNS)
-            output.write_tables(tables, view.columns, _filled(tables, names))
-            return 0 if all(one.is_fine for one in several) else 1
+    is_of_one = asked.is_of_one or calls.is_given or staging.narrow
+    if not is_of_one and (several := _several(trace, files, chosen)):
+        tables = _tables_of_methods(several, view, coverage=asked.coverage)
+        names = () if asked.coverage else ("method", *_COLUMNS)
+        output.write_tables(tables, view.columns, _filled(tables, names))
+        return 0 if all(one.is_fine for one in several) else 1
     found = _diagnosed(trace, files, asked, chosen, replays=calls.is_given)
     if asked.values is not None:
         _write_values(found, output, view)
