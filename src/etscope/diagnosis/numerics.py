@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from etscope.analysis.faults.faults import possible_faults
 from etscope.analysis.matching.delegate_values import codes_of_graph
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
@@ -20,7 +21,7 @@ from etscope.analysis.numerics.diagnose import (
 )
 from etscope.analysis.numerics.limits import check_tolerance
 from etscope.analysis.numerics.multi_run_tests import AddedRuns
-from etscope.analysis.numerics.rows import Numerics
+from etscope.analysis.numerics.rows import Numerics, with_faults
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,
     MethodRun,
@@ -156,6 +157,7 @@ class PreparedNumerics:
                 device = run.outputs(trace)
                 cost = side.compare(judgement.metric, memory.outputs, device, operators=operators)
                 found = replace(found, quantization=cost)
+        found = with_faults(found, possible_faults(trace.export))
         return replace(found, doubts=(*found.doubts, *self._no_side))
 
     def _matched(self, trace: Trace, run: MethodRun) -> MatchedRun:

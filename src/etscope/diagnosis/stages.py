@@ -190,6 +190,7 @@ class NumericStages:
     def notes(self) -> tuple[str, ...]:
         """Sentences: the verdict, other steps, the outputs, what is absent, coverage."""
         notes = [self.verdict, *(() if self.narrowed is None else self.narrowed.notes)]
+        notes += self.device.causes
         for step, rows in self.wrong.items():
             if step == self.enters_in:
                 if rows[1:]:
@@ -207,7 +208,7 @@ class NumericStages:
                 f"{stage.name} {_number(stage.output, self.metric)}" for stage in known
             )
             notes.append(f"error of the model's outputs, each stage against the one before: {each}")
-        notes += self.doubts
+        notes += () if self.device.faults else self.doubts
         notes += self.absent
         notes.append("compared: " + "; ".join(map(str, self.stages)))
         if self.narrowed is None and guilty_call(self.device) is not None:

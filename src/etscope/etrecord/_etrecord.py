@@ -715,6 +715,11 @@ class MemoryRecord:
             self._json[name] = programs.program_json(program, name)
         return self._json[name]
 
+    def tensors(self, name: str) -> Mapping[str, Any]:
+        """See `RecordFile`."""
+        one = self._programs[name]
+        return one.tensors(name) if isinstance(one, RecordFile) else one.state_dict | one.constants
+
     @cached_property
     def debug_handle_map(self) -> Handles | None:
         content = self.record._debug_handle_map

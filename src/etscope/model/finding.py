@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
@@ -191,3 +191,9 @@ def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         return SEVERITIES.index(finding.severity), is_memory, -round(share, 9)
 
     return tuple(sorted(findings, key=key))
+
+
+def remedies_of(faults: Iterable[Finding]) -> Iterator[str]:
+    """Yield the texts of the remedies of findings, each once."""
+    found = (fault.explanation.remedies for fault in faults if fault.explanation is not None)
+    yield from dict.fromkeys(remedy.text for remedies in found for remedy in remedies)

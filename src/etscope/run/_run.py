@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from etscope.analysis.faults.faults import FAILS, program_faults, told
+from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.correlate import method_symbols, recorded_inputs
@@ -201,6 +203,11 @@ def run(
     except RuntimeFailure as error:
         lines = _failed_lines(error, opened, calls)
         error.message += "".join(f"\n  at {line}" for line in lines)
+        error.message += "".join(
+            f"\nthe cause: {told(fault)}"
+            for fault in program_faults(Export(opened.program, opened.record))
+            if fault.kind == FAILS and fault.method in {call.method for call in calls}
+        )
         raise
     return Run.of(executed, opened, forced=not verify, calls=calls)
 

@@ -133,10 +133,7 @@ def test_what_is_not_needed_is_not_imported() -> None:
         "etscope.analysis.matching.matching",
         "etscope.analysis.memory.file_parts",
         "etscope.formats.etdump",
-        "etscope.formats.etrecord",
         "etscope.formats.program.bpte",
-        "etscope.formats.program.xnnpack",
-        "etscope.model.finding",
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from etscope.analysis.faults.faults import faults_section
 from etscope.analysis.memory.plan import memory_plans, peak_section, summary_section
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.delegate_data import option_texts
@@ -38,7 +39,7 @@ _KINDS = {
 
 
 def program_sections(export: Export) -> tuple[Section, ...]:
-    """The sections "file", "methods", "signature", "operators", "delegates", "memory",
+    """The sections "file", "faults", "methods", "signature", "operators", "delegates", "memory",
     "memory_peak", "named_data" and "external_keys" (with the sizes of its .ptd files); one without
     rows is left out."""
     program, plans = export.needed_program, memory_plans(export)
@@ -53,6 +54,7 @@ def program_sections(export: Export) -> tuple[Section, ...]:
     )
     found = (
         _facts(export),
+        faults_section(export),
         *_methods(export),
         *_calls(program),
         summary_section(plans),

@@ -21,6 +21,7 @@ __all__ = ["insights"]
 # The order of precedence: a rule is not about what one before it claims, and findings that rank
 # alike keep this order. The level is here, so that a summary imports no module without its rules.
 _RULES: Mapping[str, tuple[str, Level]] = {
+    "program_faults": ("faults", Level.ALL),
     "generation": ("time", Level.SUMMARY),
     "slowest_parts": ("time", Level.SUMMARY),
     "not_delegated": ("delegation", Level.ALL),

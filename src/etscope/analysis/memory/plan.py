@@ -106,6 +106,13 @@ class _Uses:
         self._reads: dict[int, list[int]] = {}
         self._writes: dict[int, list[int]] = {}
         self._writes_at: dict[Allocation | None, list[int]] = {}
+        # ExecuTorch writes a buffer back by `copy_` at the end of a method.
+        self._written_back = {
+            index
+            for record in listing.records
+            if record.operator == "aten::copy_"
+            for index in record.outputs
+        }
         for index in method.inputs:
             self._writes_at.setdefault(self._place(index), []).append(_BEFORE)
         for record in listing.records:
@@ -128,6 +135,8 @@ class _Uses:
             return alive(0, max(last, 0), "input")
         if last < 0:
             return alive(0, -1, "unused")
+        if index in self._written_back:
+            return alive(0, self._end, "state")
         role = "output" if index in self._outputs else "activation"
         if writes and not (reads and reads[0] <= writes[0]):
             return alive(writes[0], last, role, self._labels[writes[0]])

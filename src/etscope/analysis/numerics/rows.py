@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
+from etscope.analysis.faults.faults import OTHER_WEIGHTS
 from etscope.analysis.matching.matching import Coverage, Pair
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.error_location import WrongPart
@@ -20,6 +21,7 @@ from etscope.analysis.numerics.quantization import Quantization
 from etscope.analysis.numerics.values import ValueComparison
 from etscope.analysis.program.source_location import short_lines
 from etscope.errors import UsageError
+from etscope.model.finding import Finding, remedies_of
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
 
@@ -148,7 +150,8 @@ class Numerics:
     `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
     device, `designs` what backends compute otherwise than PyTorch; `undocumented` are the backends
     with unknown arithmetic. `quantization` is the cost of quantisation, if the record of a
-    quantised model has the float graph.
+    quantised model has the float graph. `faults` are those of the program that are at the wrong
+    operators: see `analysis.faults`.
     """
 
     method: str
@@ -161,6 +164,7 @@ class Numerics:
     designs: tuple[str, ...] = ()
     undocumented: tuple[str, ...] = ()
     quantization: Quantization | None = None
+    faults: tuple[Finding, ...] = ()
 
     @cached_property
     def wrong(self) -> tuple[NumericsRow, ...]:
@@ -230,11 +234,22 @@ class Numerics:
 
     @property
     def what_it_is(self) -> str | None:
-        """A sentence on what the fault of the first wrong operator is; None if it is not known."""
+        """A sentence on what the fault of the first wrong operator is; None if it is not known, or
+        if a fault of the program other than a wrong weight is there: see `causes`."""
         first = self.first
         if first is None or first.explanation is None:
             return None
+        if any(fault.kind != OTHER_WEIGHTS for fault in self.faults):
+            return None
         return f"what it is: {first.explanation}"
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Sentences on the faults of the program that are at wrong operators, and what to do."""
+        return (
+            *(f"the cause: {fault.sentence}".rstrip(".") for fault in self.faults),
+            *(f"to do: {remedy}".rstrip(".") for remedy in remedies_of(self.faults)),
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -242,6 +257,7 @@ class Numerics:
         notes = [self.verdict]
         if self.what_it_is is not None:
             notes.append(self.what_it_is)
+        notes += self.causes
         others = len(self.wrong) - 1
         if others > 0:
             listed = "; ".join(described(row) for row in self._others)
@@ -262,7 +278,7 @@ class Numerics:
             notes.append(f"{origin.non_finite} come from {described(origin)}{expected}")
         if self.quantization is not None:
             notes += self.quantization.notes
-        notes += self.doubts
+        notes += () if self.faults else self.doubts
         if self.undocumented:
             where = "by the values that it logged" if self.coverage.sees_inside else "at its border"
             notes.append(
@@ -471,8 +487,25 @@ class Narrowed:
         return told, f"with taps on all operators of the call {gone}; {stays}"
 
 
+def with_faults(found: Numerics, faults: Sequence[Finding]) -> Numerics:
+    """Add the faults of the program that are at a wrong operator: they are the cause of its error.
+    A fault elsewhere is not named: these values do not show it."""
+    wrong = {row.pair.instruction for row in found.wrong}
+    at_wrong = [
+        fault
+        for fault in faults
+        if fault.method == found.method
+        and fault.explanation is not None
+        and any(site.instruction in wrong for site in fault.explanation.sites)
+    ]
+    return replace(found, faults=tuple(at_wrong))
+
+
 def guilty_call(found: Numerics) -> NumericsRow | None:
-    """Return the first wrong row of a delegate call with several lines; None without one."""
+    """Return the first wrong row of a delegate call with several lines; None without one, or if a
+    fault of the program says what is wrong."""
+    if found.faults:
+        return None
     return next((row for row in found.wrong if row.is_delegate and len(row.lines) > 1), None)
 
 

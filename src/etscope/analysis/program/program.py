@@ -73,7 +73,7 @@ _PRIM_NAMESPACES = ("executorch_prim", "et_prim")
 _PRIM_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "aten::_local_scalar_dense"})
 
 # Runtime operators that read a tensor's shape or place, but not its elements.
-_SHAPE_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "executorch_prim::et_view"})
+SHAPE_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "executorch_prim::et_view"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ def _record(
     match instruction:
         case KernelCall(number):
             operator = method.operators[number]
-            touches = operator.name not in _SHAPE_OPERATORS
+            touches = operator.name not in SHAPE_OPERATORS
             namespace, _, name = operator.name.rpartition("::")
             label = name if namespace in ("aten", "") else f"{namespace}.{name}"
             if not is_prim(operator):

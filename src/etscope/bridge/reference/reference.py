@@ -122,7 +122,11 @@ class NamedProgram(NamedTuple):
     def own_memory(self) -> Collection[int] | None:
         if not writes_in_place(self.program.graph_module):
             return None
-        return {tensor.untyped_storage().data_ptr() for tensor in self.program.state_dict.values()}
+        return {
+            inner.untyped_storage().data_ptr()
+            for tensor in self.program.state_dict.values()
+            for inner in plain_tensors(tensor)
+        }
 
     @property
     def is_plain(self) -> bool:
@@ -542,3 +546,14 @@ def _delegate(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _
 
 def _stacked(rows: Sequence[Sequence[torch.Tensor]]) -> tuple[torch.Tensor, ...]:
     return tuple(torch.stack(column) for column in zip(*rows, strict=True))
+
+
+def plain_tensors(tensor: Any) -> Iterator[Any]:
+    """Yield the tensors with memory that a tensor is made of: itself, or the parts of a subclass
+    such as torchao's quantized tensors, which has no memory of its own."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        yield tensor
+    else:
+        for name in flatten()[0]:
+            yield from plain_tensors(getattr(tensor, name))

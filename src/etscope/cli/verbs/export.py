@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,11 @@ def command(
     etscope export model.py:Model --inputs float32[1,3,224,224] -o out
     etscope export model.py:Model --backend xnnpack -X export.toml
     """
-    from etscope.errors import BundleError, UsageError
+    from etscope.analysis.faults.faults import program_faults, told
+    from etscope.analysis.matching.export import Export
+    from etscope.errors import BundleError, EtscopeWarning, UsageError
+    from etscope.formats.etrecord.reader import read_etrecord
+    from etscope.formats.program.pte import read_pte
     from etscope.model.table import Column, Kind, Table
 
     source, result = exported(model, **options)
@@ -89,6 +94,9 @@ def command(
             f"cannot write the .bpte: {error.message}",
             hint="write the other files: -X bundle=false",
         ) from error
+    saved = Export(read_pte(paths[0]), read_etrecord(paths[1]))
+    for fault in program_faults(saved):
+        warnings.warn(told(fault), EtscopeWarning, stacklevel=1)
     table = Table.of(
         {
             Column("file", Kind.PATH): [str(path) for path in paths],

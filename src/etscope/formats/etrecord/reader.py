@@ -137,6 +137,7 @@ class RecordView(Protocol):
     def reference_outputs(self) -> dict[str, Any] | None: ...
     def representative_inputs(self) -> Any: ...
     def example_inputs(self, name: str) -> Any: ...
+    def tensors(self, name: str) -> Mapping[str, Any]: ...
 
 
 def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
@@ -407,6 +408,10 @@ class RecordFile:
     def constants(self, name: str) -> Any:
         """A graph's lifted constants by name, as views of the file."""
         return self._sibling_tensors(name, CONSTANTS)
+
+    def tensors(self, name: str) -> Mapping[str, Any]:
+        """The `state_dict` and the `constants` of a graph."""
+        return {**self.constants(name), **self.state_dict(name)}
 
     def _sibling_tensors(self, name: str, suffix: str) -> Any:
         data = self.sibling(name, suffix)

@@ -23,6 +23,8 @@ _HEADER = struct.Struct("<4sHIIIQ")
 NO_HANDLE = 65535
 # A quantized value in the union of values.
 _QUANTIZED_VALUE = 2
+# Flags of a value: XNN_VALUE_FLAG_EXTERNAL_INPUT and XNN_VALUE_FLAG_EXTERNAL_OUTPUT.
+_EXTERNAL = 1 | 2
 # Quantization of a value, by channel and by group of a channel: the slot with the index of its
 # scales among the constants, and their type.
 _PER_CHANNEL, _PER_TENSOR, _PER_GROUP = 1, 2, 4
@@ -150,22 +152,7 @@ def known_operators(data: memoryview) -> tuple[XnnNode, ...]:
 
 def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
     """Read the operators of a delegate's data, in the order that XNNPACK gets them."""
-    tables, weights_at = data, 0
-    if bytes(data[4:8]) == _HEADER_MAGIC:
-        if len(data) < 4 + _HEADER.size:
-            raise FormatError("the header of the XNNPACK data is cut off", offset=0)
-        _, _, offset, size, weights_at, _ = _HEADER.unpack_from(data, 4)
-        if offset + size > len(data):
-            raise FormatError(
-                f"the XNNPACK operators are bytes {offset:,} to {offset + size:,}, but there are "
-                f"{len(data):,} bytes",
-                offset=10,
-            )
-        tables = data[offset : offset + size]
-    magic = bytes(tables[4:8])
-    if magic not in MAGICS:
-        raise FormatError(f"not XNNPACK data: its tables begin with {magic!r}", offset=4)
-    root = FlatBuffer(tables).root()
+    root, weights_at = _root(data)
     values = _values(root, weights_at)
     nodes = []
     for table in root.tables(1):
@@ -201,6 +188,42 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
             )
         )
     return tuple(nodes)
+
+
+def read_xnnpack_arguments(data: memoryview) -> Mapping[int, XnnTensor]:
+    """Read the values that a delegate exchanges with its call, by position among the arguments. An
+    argument that the delegate does not read or write is missing."""
+    root, weights_at = _root(data)
+    values = _values(root, weights_at)
+    found = {}
+    for value in root.tables(2):
+        member, entry = value.union(0)
+        tensor = entry.table(0) if entry is not None and member == _QUANTIZED_VALUE else entry
+        if tensor is not None and tensor.integer(5, UINT32) & _EXTERNAL:
+            identifier = tensor.integer(6, UINT32)
+            if identifier in values:
+                found[tensor.integer(4, UINT32)] = values[identifier]
+    return found
+
+
+def _root(data: memoryview) -> tuple[FlatTable, int]:
+    """Return the root table, and where the weights begin in the data."""
+    tables, weights_at = data, 0
+    if bytes(data[4:8]) == _HEADER_MAGIC:
+        if len(data) < 4 + _HEADER.size:
+            raise FormatError("the header of the XNNPACK data is cut off", offset=0)
+        _, _, offset, size, weights_at, _ = _HEADER.unpack_from(data, 4)
+        if offset + size > len(data):
+            raise FormatError(
+                f"the XNNPACK operators are bytes {offset:,} to {offset + size:,}, but there are "
+                f"{len(data):,} bytes",
+                offset=10,
+            )
+        tables = data[offset : offset + size]
+    magic = bytes(tables[4:8])
+    if magic not in MAGICS:
+        raise FormatError(f"not XNNPACK data: its tables begin with {magic!r}", offset=4)
+    return FlatBuffer(tables).root(), weights_at
 
 
 def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:

@@ -1,0 +1,142 @@
+"""Operators that a backend computes by another definition than PyTorch's.
+
+Each entry has the condition on a node's arguments under which the results differ. An entry is
+added only after both were run: `tests/integration/faults` holds each against the runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etscope.model.graph import Graph, Node, TensorSpec
+
+if TYPE_CHECKING:
+    from etscope.analysis.program.correlate import Attribution, MethodSymbols
+
+_XNNPACK = "XnnpackBackend"
+_PORTABLE = None  # kernels of ExecuTorch's portable library
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference of definition.
+
+    backend: the delegate's name; None for the portable kernels. op: of the edge graph. differs:
+    True for a node whose results differ, by its arguments and the types of its first input and of
+    its result. how: the difference, after the backend's name. depends: the values decide, so the
+    program alone does not show whether the results differ. is_small: most models bear it.
+    """
+
+    backend: str | None
+    op: str
+    differs: Callable[[dict[str, str], TensorSpec, TensorSpec], bool]
+    how: str
+    remedy: str
+    depends: bool = False
+    is_small: bool = False
+
+
+def _fraction_of_sizes(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
+    """Return True if the scale factors are not the ratios of the sizes. Aligned corners use the
+    sizes in both."""
+    if arguments.get("align_corners") != "False":
+        return False
+    try:
+        factors = json.loads(arguments.get("scale_factors", "null"))
+    except ValueError:  # of symbols
+        return False
+    sizes = zip(factors or (), given.shape[-2:], made.shape[-2:], strict=False)
+    return any(
+        isinstance(before, int) and isinstance(after, int) and abs(after - before * factor) > 1e-6
+        for factor, before, after in sizes
+    )
+
+
+def _whole(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
+    return given.dtype.startswith("int")
+
+
+def _float(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
+    return given.dtype.startswith("float")
+
+
+def _tanh(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
+    return arguments.get("approximate", "none").strip("'\"") == "tanh"
+
+
+_REMAINDER = (
+    "of whole numbers gives a remainder the sign of the dividend, where PyTorch gives it the sign "
+    "of the divisor"
+)
+_REMAINDER_REMEDY = "Compute it as `x - torch.div(x, d, rounding_mode='floor') * d`."
+
+DIFFERENCES = (
+    Difference(
+        _XNNPACK,
+        "aten.upsample_bilinear2d.vec",
+        _fraction_of_sizes,
+        "takes the ratio of the sizes for the scale, where PyTorch takes 1 / scale_factor; the two "
+        "differ for these sizes",
+        "Pass `size=` or `recompute_scale_factor=True` to `interpolate`: both then use the sizes.",
+    ),
+    Difference(
+        _PORTABLE,
+        "aten.remainder.Scalar",
+        _whole,
+        _REMAINDER,
+        _REMAINDER_REMEDY,
+        depends=True,
+    ),
+    Difference(
+        _PORTABLE,
+        "aten.remainder.Tensor",
+        _whole,
+        _REMAINDER,
+        _REMAINDER_REMEDY,
+        depends=True,
+    ),
+    Difference(
+        _PORTABLE,
+        "aten.sign.default",
+        _float,
+        "makes NaN of NaN, where PyTorch makes 0",
+        "Replace NaN first: `torch.nan_to_num`.",
+        depends=True,
+    ),
+    Difference(
+        _XNNPACK,
+        "aten.gelu.default",
+        _tanh,
+        "computes GELU by erf, where the model asks for approximate='tanh': up to 0.0005 apart",
+        "Use `nn.GELU()` if the model was trained so, or accept the difference.",
+        is_small=True,
+    ),
+)
+_BY_OPERATOR = {(one.backend, one.op): one for one in DIFFERENCES}
+
+
+def different_operators(
+    symbols: MethodSymbols, attributions: Sequence[Attribution]
+) -> Iterator[tuple[int, Node, Difference]]:
+    """Yield the nodes that their backend computes by another definition, with the instruction."""
+    if symbols.graph is None:
+        return
+    for number, attribution in enumerate(attributions):
+        for node in attribution.nodes:
+            found = _BY_OPERATOR.get((attribution.backend_id, node.op))
+            if found is None:
+                continue
+            graph = symbols.graph.graph_of(node)
+            given, made = _spec(graph, node.inputs[:1]), _spec(graph, (node.name,))
+            if given is None or made is None:
+                continue
+            if found.differs(dict(node.arguments), given, made):
+                yield number, node, found
+
+
+def _spec(graph: Graph, names: Sequence[str]) -> TensorSpec | None:
+    node = graph.by_name.get(names[0]) if names else None
+    return node.outputs[0].tensor if node is not None and node.outputs else None

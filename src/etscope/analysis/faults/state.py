@@ -1,0 +1,101 @@
+"""State that starts with another content than in the model, or that methods do not share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from etscope.analysis.matching.export import Export
+from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
+from etscope.analysis.program.program import instructions, unfolded
+from etscope.errors import MissingDataError
+from etscope.formats.etrecord.reader import EDGE, RecordView
+from etscope.formats.program.pte import Program
+from etscope.formats.program.scalar_type import as_numpy
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedState:
+    """A buffer with a start value in the model and none in the program.
+
+    value: the number of all its elements; None if they differ.
+    """
+
+    state: StateTensor
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnsharedState:
+    """A method's own copy of a buffer that other methods change, each in a copy of its own."""
+
+    copy: StateTensor
+    written_by: tuple[str, ...]
+
+
+def undefined_state(export: Export) -> Iterator[UndefinedState]:
+    """Yield the buffers whose start value the program lost. Needs the record, with its weights.
+
+    A program stores no start value of mutable buffers, unless `InitializedMutableBufferPass` marked
+    them. Buffers of zeros and KV caches are not reported: what they hold is masked until it is
+    written.
+    """
+    if export.record is None:
+        return
+    for method, state in program_state(export).methods.items():
+        for one in state:
+            if one.name is None or one.tensor.has_data or one.kind == KV_CACHE:
+                continue
+            start = _start_value(export.record, method, one.name)
+            if start is not None and start.any():
+                numbers = start.reshape(-1)
+                is_constant = bool((numbers == numbers[0]).all())
+                yield UndefinedState(one, float(numbers[0]) if is_constant else None)
+
+
+def _start_value(record: RecordView, method: str, name: str) -> npt.NDArray[Any] | None:
+    """Return the content of a buffer in the edge program; None of a record without weights."""
+    try:
+        tensors = record.tensors(f"{EDGE}/{method}")
+    except MissingDataError:
+        return None
+    return as_numpy(tensors[name]) if name in tensors else None
+
+
+def unshared_state(export: Export) -> Iterator[UnsharedState]:
+    """Yield the copies of buffers that another method changes in its own copy.
+
+    Names come from the program or the record. `MemoryPlanningPass(share_mutable_buffers=True)`
+    gives all methods the same bytes.
+    """
+    state = program_state(export)
+    shared = {method: group for group in state.groups for method in group}
+    copies: dict[tuple[str, str], list[StateTensor]] = defaultdict(list)
+    for tensors in state.methods.values():
+        for one in tensors:
+            if one.name is not None:
+                copies[one.name, str(one.tensor)].append(one)
+    for held in copies.values():
+        if len({shared.get(one.method, (one.method,)) for one in held}) > 1:
+            writers = [one.method for one in held if _is_written(export.needed_program, one)]
+            for one in held:
+                others = tuple(method for method in writers if method != one.method)
+                if others:
+                    yield UnsharedState(one, others)
+
+
+def _is_written(program: Program, state: StateTensor) -> bool:
+    """Return True if an instruction writes the buffer, or is an operator of caches."""
+    values = program.method(state.method).values
+    return any(
+        getattr(values[index], "allocation", None) == state.place
+        for record in instructions(program, state.method).records
+        for index in (
+            *unfolded(values, record.outputs),
+            *(unfolded(values, record.inputs) if "update_cache" in record.label else ()),
+        )
+    )

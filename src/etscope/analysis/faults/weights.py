@@ -1,0 +1,50 @@
+"""Weights of a program that are not those of its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from etscope.analysis.matching.export import Export
+from etscope.analysis.memory.stored import StoredTensor, parameter_name, stored_tensors
+from etscope.formats.bytes.flatbuffer import Span
+from etscope.formats.program.pte import Program, read_pte
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWeight:
+    """A weight with other content than in the record's program. name: in the model, None if
+    unknown."""
+
+    tensor: StoredTensor
+    name: str | None
+
+
+def other_weights(export: Export) -> tuple[OtherWeight, ...]:
+    """Compare the weights of a program with those of the program in its record, byte by byte.
+
+    None differ without a program beside the record's. Weights of .ptd files are not compared, nor
+    programs with other lists of weights: these are no programs of one export.
+    """
+    given, record = export.program, export.record
+    view = None if record is None or given is None else record.program_view()
+    if given is None or view is None:
+        return ()
+    whole = np.frombuffer(given.source.buffer, np.uint8)
+    if np.array_equal(whole, np.frombuffer(view, np.uint8)):
+        return ()
+    recorded = read_pte(view)
+    stored = stored_tensors(given, export.edge_nodes)
+    expected = stored_tensors(recorded)
+    if [(one.method, one.label) for one in stored] != [(one.method, one.label) for one in expected]:
+        return ()
+    return tuple(
+        OtherWeight(one, parameter_name(one, export.edge_nodes(one.method).symbols.graph))
+        for one, other in zip(stored, expected, strict=True)
+        if not np.array_equal(_bytes(given, one.span), _bytes(recorded, other.span))
+    )
+
+
+def _bytes(program: Program, span: Span) -> np.ndarray:
+    return np.frombuffer(program.source.buffer[span.offset : span.offset + span.size], np.uint8)
