@@ -526,7 +526,7 @@ export interface ValueDoc {
     perEntry: number;
     rms: (number | string | null)[];
   } | null;
-  /** Ends of the quantised range (null: not known); null for a value that is not quantised. */
+  /** Ends of the quantized range (null: not known); null for a value that is not quantized. */
   range: (number | null)[] | null;
 }
 

@@ -83,7 +83,7 @@ test("channels that are not a number are drawn in full, those without error not 
   ]);
 });
 
-test("the ends of the quantised range are drawn where they are inside", async () => {
+test("the ends of the quantized range are drawn where they are inside", async () => {
   const page = await shown([{ row: 0, shown: "local", local: value([0, 1], [1, 9]), total: null }]);
   const lines = [...page.querySelectorAll("line.values-range")];
   expect(lines.map((one) => one.getAttribute("x1"))).toEqual(["100"]);

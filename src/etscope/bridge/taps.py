@@ -55,7 +55,7 @@ _IDENTITIES = frozenset(
     for name in ("dropout", "feature_dropout", "contiguous", "detach", "detach_", "alias")
 )
 
-# Operators that quantise numbers by scales that are computed from these, and that make them.
+# Operators that quantize numbers by scales that are computed from these, and that make them.
 _DYNAMIC = frozenset(
     {
         *(
@@ -130,7 +130,7 @@ def picked_nodes(
     programs: Mapping[str, ExportedProgram], selectors: Sequence[str]
 ) -> dict[str, set[str]]:
     """Return the names of the nodes to tap, by method. Each selector picks at least one."""
-    # Elements of tuples belong to the node that makes them, and weights that are only dequantised
+    # Elements of tuples belong to the node that makes them, and weights that are only dequantized
     # are not values of the model.
     nodes = {
         method: [
@@ -223,7 +223,7 @@ def is_quantized_op(node: Any, what: str) -> bool:
 
 
 def _is_of_weights(node: Node) -> bool:
-    """True for a part of a quantised weight, and for the weight as numbers."""
+    """True for a part of a quantized weight, and for the weight as numbers."""
     name = target_name(node.target)
     if "dequantize_" not in name:
         return name == "export.access_subclass_inner_tensor.default"
@@ -232,7 +232,7 @@ def _is_of_weights(node: Node) -> bool:
 
 
 def _is_in_dynamic_layer(node: Node) -> bool:
-    """True if a node quantises the input of a layer by scales that the graph computes from it: the
+    """True if a node quantizes the input of a layer by scales that the graph computes from it: the
     backend's operator begins before, and has no such value."""
     return target_name(node.target) in _DYNAMIC
 
@@ -243,8 +243,8 @@ def _is_in_dynamic_layer(node: Node) -> bool:
 def tap_point_of(node: Node, value: Node) -> TapPoint:
     """Find the value to take for a selected node.
 
-    Between a dequantisation and the next quantisation there is one operator of int8. Its value is
-    the one after quantisation; there is none within it.
+    Between a dequantization and the next quantization there is one operator of int8. Its value is
+    the one after quantization; there is none within it.
     """
     same = source_of(node)
     if same is not node:

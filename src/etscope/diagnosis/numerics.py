@@ -106,7 +106,7 @@ class PreparedNumerics:
         try:
             self._side = graphs.float_reference(method, graph, self.runnable)
         except EtscopeError as error:  # of a slimmed record, without weights, or a refused graph
-            self._no_side = (f"the cost of quantisation is unknown: {error.message}",)
+            self._no_side = (f"the cost of quantization is unknown: {error.message}",)
         self.keeps_state = self.runnable.keeps_state
 
     def memory(self) -> Memory:
@@ -128,7 +128,7 @@ class PreparedNumerics:
         """Find the operators of a run that compute wrong numbers.
 
         inputs: of the run. memory: the state that earlier runs left, by default none; this run
-        updates it and adds the reference's outputs. operators: measure the cost of quantisation for
+        updates it and adds the reference's outputs. operators: measure the cost of quantization for
         each operator, not only for the outputs. runs: adds up the values.
 
         Raises the errors of `analysis.numerics.diagnose`.
@@ -181,7 +181,7 @@ class PreparedNumerics:
 
     @property
     def quantizes(self) -> bool:
-        """True if an operator of the graph quantises."""
+        """True if an operator of the graph quantizes."""
         return any("quantize" in one.op for one in self.graph.operators.values())
 
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:
@@ -206,7 +206,7 @@ def numerics_of(
     costs: bool = True,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
-    """See `Inspector.diagnose_numerics`. costs: measure the cost of quantising each operator, which
+    """See `Inspector.diagnose_numerics`. costs: measure the cost of quantizing each operator, which
     takes several more runs; else only that of the outputs. progress: called with the number of
     earlier runs replayed to restore the state, and their total."""
     kept = KeptValues(None if values is None else Selector(values))
@@ -214,7 +214,7 @@ def numerics_of(
 
 
 # SQNR in dB of a buffer before a run. Below it, an earlier run went wrong: rounding alone stays
-# above it, in a float and in a quantised model.
+# above it, in a float and in a quantized model.
 _STATE_DB, _QUANTIZED_STATE_DB = 60.0, 20.0
 
 

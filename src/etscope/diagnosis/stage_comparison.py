@@ -225,8 +225,8 @@ class _Comparing:
             programs.append(_Program(EXPORTED, EXPORT, exported))
             if any("dequantize" in node.op for node in exported.operators.values()):
                 self._absent.append(
-                    "the model is quantised, and the record does not have it in float: what "
-                    "quantisation costs is not compared"
+                    "the model is quantized, and the record does not have it in float: what "
+                    "quantization costs is not compared"
                 )
         else:
             programs.append(_Program(QUANTIZED, QUANTIZATION, exported))
@@ -238,7 +238,7 @@ class _Comparing:
             del programs[-1]
             self._absent.append(
                 f"the exported program is not compared, as it cannot be read: {error.message}"
-                + ("" if plain is None else "; quantisation and lowering are one step")
+                + ("" if plain is None else "; quantization and lowering are one step")
             )
             step = LOWERING if plain is None else QUANTIZATION
             between = exported

@@ -5,10 +5,10 @@ Each step measures the operator's own error: the earlier stage computes the oper
 stage's operands, and the results are compared. The limits come from `analysis.numerics.limits`,
 with two exceptions:
 
-- Quantisation changes numbers by design. An operator is wrong there when its error is more than
+- Quantization changes numbers by design. An operator is wrong there when its error is more than
   `QUANTIZATION_SHARE` of its result, both as root mean squares: a tenth with 8 bits, the
   rounding error of numbers with a largest value of 44 times their root mean square.
-- Where both stages quantise, numbers next to the middle between two steps may be rounded to either
+- Where both stages quantize, numbers next to the middle between two steps may be rounded to either
   side: `TIES` of the elements of a result are left out, those with the largest errors. The rest has
   the tolerance of the dtype.
 """
@@ -44,9 +44,9 @@ from etscope.analysis.program.source_location import lines_of, module_path, shor
 from etscope.model.graph import Graph, Node, NodeValue, SourceLine
 from etscope.model.table import Column, Kind, Table
 
-EAGER, EXPORTED, QUANTIZED = "eager", "exported", "quantised"
+EAGER, EXPORTED, QUANTIZED = "eager", "exported", "quantized"
 EDGE, PASSES, DEVICE = "edge", "passes", "device"
-EXPORT, QUANTIZATION, DECOMPOSITION = "export", "quantisation", "decomposition"
+EXPORT, QUANTIZATION, DECOMPOSITION = "export", "quantization", "decomposition"
 LOWERING, KERNEL = "lowering", "kernel"
 
 QUANTIZATION_SHARE = {8: 0.1, 4: 0.2}  # by the largest number of bits that it is for
@@ -431,7 +431,7 @@ _RANGE = re.compile(r"-?\d+")
 
 
 def _fewest_bits(nodes: Iterable[Node]) -> int | None:
-    """The fewest bits that one of the nodes quantises to, or goes back from; None without one."""
+    """The fewest bits that one of the nodes quantizes to, or goes back from; None without one."""
     found = []
     for node in nodes:
         if "quantize" not in node.op:
@@ -516,7 +516,7 @@ class Rows:
         self._causes.setdefault(self.owner(graph, path), {})[stage] = cause
 
     def rows(self) -> tuple[StageRow, ...]:
-        """The operators in order of execution. Quantisations of weights and inputs, which no
+        """The operators in order of execution. Quantizations of weights and inputs, which no
         operator of the first graph has, are left out unless they are wrong."""
         found = []
         for key in sorted(self._errors, key=self._position):

@@ -457,7 +457,7 @@ class Collector:
         device: Sequence[Any],
         floats: Sequence[Any] | None = None,
     ) -> None:
-        """Count a sample in. floats: the outputs of the float graph of a quantised model."""
+        """Count a sample in. floats: the outputs of the float graph of a quantized model."""
         rows = self._predictions(sample, reference, device, floats)
         self._statistics.add(sample.name, found)
         for row in rows:

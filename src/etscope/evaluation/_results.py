@@ -71,7 +71,7 @@ class OperatorStatistics:
     number. wrong: how many have an own error of the operator above its limit. nan: how many have
     NaN where the reference has numbers. local, total: spreads of the operator's own
     error, and of the error to the reference. quantization: of the reference's error to the float
-    graph, of a quantised model. worst_sample: where the own error is worst. evidence: of all
+    graph, of a quantized model. worst_sample: where the own error is worst. evidence: of all
     samples together; None for values that are moved, and with a tolerance that was given.
     """
 
@@ -160,7 +160,7 @@ class SampleResult:
     wrong operators. operator: the first that is wrong, or made the NaN; in a fine sample the one
     nearest to its limit. excess: the largest own error divided by its limit, in root mean squares.
     output: the worst error of the program's outputs to the reference's, in the metric. side: the
-    errors of a quantised model's outputs to the float graph's, and by whom; None without one.
+    errors of a quantized model's outputs to the float graph's, and by whom; None without one.
     flips: rows of scores with another class. doubts: why the inputs may not be those that ran.
     reason: why it was skipped.
     """
@@ -349,12 +349,12 @@ class Evaluation:
         return tuple(notes)
 
     def _sides(self) -> Iterator[str]:
-        """Say of a quantised model what of the error is quantisation's."""
+        """Say of a quantized model what of the error is quantization's."""
         sides = [one.side for one in self.compared if one.side is not None]
         shares = [side.share for side in sides if side.share is not None]
         parts = []
         for name, numbers in (
-            ("of quantisation", [side.quantization for side in sides]),
+            ("of quantization", [side.quantization for side in sides]),
             ("of the backend", [side.backend for side in sides]),
         ):
             spread = Spread.of([x for x in numbers if x is not None], self.metric)
@@ -367,12 +367,12 @@ class Evaluation:
                 return
         of_whom = ""
         if shares:
-            of_whom = f": {sum(shares) / len(shares):.0%} of the squared error is quantisation's"
+            of_whom = f": {sum(shares) / len(shares):.0%} of the squared error is quantization's"
         yield f"{self.metric.title} of the outputs to the float graph, {'; '.join(parts)}{of_whom}"
 
     @cached_property
     def has_float(self) -> bool:
-        """True if the samples were compared with the float graph of a quantised model, too."""
+        """True if the samples were compared with the float graph of a quantized model, too."""
         return any(one.side is not None for one in self.compared)
 
     def _evidence_notes(self) -> Iterator[str]:
@@ -543,7 +543,7 @@ class Evaluation:
         if task is not None:
             if task.float_rows:
                 counts += [
-                    ("quantisation gives another class", task.quantization_flips, task.float_rows),
+                    ("quantization gives another class", task.quantization_flips, task.float_rows),
                     ("right in float", task.float_right, task.labelled),
                     (f"right in the {task.top} best in float", task.float_right_top, task.labelled),
                 ]
@@ -582,14 +582,14 @@ def task_notes(task: Task) -> Iterator[str]:
         yield f"{task.undecided} have no class: a score of the reference is NaN"
     if task.float_rows:
         yield (
-            f"classes of the float graph: quantisation changes {task.quantization_flips} of "
+            f"classes of the float graph: quantization changes {task.quantization_flips} of "
             f"{task.float_rows} ({_percent(task.quantization_flips, task.float_rows)}), and on the "
             f"device {task.float_rows - task.float_device_agree} are others"
         )
     if task.labelled and task.float_rows:
         yield (
             f"accuracy in float {accuracy(task.float_right, task.float_right_top)}, "
-            f"quantised {accuracy(task.reference_right, task.reference_right_top)}, "
+            f"quantized {accuracy(task.reference_right, task.reference_right_top)}, "
             f"on the device {accuracy(task.right, task.right_top)}, "
             f"of {task.labelled} with a label"
         )

@@ -344,7 +344,7 @@ def other_vocabulary(reference: int, program: int) -> MismatchError:
     return MismatchError(
         f"the reference has a vocabulary of {reference:,} tokens, and the program of {program:,}: "
         "they are of different models",
-        hint="take a reference of the same model, such as its export without quantisation",
+        hint="take a reference of the same model, such as its export without quantization",
     )
 
 

@@ -192,7 +192,7 @@ def graph_logits(opened: Opened, record: RecordView, graph: str | None) -> Graph
     """Return the logits of the graphs of a record in PyTorch.
 
     graph: the member of the record, "exported_program" or "edge_dialect_exported_program"; by
-    default the float graphs that a quantised model was made of where the record has them, else
+    default the float graphs that a quantized model was made of where the record has them, else
     the exported program.
 
     Raises `NumericGapError` for graphs that the record does not have.

@@ -164,7 +164,7 @@ def export(
             `options`.
 
     Raises `UsageError` for options that contradict each other, and for selectors of nodes that
-    cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;
+    cannot be quantized or be an output; `MissingDataError` for one in `taps` of no node;
     `MissingDependencyError` without a backend's packages; `ExportFailure` if the model fails.
     """
     require("torch", wanted_by="export")

@@ -638,7 +638,7 @@ class Inspector:
         model: Any = None,
     ) -> NumericStages:
         """Find where along the way an error enters: each stage of the model is compared with the
-        one before, operator by operator: the eager model, the exported and the quantised program,
+        one before, operator by operator: the eager model, the exported and the quantized program,
         the edge program, and the device, as far as the record has their graphs.
 
         metric, tolerance, method, run, inputs: as for `diagnose_numerics`. model: the

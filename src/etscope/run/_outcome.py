@@ -443,7 +443,7 @@ class Run(Outcome):
 
         An element passes when |output - expected| <= atol + rtol * |expected|; None takes the
         usual tolerances of the output's type
-        (`etscope.analysis.comparison.verification.TOLERANCES`), and of a method that quantises
+        (`etscope.analysis.comparison.verification.TOLERANCES`), and of a method that quantizes
         dynamically an atol of at least four steps of int8. Raises `MissingDataError` when no
         call was of a test case that has expected outputs.
         """

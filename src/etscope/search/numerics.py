@@ -73,8 +73,8 @@ class ModelStagesOptions(ExportOptions, IsolationOptions):
     isolate, timeout: of each run, as for `etscope.run.run`.
     say: called with what is about to be done.
 
-    The others are as for `etscope.export.export`. float_model: the model before it was quantised,
-    for one that is given quantised.
+    The others are as for `etscope.export.export`. float_model: the model before it was quantized,
+    for one that is given quantized.
     """
 
     samples: Sequence[Any] = ()
@@ -390,7 +390,7 @@ class _Search:
 
     def _names(self, record: RecordView, row: NumericsRow) -> list[str]:
         """The nodes of the exported program that a row computes, in order, without those that
-        quantise."""
+        quantize."""
         method = self.found.method
         edge, exported = (
             graph_from_record(record, graph_name(record, name, method)) for name in (EDGE, EXPORTED)

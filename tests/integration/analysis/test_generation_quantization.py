@@ -1,4 +1,4 @@
-"""What quantisation costs at a call of a language model, with a cache from the calls before it."""
+"""What quantization costs at a call of a language model, with a cache from the calls before it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_cache_of_earlier_calls_is_no_own_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What the calls before left in the cache is off already: operators that only write to it are
-    not to blame for that, and the linear layers are, which were quantised."""
+    not to blame for that, and the linear layers are, which were quantized."""
     made = artifacts("llama_generate_8da4w")
     with generate(
         made.pte,

@@ -1,4 +1,4 @@
-"""What quantisation costs: the float graph of a record beside the quantised reference."""
+"""What quantization costs: the float graph of a record beside the quantized reference."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def diagnosed(name: str, record: Any = None) -> Numerics:
 
 
 def graphs_of(name: str) -> tuple[Graph, Graph, Graph]:
-    """The float, the edge and the quantised graph of a record."""
+    """The float, the edge and the quantized graph of a record."""
     record = read_etrecord(file(f"{name}.etrecord"))
     names = ("float/forward", "edge_dialect_exported_program/forward", "exported_program")
     floats, edge, exported = (graph_from_record(record, name) for name in names)
@@ -85,7 +85,7 @@ def of_network() -> Numerics:
     return diagnosed("network")
 
 
-def test_the_outputs_are_split_into_quantisation_and_backend(of_picture: Numerics) -> None:
+def test_the_outputs_are_split_into_quantization_and_backend(of_picture: Numerics) -> None:
     outputs, record = cost(of_picture).outputs, record_of("picture")
     with torch.no_grad():
         expected = record.graph_map["float/forward"].module()(PICTURE)
@@ -94,13 +94,13 @@ def test_the_outputs_are_split_into_quantisation_and_backend(of_picture: Numeric
     assert outputs.backend is not None
     assert outputs.backend > outputs.quantization
     assert outputs.share == pytest.approx(1, abs=0.01)
-    assert any("quantisation" in note and "float graph" in note for note in of_picture.notes)
+    assert any("quantization" in note and "float graph" in note for note in of_picture.notes)
 
 
 def test_the_share_is_of_errors_relative_to_the_size_of_the_expected_output() -> None:
     floats, quantized, device = [np.array([4.0, 0.0])], [np.array([2.0, 0.0])], [np.array([2.0, 1])]
     found = output_errors(find_metric("mse"), floats, quantized, device)
-    # 2 of 8, and 0.5 of 2: the second is relative to the quantised output.
+    # 2 of 8, and 0.5 of 2: the second is relative to the quantized output.
     assert (found.quantization, found.backend, found.overall) == (2.0, 0.5, 2.5)
     assert found.share == pytest.approx(0.5)
 
@@ -145,7 +145,7 @@ def test_float_operators_cost_nothing(of_network: Numerics) -> None:
     assert inherited is not None and inherited < 60
 
 
-def test_rows_have_the_error_of_quantisation(of_network: Numerics) -> None:
+def test_rows_have_the_error_of_quantization(of_network: Numerics) -> None:
     rows = {row.module: row for row in of_network.rows if row.quantization is not None}
     operators = {one.node: one for one in cost(of_network).operators}
     assert rows["head"].quantization == operators[rows["head"].pair.node].total
@@ -175,11 +175,11 @@ def test_what_has_no_counterpart_is_named() -> None:
         for node in floats.nodes
     )
     found = align_graphs(changed(floats, nodes), edge, exported)
-    one, two = "1 node of the quantised graph (aten_mean_dim)", "1 node of the float graph (mean)"
-    assert found.unpaired("float", "quantised") == f"{one} and {two}"
+    one, two = "1 node of the quantized graph (aten_mean_dim)", "1 node of the float graph (mean)"
+    assert found.unpaired("float", "quantized") == f"{one} and {two}"
 
 
-def test_without_a_float_graph_nothing_is_said_of_quantisation() -> None:
+def test_without_a_float_graph_nothing_is_said_of_quantization() -> None:
     record = record_of("picture")
     record.graph_map = {}
     found = diagnosed("picture", record)
@@ -207,9 +207,9 @@ def test_a_dataset_has_the_accuracy_of_all_sides() -> None:
         assert sample.side.quantization == pytest.approx(sqnr(one, other), rel=1e-4)
         assert sample.side.backend == sample.output
     notes = "\n".join(found.notes)
-    accuracy = f"in float 100.00 % (top-5 100.00 %), quantised {100 * right / 12:.2f} %"
+    accuracy = f"in float 100.00 % (top-5 100.00 %), quantized {100 * right / 12:.2f} %"
     assert f"accuracy {accuracy}" in notes
-    assert "of the squared error is quantisation's" in notes
+    assert "of the squared error is quantization's" in notes
     assert {column.name for column in found.operators_table().columns} >= {"quantization_worst"}
     assert set(found.flips_table().values["sample"]) >= {flip.sample for flip in task.float_flips}
 

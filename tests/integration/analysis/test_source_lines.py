@@ -133,7 +133,7 @@ def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
 
 @pytest.mark.parametrize("quantized", [False, pytest.param(True, marks=NIGHTLY)])
 def test_the_lines_of_torch_are_nobody_s(tmp_path: Path, quantized: bool) -> None:
-    """A model of torch's modules alone; one whose weights torchao has quantised."""
+    """A model of torch's modules alone; one whose weights torchao has quantized."""
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
     if quantized:
         from torchao.quantization import Int8WeightOnlyConfig, quantize_

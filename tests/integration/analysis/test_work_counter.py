@@ -152,7 +152,7 @@ def test_attention_is_torchs_two_products() -> None:
     assert work_of(ours).flops == formula(query, key, value, out_val=query)
 
 
-# -- quantised programs
+# -- quantized programs
 
 PRODUCTS = ("Conv2d", "DepthwiseConv2d", "FullyConnected", "BatchMatrixMultiply")
 
@@ -164,7 +164,7 @@ def edge_graph(files: Artifact) -> Graph:
     return graph
 
 
-def test_a_quantised_program_has_the_products_of_the_float_model() -> None:
+def test_a_quantized_program_has_the_products_of_the_float_model() -> None:
     total = counter_of(small_cnn(), picture())
     files = artifacts("cnn_xnnpack_int8")
     program = ProgramWork(read_pte(files.pte), "forward")

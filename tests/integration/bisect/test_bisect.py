@@ -246,8 +246,8 @@ def script(*command: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_the_model_may_be_quantised(tmp_path: Path) -> None:
-    """Cut between quantise and dequantise, and delegated."""
+def test_the_model_may_be_quantized(tmp_path: Path) -> None:
+    """Cut between quantize and dequantize, and delegated."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()).eval()
     options = {"backend": "xnnpack", "quantize": True, "strategy": "linear", "tolerance": 1e9}
     found = quick(model, (torch.ones(1, WIDTH),), tmp_path, **options)

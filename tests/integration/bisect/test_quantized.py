@@ -1,4 +1,4 @@
-"""Pieces of a quantised model, beside the float graph that it was made of."""
+"""Pieces of a quantized model, beside the float graph that it was made of."""
 
 from __future__ import annotations
 

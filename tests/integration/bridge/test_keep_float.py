@@ -1,4 +1,4 @@
-"""What stays in float next to what is quantised, and that it still runs."""
+"""What stays in float next to what is quantized, and that it still runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def net() -> Net:
 
 @cache
 def kept(net: Net, *selectors: str) -> Any:
-    """The quantised program, not lowered."""
+    """The quantized program, not lowered."""
     methods = methods_of(
         net, INPUT, ExportOptions(backend="xnnpack", quantize=True, keep_float=selectors)
     )
@@ -93,7 +93,7 @@ def units(net: Net) -> list[Unit]:
     return quantizable(torch.export.export(net, INPUT).module(), xnnpack_quantizer())
 
 
-def test_the_units_are_what_is_quantised_together(units: list[Unit]) -> None:
+def test_the_units_are_what_is_quantized_together(units: list[Unit]) -> None:
     assert {unit.names: unit.moves for unit in units} == {
         ("conv2d", "relu"): False,
         ("max_pool2d",): True,

@@ -82,7 +82,7 @@ def test_windows_of_a_long_text() -> None:
     assert "4 windows" in " ".join(found.notes)
 
 
-def test_a_quantised_program_flips_where_its_own_logits_do() -> None:
+def test_a_quantized_program_flips_where_its_own_logits_do() -> None:
     made, right = artifacts("llama_generate_8da4w"), artifacts("llama_generate")
     found = evaluated(made.pte, reference=right.pte)
     tokens = {"tokens": IDS[:-1], "force_tokens": IDS[-1:]}

@@ -137,7 +137,7 @@ def test_weights_that_are_laid_out_in_each_run() -> None:
     assert "They read first.weight and last.weight." in evidence(found)
 
 
-# -- quantised
+# -- quantized
 
 
 def test_float_between_int8(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_float_between_int8(monkeypatch: pytest.MonkeyPatch) -> None:
     assert remedy(one("float-among-quantized", *model)).startswith("Write the power as products")
 
 
-def test_a_move_between_int8_is_quantised_for_nothing() -> None:
+def test_a_move_between_int8_is_quantized_for_nothing() -> None:
     found = one("cancelling-quantization", "convolved", "flip", "xnnpack", "int8")
     assert "Nothing but flip is between them" in evidence(found)
     assert changes(found) == [("pass", {"name": "cancel_qdq"})]

@@ -247,7 +247,7 @@ def test_a_record_of_upstream_shows_the_same_nodes(backend: str, tmp_path: Path)
 
 
 @packages("tosa_serializer", "ethosu")
-def test_an_ethos_u_takes_the_quantised_model_only(tmp_path: Path) -> None:
+def test_an_ethos_u_takes_the_quantized_model_only(tmp_path: Path) -> None:
     with pytest.warns(EtscopeWarning, match="took no operator.*takes int8 only"):
         export(*tiny(), backend="ethos-u")
     model, inputs = transformer.Transformer(depth=1).eval(), (transformer.sentence(),)

@@ -51,7 +51,7 @@ def test_its_record_is_whole() -> None:
         logits = custom_attention.llama().eval()(record._representative_inputs[0])
     assert torch.allclose(expected, logits, atol=1e-3)
     partition = record.partition["forward"]
-    # The first partitioner takes linear layers that quantise their inputs, of which there are none.
+    # The first partitioner takes linear layers that quantize their inputs, of which there are none.
     assert [one.backend for one in partition.partitionings] == ["XnnpackBackend"] * 2
     assert {call.backend for call in partition.calls} == {"XnnpackBackend"}
 

@@ -216,18 +216,18 @@ def test_what_makes_no_sense_of_a_language_model(options: dict[str, Any], words:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"quantize": "8da5w"}, r"unknown quantisation '8da5w'\n  hint: give int8, 8da4w or 8da8w"),
+        ({"quantize": "8da5w"}, r"unknown quantization '8da5w'\n  hint: give int8, 8da4w or 8da8w"),
         ({"quantize": "8da4w", "group_size": 24}, "XNNPACK takes multiples of 32"),
         ({"quantize": "8da4w", "group_size": 160}, "divides the width of no linear layer"),
         ({"quantize": "8da8w", "group_size": 32}, "is for weights of 4 bits"),
-        ({"quantize_embeddings": 2}, "cannot be quantised to 2 bits"),
+        ({"quantize_embeddings": 2}, "cannot be quantized to 2 bits"),
         ({"quantize": True, "quantize_embeddings": 4}, "for int8 the backend's quantizer"),
         ({"quantize": "8da4w", "backend": "portable"}, "8da4w is for XNNPACK"),
-        ({"quantize": "8da4w", "keep_float": "op:mm"}, "keep_float is for a quantised model"),
+        ({"quantize": "8da4w", "keep_float": "op:mm"}, "keep_float is for a quantized model"),
         ({"quantize": "8da4w", "calibration": []}, "quantization to int8 only"),
     ],
 )
-def test_quantisations_that_there_are_not(options: dict[str, Any], words: str) -> None:
+def test_quantizations_that_there_are_not(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         export(recipes.llama(), **{"backend": "xnnpack", **options})
 
@@ -297,7 +297,7 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
         ("MODEL -q int8", "int8"),
     ],
 )
-def test_a_scheme_of_quantisation_may_be_left_out(
+def test_a_scheme_of_quantization_may_be_left_out(
     words: str, quantize: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tiny").mkdir()

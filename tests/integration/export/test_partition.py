@@ -326,7 +326,7 @@ def test_permute_of_the_runtime_between_delegates() -> None:
 
 
 def test_conversions_of_the_runtime(int8: Exported, tmp_path: Path) -> None:
-    """Of a quantised model for a backend that computes in float, nearly all stays outside."""
+    """Of a quantized model for a backend that computes in float, nearly all stays outside."""
     import executorch.kernels.quantized  # noqa: F401  the runtime's operators
 
     with torch.no_grad():

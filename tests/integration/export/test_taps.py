@@ -163,7 +163,7 @@ def test_taps_narrow_down_a_delegate() -> None:
         ]
 
 
-def test_taps_of_a_quantised_delegate_are_compared() -> None:
+def test_taps_of_a_quantized_delegate_are_compared() -> None:
     with pytest.warns(EtscopeWarning, match="conv2d has no separate value in int8: .* relu_"):
         what = exported(Net(), IMAGE, backend="xnnpack", quantize=True, taps=["op:conv2d", "add"])
     taps = what.record.taps["forward"].taps
@@ -284,7 +284,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "near it are: linear" in capfd.readouterr().err
 
 
-def test_layers_that_quantise_their_inputs_are_tapped_as_a_whole() -> None:
+def test_layers_that_quantize_their_inputs_are_tapped_as_a_whole() -> None:
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerGroup, quantize_
     from torchao.utils import unwrap_tensor_subclass
 

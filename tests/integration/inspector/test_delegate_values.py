@@ -25,7 +25,7 @@ OWN_VALUES = [
     for name, module in FAMILIES.items()
     if module == "delegate_values" and "vulkan" not in name and "kept" not in name
 ]
-CONVOLUTIONS, QUANTISED = "values_convolutions_qnn", "values_convolutions_qnn_8"
+CONVOLUTIONS, QUANTIZED = "values_convolutions_qnn", "values_convolutions_qnn_8"
 
 
 def opened(name: str, run: str, record: str = "model") -> Inspector:
@@ -113,20 +113,20 @@ def test_several_calls_with_a_kernel_between_them() -> None:
 
 def test_the_graph_after_qnns_passes_is_the_reference() -> None:
     """Its passes number debug handles anew: those of the edge program are other nodes."""
-    found = diagnosed(QUANTISED, "sound")
+    found = diagnosed(QUANTIZED, "sound")
     assert found.reference == "edge_after_transform/forward"
     named = {row.event: row.pair.node for row in found.rows if row.pair.delegate_id is not None}
-    assert named and set(named) <= set(artifacts(QUANTISED).meta["map"])
+    assert named and set(named) <= set(artifacts(QUANTIZED).meta["map"])
     assert all(name == f"{node}@0" for name, node in named.items())
 
 
 def test_the_gap_is_that_of_upstreams_comparator() -> None:
-    gaps = opened(QUANTISED, "sound").calculate_numeric_gap(
+    gaps = opened(QUANTIZED, "sound").calculate_numeric_gap(
         "MSE", reference_graph="edge_after_transform", disable_debug_handle_valdiation=True
     )
     by_name = {row.runtime_ops[0]: row for _, row in gaps.iterrows() if len(row.runtime_ops) == 1}
     seen = 0
-    with np.load(artifacts(QUANTISED).extra("upstream.npz")) as values:
+    with np.load(artifacts(QUANTIZED).extra("upstream.npz")) as values:
         for node, value in values.items():
             row: Any = by_name.get(f"{node}@0")
             if row is None:
@@ -168,7 +168,7 @@ def test_the_map_of_another_program_is_no_wrong_number() -> None:
 
 def test_codes_without_a_scale_are_not_compared() -> None:
     """A record that lost the graph from before the passes does not say the scales."""
-    record = read_etrecord(artifacts(QUANTISED).extra("model.etrecord"))
+    record = read_etrecord(artifacts(QUANTIZED).extra("model.etrecord"))
     symbols = method_symbols(record, "forward")
     assert symbols.graph is not None and symbols.before_passes is not None
     assert len(codes_of_graph(symbols.graph, symbols.before_passes).values) >= 8

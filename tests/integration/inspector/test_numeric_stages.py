@@ -78,16 +78,16 @@ def test_a_constant_that_the_export_bakes_in_is_of_the_export() -> None:
     assert sum(row.op == "linear.default" for row in found.rows) == 3
 
 
-def test_a_range_that_is_too_small_is_of_the_quantisation() -> None:
+def test_a_range_that_is_too_small_is_of_the_quantization() -> None:
     model, inputs = made()
     found = model_stages(
         (model, inputs), backend="xnnpack", quantize=True, calibration=[(inputs[0] * 0.01,)]
     )
-    assert [*found.wrong] == ["quantisation"]
-    assert [stage.name for stage in found.stages] == ["exported", "quantised", "edge", "device"]
-    limits = {row.op: row.errors["quantised"].limit for row in found.rows}
-    quantised = {"linear.default", "relu.default", "add.Tensor"}
-    assert {op: limits[op] for op in quantised} == pytest.approx(dict.fromkeys(quantised, 20))
+    assert [*found.wrong] == ["quantization"]
+    assert [stage.name for stage in found.stages] == ["exported", "quantized", "edge", "device"]
+    limits = {row.op: row.errors["quantized"].limit for row in found.rows}
+    quantized = {"linear.default", "relu.default", "add.Tensor"}
+    assert {op: limits[op] for op in quantized} == pytest.approx(dict.fromkeys(quantized, 20))
     assert (limits["softmax.int"] or 0) > 90  # which is left in float
 
 

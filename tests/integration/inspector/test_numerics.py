@@ -161,7 +161,7 @@ def test_a_delegate_is_named_with_its_lines() -> None:
     assert "the delegate call" in found.verdict and f":{line_of('scale')}" in found.verdict
 
 
-def test_a_quantised_delegate() -> None:
+def test_a_quantized_delegate() -> None:
     assert diagnosed("net_int8", "right").is_fine
     found = diagnosed("net_int8", "scale")
     assert found.first is not None and found.first.is_delegate

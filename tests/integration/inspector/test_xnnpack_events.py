@@ -177,7 +177,7 @@ def lines_of_model(make: type) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["linears", "residuals"])
-def test_every_quantised_event_is_at_its_line(name: str) -> None:
+def test_every_quantized_event_is_at_its_line(name: str) -> None:
     rows = rows_of(f"{name}_int8")
     rows = [row for row in rows if row.attribution.nodes and row.attribution.lines]
     kinds = {row.name.partition(" ")[0] for row in rows}

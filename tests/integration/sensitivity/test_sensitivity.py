@@ -215,11 +215,11 @@ def test_bad_arguments(options: dict[str, Any], words: str) -> None:
         sensitivity(model, inputs, **{"samples": SAMPLES, **options})
 
 
-def test_there_must_be_something_to_quantise_and_to_compare() -> None:
+def test_there_must_be_something_to_quantize_and_to_compare() -> None:
     with pytest.raises(MissingDataError, match="finds nothing to quantize"):
         sensitivity(torch.nn.Softmax(dim=1), (torch.ones(1, 4),), samples=[(torch.ones(1, 4),)])
     model, inputs = planted()
-    with pytest.raises(MissingDataError, match="nothing that would be quantised is picked"):
+    with pytest.raises(MissingDataError, match="nothing that would be quantized is picked"):
         sensitivity(model, inputs, samples=SAMPLES, select="module:nowhere")
     with pytest.raises(MissingDataError, match="has NaN for sample 1"):
         nan = (torch.full((4, WIDTH), torch.nan),)

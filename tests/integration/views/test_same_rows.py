@@ -25,7 +25,7 @@ from tests.support.artifacts import artifacts
 from tests.support.views.page_reports import document
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
-# Portable kernels, delegated, quantised, a language model, and loops.
+# Portable kernels, delegated, quantized, a language model, and loops.
 NAMES = ("cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8", "llama_xnnpack", "while_loop")
 BY = ("module", "op")
 

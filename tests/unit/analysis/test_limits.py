@@ -244,7 +244,7 @@ def test_each_row_of_a_run_has_the_share_of_its_work(name: str, types: set[str])
     assert types <= seen
 
 
-def test_a_quantised_program_computes_in_int8_with_and_without_the_program() -> None:
+def test_a_quantized_program_computes_in_int8_with_and_without_the_program() -> None:
     parts = {}
     for given in ("record", "program"):
         trace = open_trace("cnn_xnnpack_int8", record=given == "record", program=given == "program")

@@ -66,7 +66,7 @@ def test_the_cache_of_a_llama() -> None:
     token = LAYERS * A_LAYER
     lengths = (1, CONTEXT, 4096)
     assert by_context(program, *lengths) == [(token * length, token) for length in lengths]
-    # A quantised one has its scales and zero points.
+    # A quantized one has its scales and zero points.
     program = read_pte(artifacts("llama_quantized_cache").pte)
     token = 2 * LAYERS * HEADS * (HEAD_SIZE * BYTE + FLOAT + BYTE)
     assert by_context(program, CONTEXT, 64) == [(token * CONTEXT, token), (token * 64, token)]

@@ -65,7 +65,7 @@ def test_more_rounding_allows_more_error() -> None:
     assert _is_wrong(REFERENCE + np.float32(4 * error), wide)
 
 
-def test_quantised_numbers_are_held_to_a_smaller_multiple() -> None:
+def test_quantized_numbers_are_held_to_a_smaller_multiple() -> None:
     wide = REFERENCE.astype(np.float64) + 1e-3
     between = REFERENCE + np.float32(1e-3 * (QUANTIZED_FACTOR + ROUNDING_FACTOR) / 2)
     assert not _is_wrong(between, wide)

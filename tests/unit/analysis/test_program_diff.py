@@ -164,7 +164,7 @@ def test_an_inserted_layer_moves_the_weights_behind_it() -> None:
     assert not changed(diff(*names))
 
 
-def test_quantised_weights_are_those_of_the_same_modules() -> None:
+def test_quantized_weights_are_those_of_the_same_modules() -> None:
     found = diff("cnn_xnnpack", "cnn_xnnpack_int8", with_records=True)
     retyped = {
         change.shown.module: (change.before.tensor.dtype, change.after.tensor.dtype)
@@ -410,18 +410,18 @@ def test_weights_in_a_ptd_file_count(tmp_path: Path) -> None:
     assert "Not counted: 5 weights of external_portable.pte in a .ptd file (--data)." in size.notes
 
 
-# -- quantised against float weights
+# -- quantized against float weights
 
 
 @pytest.mark.parametrize("with_records", [True, False])
 @pytest.mark.parametrize("back", [False, True], ids=["to int8", "to float"])
-def test_quantised_weights_are_compared_with_the_floats(with_records: bool, back: bool) -> None:
-    """The quantiser's rule gives the error: the scale is the largest value by 127."""
+def test_quantized_weights_are_compared_with_the_floats(with_records: bool, back: bool) -> None:
+    """The quantizer's rule gives the error: the scale is the largest value by 127."""
     names = ["cnn_xnnpack", "cnn_xnnpack_int8"]
     found = diff(*(reversed(names) if back else names), with_records=with_records)
-    quantised = [one for one in found.weights if one.is_quantized]
-    assert Counter(one.status for one in quantised) == {"changed": 14}
-    for change in quantised:
+    quantized = [one for one in found.weights if one.is_quantized]
+    assert Counter(one.status for one in quantized) == {"changed": 14}
+    for change in quantized:
         sides = [one for one in (change.before, change.after) if one is not None]
         exact, rounded = sorted(sides, key=lambda one: not one.is_float)
         if rounded.tensor.dtype != "int8":
@@ -433,7 +433,7 @@ def test_quantised_weights_are_compared_with_the_floats(with_records: bool, back
         expected = 20 * np.log10(np.linalg.norm(numbers) / error)
         assert change.sqnr == pytest.approx(expected, abs=0.1)
     (said,) = (text for text in program_diff_report(found).summary if "quantized" in text)
-    least = min(one.sqnr for one in quantised if one.sqnr is not None)
+    least = min(one.sqnr for one in quantized if one.sqnr is not None)
     assert said.startswith(f"14 weights are quantized on one side: SQNR at least {least:.1f} dB (")
 
 

@@ -117,10 +117,10 @@ def test_weights_have_the_names_of_the_parameters() -> None:
         assert stem.line is not None and stem.line.startswith("cnn.py:")
         assert stem.owner == "stem.conv.weight"
         assert all(len(part.names) > 1 for part in weights.values() if part.shared_by)
-    quantised = weights_of("cnn_xnnpack_int8")
-    assert {"stem.conv.weight", "head.fc.weight", "head.fc.bias"} <= quantised.keys()
-    assert not [name for name in quantised if str(name).startswith("_frozen")]
-    assert {part.dtype for part in quantised.values()} == {"int8", "int32"}
+    quantized = weights_of("cnn_xnnpack_int8")
+    assert {"stem.conv.weight", "head.fc.weight", "head.fc.bias"} <= quantized.keys()
+    assert not [name for name in quantized if str(name).startswith("_frozen")]
+    assert {part.dtype for part in quantized.values()} == {"int8", "int32"}
 
 
 # The number of weights of convolutions, by module.
@@ -565,7 +565,7 @@ def test_savings_of_weights_in_a_ptd_sum_to_the_totals() -> None:
     assert not program.saved.float16
 
 
-def test_what_quantisers_leave_saves_nothing_as_int8(tmp_path: Path) -> None:
+def test_what_quantizers_leave_saves_nothing_as_int8(tmp_path: Path) -> None:
     path = tmp_path / "weights.ptd"
     shapes = {"bias": (64,), "norm": (1, 64, 1, 1), "row": (1, 64), "one": (64, 1), "two": (64, 2)}
     tensors: dict[str, Any] = {
@@ -596,7 +596,7 @@ def test_estimates_of_smaller_weights(tmp_path: Path) -> None:
     assert rows["one copy of equal weights"] == (2, 1024, 512, 512)
     assert any("2 weights of 512 bytes are equal: a, b" in note for note in table.notes)
     assert "Estimates" in table.notes[0]
-    # The scales of quantised weights, which have no shape, do not become float16.
+    # The scales of quantized weights, which have no shape, do not become float16.
     weight = Claim(WEIGHTS, "float32", "float32[10]", shape=(10,)).part(0, 40)
     scales = Claim(WEIGHTS, "float32", "scales").part(40, 40)
     few = savings(replace(found, parts=(weight, scales))).table

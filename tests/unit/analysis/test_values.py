@@ -298,7 +298,7 @@ def test_a_single_nan_is_named_by_its_element() -> None:
     assert math.isnan(found.channels.worst[0].rms)
 
 
-# -- quantised values
+# -- quantized values
 
 INT8 = (("scale", "0.5"), ("zero_point", "-3"), ("quant_min", "-128"), ("quant_max", "127"))
 

@@ -137,7 +137,7 @@ POOLING = [
     ("aten::upsample_bilinear2d.vec_out", [X, [16, 16]], f32(2, 3, 16, 16), 9 * 4 * N),
 ]
 Q = of("int8", 2, 3, 8, 8)
-QUANTISED = [
+QUANTIZED = [
     ("quantized_decomposed::quantize_per_tensor.out", [X, 0.1, 0, -128, 127], Q, 5 * N),
     ("quantized_decomposed::dequantize_per_tensor.out", [Q, 0.1, 0, -128, 127], X, 2 * N),
     ("quantized_decomposed.quantize_per_channel.default", [X, f32(3), f32(3), 1], Q, 5 * N),
@@ -174,7 +174,7 @@ QUANTISED = [
 
 @pytest.mark.parametrize(
     ("target", "arguments", "output", "flops"),
-    [*PRODUCTS, *ELEMENTWISE, *REDUCTIONS, *NORMALISATIONS, *POOLING, *QUANTISED],
+    [*PRODUCTS, *ELEMENTWISE, *REDUCTIONS, *NORMALISATIONS, *POOLING, *QUANTIZED],
 )
 def test_flops(target: str, arguments: list[Any], output: Operand, flops: int) -> None:
     assert work_of(operation(target, arguments, output)).known_flops == flops

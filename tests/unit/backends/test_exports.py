@@ -123,7 +123,7 @@ def test_names_and_options_that_are_wrong(
     assert hint is None or hint in str(caught.value.hint)
 
 
-def test_the_first_with_a_quantizer_quantises() -> None:
+def test_the_first_with_a_quantizer_quantizes() -> None:
     assert quantizing(chosen("native,vulkan,xnnpack")).name == "vulkan"
     with pytest.raises(UsageError, match="'portable' does not have a quantizer") as caught:
         quantizing(chosen("portable"))

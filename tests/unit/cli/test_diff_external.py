@@ -69,7 +69,7 @@ def test_weights_are_compared_by_key(files: tuple[Path, Path], run: Run) -> None
     assert (reshaped["before"], reshaped["after"]) == ("float32[2, 32]", "float32[4, 16]")
     assert reshaped["differing"] == 0
     assert rows["new"]["was"] == "old"
-    assert (rows["opaque"]["before"], rows["opaque"]["quantised"]) == ("bytes", None)
+    assert (rows["opaque"]["before"], rows["opaque"]["quantized"]) == ("bytes", None)
     file, *owners = report["sections"]["size"]
     for side, path in zip(("before", "after"), files, strict=True):
         assert file[side] == path.stat().st_size == sum(owner[side] for owner in owners)

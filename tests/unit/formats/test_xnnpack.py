@@ -33,7 +33,7 @@ def test_operators_in_order(data: bytes) -> None:
     assert read_xnnpack(memoryview(data)[offset : offset + size]) == nodes
 
 
-def test_conversions_and_types_of_what_is_quantised() -> None:
+def test_conversions_and_types_of_what_is_quantized() -> None:
     program = read_pte(str(artifacts("cnn_xnnpack_int8").pte))
     nodes = read_xnnpack(program.delegate_blob("forward", 0))
     ways = [node.quantizes for node in nodes if node.kind == "Convert"]

@@ -86,7 +86,7 @@ def test_a_verdict(found: Trial, setting: Setting, verdict: str, words: str) -> 
 
 
 def test_as_good_as_a_bad_baseline_is_good_enough() -> None:
-    """A baseline that is quantised already has bad numbers: those of a remedy may be as bad."""
+    """A baseline that is quantized already has bad numbers: those of a remedy may be as bad."""
     limits = Limits(SQNR, exact=60, quantized=20, baseline=12.0)
     assert limits.numbers(11.5, quantizes=False) is Numbers.SAME
     assert limits.numbers(10.5, quantizes=False) is Numbers.BROKEN

@@ -115,7 +115,7 @@ function Histogram({ shown: { histogram, range } }: { shown: ValueDoc }) {
       <figcaption>
         Distribution <span class="values-key values-reference">reference</span>{" "}
         <span class="values-key values-device">device</span>
-        {ends.length > 0 && <span class="values-key values-range">quantised range</span>}
+        {ends.length > 0 && <span class="values-key values-range">quantized range</span>}
       </figcaption>
       <Drawing label={label} testId="values-histogram">
         <path class="values-reference" d={paths.reference} />

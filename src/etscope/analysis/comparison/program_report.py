@@ -268,7 +268,7 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
             Column("differing", Kind.COUNT, title="elements that differ", priority=2),
             Column("largest", Kind.FLOAT, title="largest difference", priority=1),
             Column("relative", Kind.FLOAT, title="relative error", priority=1),
-            Column("quantised", priority=1),
+            Column("quantized", priority=1),
         ),
         content,
         _same(unchanged),

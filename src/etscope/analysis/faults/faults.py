@@ -303,7 +303,7 @@ class _MethodFaults:
         return self._lost(
             number,
             f"{self._at(number)} does not read {' and '.join(told)}",
-            "The program gives these values to the call, whose data has no input for them.",
+            "The program gives these values to the call; the call's data has no input for them.",
             users,
         )
 
@@ -311,7 +311,7 @@ class _MethodFaults:
         self, number: int, given: Sequence[Value], operators: Sequence[XnnNode]
     ) -> Iterator[Finding]:
         """Find sums and products with a parameter, of a size that neither a constant of the call
-        has nor a value that it is given."""
+        has nor one of its arguments."""
         if self.export.record is None:
             return
         graph = self.export.edge_nodes(self.method.name).symbols.graph
@@ -320,7 +320,7 @@ class _MethodFaults:
         held = {
             math.prod(tensor.sizes)
             for operator in operators
-            # A weight is no operand of a sum.
+            # A sum does not read a weight.
             for position, tensor in enumerate(operator.inputs)
             if tensor.constants and not (position == 1 and operator.kind in _WITH_WEIGHTS)
         }
@@ -431,15 +431,15 @@ class _MethodFaults:
 
 _CONTIGUOUS = Remedy(
     "Export with an input that is contiguous in memory: `x.clone(memory_format="
-    "torch.contiguous_format)`; `x.contiguous()` leaves the strides of such a shape as they are."
+    "torch.contiguous_format)`; `x.contiguous()` does not change the strides of such a shape."
 )
 
 
 def _order(tensor: TensorValue) -> str:
     order = ", ".join(map(str, tensor.dim_order))
     return (
-        f"The order of its dimensions in memory is {order}. A dimension of size 1 has no place of "
-        "its own among the strides, so the export read a wrong order from them."
+        f"The order of its dimensions in memory is {order}. A dimension of size 1 does not show "
+        "its place in the strides, so the export read a wrong order from them."
     )
 
 

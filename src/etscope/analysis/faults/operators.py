@@ -25,7 +25,7 @@ class Difference:
     """A difference of definition.
 
     backend: the delegate's name; None for the portable kernels. op: of the edge graph. differs:
-    True for a node whose results differ, by its arguments and the types of its first input and of
+    True if the results of a node differ, by its arguments and the types of its first input and of
     its result. how: the difference, after the backend's name. depends: the values decide, so the
     program alone does not show whether the results differ. is_small: most models bear it.
     """

@@ -1,4 +1,4 @@
-"""Values whose bytes are written by another instruction while they are still to be read.
+"""Values that another instruction overwrites before they are read.
 
 A memory planner gives two values the same bytes if no instruction needs both. The check follows the
 instructions of a method over all paths and finds the reads for which the plan breaks that rule. It
@@ -33,12 +33,12 @@ _BEFORE = -1  # the caller writes inputs, and the loader state, before instructi
 
 @dataclass(frozen=True, slots=True)
 class Overwritten:
-    """A read of a value whose bytes another instruction has written.
+    """A read of a value after another instruction has written its bytes.
 
     value: the index of the value that is read. made_by: the instruction that wrote it, -1 for an
     input and for state. writer: the instruction that wrote over it, and written: its value. reader:
     the first instruction that reads it afterwards; None at the end of the method (an output or
-    state). moved: the value has no bytes of its own: a move lets it point to another value's.
+    state). moved: a move lets the value point to another value's bytes.
     """
 
     value: int
@@ -53,8 +53,8 @@ class Overwritten:
 class _Contents:
     """The content of planned memory before one instruction, over all paths that lead there.
 
-    made: the instruction that last wrote each value. lost: values whose bytes another value has,
-    with (instruction, value). pointers: the values to whose bytes a moved value may point.
+    made: the instruction that last wrote each value. lost: overwritten values, with the
+    instruction and the value that it wrote. pointers: the values that a moved value may point to.
     """
 
     made: dict[int, int] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class _Check:
             if place is not None and any(self._place.get(one) == place for one in held):
                 inputs, outputs = (*inputs, outputs[0]), outputs[1:]
         self._read(inputs, number, contents)
-        for index in self._last_read.get(number, ()):  # nobody reads it again: it may be lost
+        for index in self._last_read.get(number, ()):  # not read again: it may be lost
             contents.made.pop(index, None)
         for index in outputs:
             self._write(index, number, contents)

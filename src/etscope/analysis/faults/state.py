@@ -31,14 +31,14 @@ class UndefinedState:
 
 @dataclass(frozen=True, slots=True)
 class UnsharedState:
-    """A method's own copy of a buffer that other methods change, each in a copy of its own."""
+    """A method's own copy of a buffer that other methods change in theirs."""
 
     copy: StateTensor
     written_by: tuple[str, ...]
 
 
 def undefined_state(export: Export) -> Iterator[UndefinedState]:
-    """Yield the buffers whose start value the program lost. Needs the record, with its weights.
+    """Yield the buffers with a start value that the program lost. Needs a record with weights.
 
     A program stores no start value of mutable buffers, unless `InitializedMutableBufferPass` marked
     them. Buffers of zeros and KV caches are not reported: what they hold is masked until it is

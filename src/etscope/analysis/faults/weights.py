@@ -1,4 +1,4 @@
-"""Weights of a program that are not those of its record."""
+"""Weights of a program that differ from its record's."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class OtherWeight:
 
 
 def other_weights(export: Export) -> tuple[OtherWeight, ...]:
-    """Compare the weights of a program with those of the program in its record, byte by byte.
+    """Compare the weights of a program with its record's program, byte by byte.
 
-    None differ without a program beside the record's. Weights of .ptd files are not compared, nor
-    programs with other lists of weights: these are no programs of one export.
+    Returns nothing if only the record has a program. Weights of .ptd files are not compared, nor
+    programs of different exports, which have other lists of weights.
     """
     given, record = export.program, export.record
     view = None if record is None or given is None else record.program_view()

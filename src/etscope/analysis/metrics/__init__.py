@@ -251,7 +251,7 @@ def _cosine_similarity(s: Summary) -> float:
 
 @_builtin("sqnr", "SQNR", "dB", perfect=math.inf, need=Need.SIGNAL)
 def _sqnr(s: Summary) -> float:
-    """Signal-to-quantisation-noise ratio: ``20 log10(|ref| / |ref - value|)``, with 2-norms.
+    """Signal-to-quantization-noise ratio: ``20 log10(|ref| / |ref - value|)``, with 2-norms.
 
     Same number as "snr", under the name and with the formula of
     `torch.ao.ns.fx.utils.compute_sqnr`.

@@ -68,7 +68,7 @@ class Quantization:
 def as_array(value: Any) -> Array | None:
     """A tensor, an array or a number as an array, without a copy; None for what is not numeric.
 
-    A quantised tensor of torch is dequantised.
+    A quantized tensor of torch is dequantized.
 
     Raises `UsageError` for complex numbers, and for tensors that cannot be read.
     """

@@ -143,7 +143,7 @@ class RunReference(Protocol):
         """Compute the graph, and yield the values of nodes in order."""
 
     def float_value(self, path: str, element: int | None) -> Any:
-        """The float graph's value for one of a quantised graph; None if there is none."""
+        """The float graph's value for one of a quantized graph; None if there is none."""
 
     def recompute(self, rows: Sequence[NumericsRow]) -> Recomputing:
         """Prepare computing the wrong values of rows by known differences between kernels."""
@@ -481,7 +481,7 @@ class _Judge:
         )
 
     def _quantization(self, pair: Pair, loop_pass: int, reference: Any) -> float | None:
-        """The error of the quantised reference's value to the float graph's."""
+        """The error of the quantized reference's value to the float graph's."""
         if reference is None or loop_pass:
             return None
         expected = self.reference.float_value(pair.node, pair.element)

@@ -90,7 +90,7 @@ class Rounding:
     noise: PyTorch's rounding error, elementwise. factor: how much larger a device's may be.
     tolerance: relative error that is fine. epsilon: the distance from 1 to the next number of the
     dtype; 0 for integers. is_even: any element may have the noise of any other, as after
-    quantisation.
+    quantization.
     """
 
     noise: _Float64

@@ -7,7 +7,7 @@ The limit is the larger of two:
 - a multiple of the noise floor: with ``N``, the result in float64, ``L - N`` is the rounding error
   of PyTorch, and the limit is the metric of ``L + k (L - N)``. A kernel that adds up in another
   order has other rounding errors, and larger ones: k is `ROUNDING_FACTOR`. Where numbers are
-  quantised, ``N`` is computed from inputs moved by up to half a step, and k is `QUANTIZED_FACTOR`.
+  quantized, ``N`` is computed from inputs moved by up to half a step, and k is `QUANTIZED_FACTOR`.
 
 Integers and booleans have no tolerance, only the noise floor, which is 0 unless they come from
 rounded numbers. Nor have numbers that are moved and not computed.
@@ -88,7 +88,7 @@ class Rules:
     """Rules for a result.
 
     tolerance: in the metric; by default the dtype's, and the parts are judged, too. quantized: the
-    result is computed with numbers that are quantised. exact: it is moved, not computed. values: of
+    result is computed with numbers that are quantized. exact: it is moved, not computed. values: of
     the run that are judged.
     """
 

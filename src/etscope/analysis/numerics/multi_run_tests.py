@@ -19,7 +19,7 @@ part, the mean has the variance k^2 v / n at most. The probability of a larger o
 `FALSE_ALARMS` over the number of values.
 
 The limit is the tolerance of the type, or a quarter of the rounding's root mean square where
-numbers are quantised: kernels may round ties to other sides, and do so in each run.
+numbers are quantized: kernels may round ties to other sides, and do so in each run.
 """
 
 from __future__ import annotations

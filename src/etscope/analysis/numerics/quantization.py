@@ -1,4 +1,4 @@
-"""Errors of quantisation, apart from the backend's: of the quantised reference to the float graph,
+"""Errors of quantization, apart from the backend's: of the quantized reference to the float graph,
 by operator, and sentences on them."""
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _MOSTLY, _SHARED = 0.9, 0.1  # shares of the mean squared error
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedOperator:
-    """An operator of the float graph, and the nodes of the quantised one that stand for it.
+    """An operator of the float graph, and the nodes of the quantized one that stand for it.
 
-    node: of the quantised graph. float_node, op: of the float graph. total: error of the quantised
-    reference's value to the float graph's. own: error of what the quantised operator computes from
-    the float graph's values: of its weights, of inputs that it quantises dynamically, and of the
-    rounding and saturation of its result. range: that the quantised result can have, with its
+    node: of the quantized graph. float_node, op: of the float graph. total: error of the quantized
+    reference's value to the float graph's. own: error of what the quantized operator computes from
+    the float graph's values: of its weights, of inputs that it quantizes dynamically, and of the
+    rounding and saturation of its result. range: that the quantized result can have, with its
     scale and zero point; None without a fixed one. low, high: the smallest and the largest number
     of the float graph. saturated: the share of its numbers beyond the range. alone: error of the
-    method's outputs if this operator alone is quantised; None where that was not tried. Errors are
+    method's outputs if this operator alone is quantized; None where that was not tried. Errors are
     in the metric; None where the value cannot be compared.
     """
 
@@ -62,9 +62,9 @@ class QuantizedOperator:
 class OutputErrors:
     """Errors of a method's outputs, of the worst one each, in the metric.
 
-    quantization: of the quantised reference to the float graph. backend: of the device to the
-    quantised reference. overall: of the device to the float graph. None where not known. share: of
-    the mean squared error, from 0 to 1, that is quantisation's, as if the two did not depend on
+    quantization: of the quantized reference to the float graph. backend: of the device to the
+    quantized reference. overall: of the device to the float graph. None where not known. share: of
+    the mean squared error, from 0 to 1, that is quantization's, as if the two did not depend on
     each other.
     """
 
@@ -77,7 +77,7 @@ class OutputErrors:
 def output_errors(
     metric: Metric, floats: Sequence[Any], reference: Sequence[Any], device: Sequence[Any]
 ) -> OutputErrors:
-    """Compare flat outputs of the float graph, of the quantised reference and of the device."""
+    """Compare flat outputs of the float graph, of the quantized reference and of the device."""
     quantization = _squares(floats, reference)
     backend = _squares(reference, device)
     whole = quantization + backend
@@ -110,9 +110,9 @@ def _squares(one: Sequence[Any], other: Sequence[Any]) -> float:
 
 @dataclass(frozen=True)
 class Quantization:
-    """Errors of quantisation in a run.
+    """Errors of quantization in a run.
 
-    outputs: errors of the method's outputs. operators: in the order of the quantised graph; empty
+    outputs: errors of the method's outputs. operators: in the order of the quantized graph; empty
     where only outputs were compared. missing: what has no counterpart in the other graph, in words.
     """
 
@@ -124,8 +124,8 @@ class Quantization:
 
     @cached_property
     def costly(self) -> tuple[QuantizedOperator, ...]:
-        """The operators with the costliest quantisation: by the error of the outputs if they alone
-        are quantised, where that is known, then by their own."""
+        """The operators with the costliest quantization: by the error of the outputs if they alone
+        are quantized, where that is known, then by their own."""
         badness = self.metric.badness
         perfect = self.metric.perfect
 
@@ -147,27 +147,27 @@ class Quantization:
         if outputs.quantization is None:
             return ""
         if outputs.quantization == self.metric.perfect:
-            return "quantisation does not change the outputs"
+            return "quantization does not change the outputs"
         split = f"{title} of the outputs to the float graph: {self._value(outputs.quantization)}"
         if outputs.backend is None or outputs.overall is None:
-            return f"{split} after quantisation"
+            return f"{split} after quantization"
         split = (
             f"{title} of the outputs to the float graph: {self._value(outputs.overall)}; of "
-            f"quantisation {self._value(outputs.quantization)}, of the backend "
+            f"quantization {self._value(outputs.quantization)}, of the backend "
             f"{self._value(outputs.backend)}"
         )
         if outputs.backend == self.metric.perfect:
             return (
                 f"{title} of the outputs to the float graph: {self._value(outputs.overall)}, all "
-                "of it of quantisation"
+                "of it of quantization"
             )
         if outputs.share is None:
             return split
         if outputs.share >= _MOSTLY:
-            return f"{split}: nearly all of the error is quantisation's"
+            return f"{split}: nearly all of the error is quantization's"
         if outputs.share <= _SHARED:
             return f"{split}: nearly all of the error is the backend's"
-        return f"{split}: {outputs.share:.0%} of the squared error is quantisation's"
+        return f"{split}: {outputs.share:.0%} of the squared error is quantization's"
 
     @property
     def _blame(self) -> str:
@@ -178,7 +178,7 @@ class Quantization:
         listed = "; ".join(
             f"{one}, {self._value(one.alone if alone else one.own)}" for one in alone or worst
         )
-        begin = "quantising one operator alone costs" if alone else "quantisation itself costs"
+        begin = "quantizing one operator alone costs" if alone else "quantization itself costs"
         return f"{begin} most at {listed} (what to keep in float: etscope sensitivity)"
 
     @property
@@ -208,7 +208,7 @@ class Quantization:
         if sort == "error":
             rows = [*self.costly, *(one for one in rows if one not in self.costly)]
         unit = self.metric.unit
-        columns = {"total": "quantisation", "own": "own", "alone": "outputs if alone"}
+        columns = {"total": "quantization", "own": "own", "alone": "outputs if alone"}
         return Table.of(
             {
                 Column("op"): [one.op for one in rows],
@@ -238,7 +238,7 @@ class Quantization:
                     [str(line) for line in one.lines] for one in rows
                 ],
             },
-            title=f"{self.metric.title} of quantisation, to {self.graph}",
+            title=f"{self.metric.title} of quantization, to {self.graph}",
             notes=self.notes,
         )
 

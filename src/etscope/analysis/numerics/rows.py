@@ -87,8 +87,8 @@ class NumericsRow:
     delegate's call as a whole. reads: the nodes of these recorded values. inputs: the graph's
     inputs that are read directly. lines: of Python, the node's own first.
 
-    total: error of the device's value to the reference. quantization: of a quantised model, error
-    of the reference's value to the graph before quantisation, if the record has that. local: error
+    total: error of the device's value to the reference. quantization: of a quantized model, error
+    of the reference's value to the graph before quantization, if the record has that. local: error
     to the value that PyTorch computes from the device's own inputs. inherited: error of that value
     to the reference. noise: rounding error in PyTorch; None where the value is fine whatever it is.
     limit: allowed local error, without noise from the tolerance alone. All in the metric; None
@@ -149,9 +149,9 @@ class Numerics:
 
     `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
     device, `designs` what backends compute otherwise than PyTorch; `undocumented` are the backends
-    with unknown arithmetic. `quantization` is the cost of quantisation, if the record of a
-    quantised model has the float graph. `faults` are those of the program that are at the wrong
-    operators: see `analysis.faults`.
+    with unknown arithmetic. `quantization` is the cost of quantization, if the record of a
+    quantized model has the float graph. `faults` are the program's faults at the wrong operators:
+    see `analysis.faults`.
     """
 
     method: str

@@ -131,7 +131,7 @@ def _facts(compared: ValueComparison, title: str, head: Iterable[tuple[Column, A
     quantized = compared.quantized
     if quantized is not None:
         entries += [
-            (Column("quantized_by", title="quantised by"), quantized.node),
+            (Column("quantized_by", title="quantized by"), quantized.node),
             (Column("scale", Kind.FLOAT), quantized.scale),
             (Column("zero_point", Kind.INT), quantized.zero_point),
             (Column("quant_min", Kind.INT, title="smallest code"), quantized.quant_min),
@@ -154,7 +154,7 @@ def _facts(compared: ValueComparison, title: str, head: Iterable[tuple[Column, A
 
 
 def range_text(quantized: QuantizedRange) -> str:
-    """The numbers that a quantised value can have, in words."""
+    """The numbers that a quantized value can have, in words."""
     if quantized.low is None or quantized.high is None:
         by = "differs by channel" if quantized.axis is not None else "is computed at run time"
         return f"not known: the scale {by}"

@@ -1,7 +1,7 @@
 """The values behind a verdict: a device's value and the expected one.
 
 `compare_values` takes two arrays and returns what is to be seen of them in bounded space: the
-distribution of both, the error by channel, the worst elements, and where they were quantised how
+distribution of both, the error by channel, the worst elements, and where they were quantized how
 many stand at an end of the range. NaN and infinities are counted, and take no part in the rest.
 """
 
@@ -167,11 +167,11 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRange:
-    """The numbers that a value can have, from an operator of the graph that quantises.
+    """The numbers that a value can have, from an operator of the graph that quantizes.
 
     node, op: the operator. scale, zero_point: None when they are computed at run time, or differ
     by channel. axis: the dimension with a scale of each index; None for one scale. codes: the value
-    has the integers, otherwise the numbers that they stand for. is_next: the value is quantised
+    has the integers, otherwise the numbers that they stand for. is_next: the value is quantized
     only by the operator that reads it.
     """
 
@@ -211,7 +211,7 @@ class QuantizedRange:
 
 @dataclass(frozen=True, slots=True)
 class Saturated:
-    """Elements at the two ends of the quantised range, or beyond them."""
+    """Elements at the two ends of the quantized range, or beyond them."""
 
     low: int
     high: int
@@ -252,7 +252,7 @@ class ValueComparison:
     error_quantiles: of the absolute errors of pairs of numbers, by `QUANTILES`; empty without such
     pairs. max_abs: NaN if one side alone has a NaN. tolerance: the error that an element may have;
     `beyond` elements have more. worst: elements with the largest errors, the worst first.
-    reference_saturated, device_saturated: None unless the quantised range is known.
+    reference_saturated, device_saturated: None unless the quantized range is known.
     """
 
     shape: tuple[int, ...]
@@ -286,7 +286,7 @@ def compare_values(
     """Compare a device's value with a reference, element by element.
 
     axis: the dimension of the channels, by default none; `quantized` overrides it.
-    tolerance: the error that an element may have, by default one step of a quantised value, nothing
+    tolerance: the error that an element may have, by default one step of a quantized value, nothing
     for integers, and a hundredth of the reference's root mean square for other floats.
 
     Raises `UsageError` for different shapes, values that are not numeric, and an unknown axis.
@@ -505,7 +505,7 @@ def _worst_elements(
     )
 
 
-# -- quantised values
+# -- quantized values
 
 
 def _saturated(numbers: _Float64, quantized: QuantizedRange | None) -> Saturated | None:

@@ -184,7 +184,7 @@ def _permutes(program: ExportedProgram) -> Iterator[Node]:
     return (n for n in program.graph.nodes if stem(_operator(n)) in ("permute", "transpose"))
 
 
-# -- quantised values
+# -- quantized values
 
 
 # Operators, by `stem`, that give elements of the one value that they read, whatever their type.
@@ -196,7 +196,7 @@ _MOVING = frozenset(
 
 
 def cancel_qdq(program: ExportedProgram, partitioners: Sequence[Partitioner] = ()) -> int:
-    """Leave a value in int8 that is dequantised, at most moved, and quantised to the same numbers.
+    """Leave a value in int8 that is dequantized, at most moved, and quantized to the same numbers.
 
     What a backend takes in between does not change: backends recognise int8 operators by the nodes
     around them that dequantize and quantize.

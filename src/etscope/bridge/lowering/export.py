@@ -116,7 +116,7 @@ class ModelMethods:
 
 
 def weights_of(options: ExportOptions) -> WeightQuantization | None:
-    """The quantisation of weights by torchao; None without any."""
+    """The quantization of weights by torchao; None without any."""
     scheme = None if isinstance(options.quantize, bool) or options.by_backend else options.quantize
     if scheme is None and options.quantize_embeddings is None and options.group_size is None:
         return None
@@ -135,7 +135,7 @@ def check_export(options: ExportOptions) -> None:
         )
     if options.keep_float and not options.by_backend:
         raise UsageError(
-            "keep_float is for a quantised model; this one is float throughout",
+            "keep_float is for a quantized model; this one is float throughout",
             hint="give quantize too",
         )
     if options.keep_float and not quantizing(found).backend.keeps_float:
@@ -146,7 +146,7 @@ def check_export(options: ExportOptions) -> None:
         )
     if options.float_model is not None and (options.by_backend or weights_of(options) is not None):
         raise UsageError(
-            "float_model is for a model that is quantised already; with quantize, the model "
+            "float_model is for a model that is quantized already; with quantize, the model "
             "itself is the one in float",
             hint="leave one of them out",
         )
@@ -182,7 +182,7 @@ class Parts(NamedTuple):
 
 class Method(NamedTuple):
     """A method before it is lowered: the exported program, its example inputs, its outputs in
-    PyTorch, and the program before it was quantised."""
+    PyTorch, and the program before it was quantized."""
 
     program: ExportedProgram
     inputs: Inputs
@@ -218,7 +218,7 @@ def export_model(
     return parts_of(program, record, methods)
 
 
-def parts_of(program: Any, record: Any, methods: Mapping[str, Method]) -> Parts:
+def parts_of(lowered: Any, record: Any, methods: Mapping[str, Method]) -> Parts:
     """Return the result of an export; the methods' inputs and outputs are added to the record."""
     inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
     outputs = {name: method.outputs for name, method in methods.items()}
@@ -226,7 +226,7 @@ def parts_of(program: Any, record: Any, methods: Mapping[str, Method]) -> Parts:
     if main == "forward" or len(methods) == 1:
         record.update_representative_inputs(list(inputs[main]))
     record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
-    return Parts(program, record, {k: as_exported(v) for k, v in inputs.items()}, outputs)
+    return Parts(lowered, record, {k: as_exported(v) for k, v in inputs.items()}, outputs)
 
 
 def method_name(methods: Mapping[str, Any], wanted: str | None = None) -> str:
@@ -243,13 +243,13 @@ def method_name(methods: Mapping[str, Any], wanted: str | None = None) -> str:
 
 
 def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Method]:
-    """Export and quantise the methods of a model; they are not lowered yet."""
+    """Export and quantize the methods of a model; they are not lowered yet."""
     check_export(options)
     weights = weights_of(options)
     if weights is not None:
         if not isinstance(model, (torch.nn.Module, ModelMethods)):
             raise UsageError(
-                "the weights of an exported program cannot be quantised",
+                "the weights of an exported program cannot be quantized",
                 hint="give the torch.nn.Module",
             )
         with torch.no_grad():
@@ -288,7 +288,7 @@ def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Met
 def _with_float(
     methods: Mapping[str, Method], inputs: Any, options: ExportOptions
 ) -> dict[str, Method]:
-    """Add the programs of the model before it was quantised to the methods of a quantised model."""
+    """Add the programs of the model before it was quantized to the methods of a quantized model."""
     plain = replace(options, float_model=None, taps=())
     floats = methods_of(options.float_model, inputs, plain)
     for name, method in methods.items():
@@ -462,7 +462,7 @@ def quantized(
 
     if dynamic is None and method.program.range_constraints:
         raise UsageError(
-            "cannot quantise an exported program with dynamic shapes: it is exported again, and "
+            "cannot quantize an exported program with dynamic shapes: it is exported again, and "
             "the program does not keep them",
             hint="give the torch.nn.Module with dynamic_shapes",
         )
@@ -476,7 +476,7 @@ def quantized(
                     prepared(*given.args, **given.kwargs)
         converted = convert_pt2e(prepared, fold_quantize=fold)
     except Exception as error:
-        raise ExportFailure(f"the model cannot be quantised: {innermost(error)}") from error
+        raise ExportFailure(f"the model cannot be quantized: {innermost(error)}") from error
     outputs = _eager(converted, method.inputs)
     program = _exported(converted, method.inputs, dynamic, strict=False)
     return Method(program, method.inputs, outputs, method.program)

@@ -1,8 +1,8 @@
-"""Keep some nodes in float while the rest of a model is quantised.
+"""Keep some nodes in float while the rest of a model is quantized.
 
-torch's quantisation in two steps (`prepare_pt2e`, `convert_pt2e`) asks a quantizer for annotations:
+torch's quantization in two steps (`prepare_pt2e`, `convert_pt2e`) asks a quantizer for annotations:
 which inputs and outputs of a node become int8. Nodes to keep in float are marked as annotated, with
-nothing to quantise, before the quantizer looks at the graph. So no pattern takes them (of a fused
+nothing to quantize, before the quantizer looks at the graph. So no pattern takes them (of a fused
 pair, as convolution and relu, neither is taken), no node shares observers with them, and the scale
 that nodes hand on (from a convolution to the pooling after it) ends there.
 """
@@ -31,7 +31,7 @@ _AVERAGES = ("mean", "adaptive_avg_pool2d")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Nodes that are quantised together, or not at all: a convolution and the relu after it.
+    """Nodes that are quantized together, or not at all: a convolution and the relu after it.
 
     nodes: in execution order; the first names the unit. moves: it hands on its int8 inputs with
     their scale (a view, a relu, a maximum): nothing is lost there. sources: the names of the units
@@ -52,7 +52,7 @@ class KeepFloat:
     """A quantizer for `prepare_pt2e`: another one, which is kept from some nodes.
 
     selectors: pick the nodes to keep in float. names: more of these nodes. units: those that would
-    be quantised, and matched: how many units each selector picks, in all graphs so far.
+    be quantized, and matched: how many units each selector picks, in all graphs so far.
     """
 
     quantizer: Any
@@ -89,11 +89,11 @@ class KeepFloat:
         self.quantizer.prepare_obs_or_fq_callback(module, observers)
 
     def check(self) -> None:
-        """Raise `UsageError` for a selector that picked no node to be quantised."""
+        """Raise `UsageError` for a selector that picked no node to be quantized."""
         for selector in self.selectors:
             if not self.matched.get(selector.text):
                 raise UsageError(
-                    f"nothing that would be quantised is picked by {selector.text!r}",
+                    f"nothing that would be quantized is picked by {selector.text!r}",
                     hint=self._hint(selector),
                 )
 
@@ -115,17 +115,17 @@ class KeepFloat:
         if near:
             return f"near names: {', '.join(near)}"
         if not self.units:
-            return "the quantizer finds nothing to quantise in this model"
+            return "the quantizer finds nothing to quantize in this model"
         modules, ops = list(found["module"] or found["name"]), found["op"]
         more = ", …" if len(modules) > _LISTED else ""
         return (
-            f"it quantises operators {', '.join(ops)}, in {', '.join(modules[:_LISTED])}{more}; "
+            f"it quantizes operators {', '.join(ops)}, in {', '.join(modules[:_LISTED])}{more}; "
             "a batch norm is a part of the convolution before it"
         )
 
 
 def quantizable(module: GraphModule, quantizer: Any) -> list[Unit]:
-    """Return the units that the quantizer would quantise in a module of `torch.export`. The module
+    """Return the units that the quantizer would quantize in a module of `torch.export`. The module
     is changed as `prepare_pt2e` does first: batch norms are folded."""
     from torchao.quantization.pt2e.utils import _fuse_conv_bn_, _fuse_linear_bn_
 
@@ -135,7 +135,7 @@ def quantizable(module: GraphModule, quantizer: Any) -> list[Unit]:
 
 
 def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
-    """Return the units that would be quantised; no annotations stay in the graph."""
+    """Return the units that would be quantized; no annotations stay in the graph."""
     before = {n: n.meta[Q_ANNOTATION_KEY] for n in module.graph.nodes if Q_ANNOTATION_KEY in n.meta}
     quantizer.annotate(module)
     annotations = {
@@ -149,7 +149,7 @@ def _units(module: GraphModule, quantizer: Any) -> list[Unit]:
     for node, note in annotations.items():
         if node.op != "call_function" or node in inside:
             continue
-        if not note.input_qspec_map and note.output_qspec is None:  # nothing to quantise
+        if not note.input_qspec_map and note.output_qspec is None:  # nothing to quantize
             continue
         members = [node]
         if note.output_qspec is None and len(node.users) == 1:

@@ -76,12 +76,12 @@ def _copied(program: ExportedProgram) -> ExportedProgram:
 
 
 # Operators that quantize or dequantize: backends take them as pairs.
-_QUANTISING = ("quantized_decomposed", "torchao")
+_QUANTIZING = ("quantized_decomposed", "torchao")
 
 
 def fold_constants(program: ExportedProgram) -> int:
     """Compute what depends on weights and constants only, and keep the values in the program.
-    Weights of quantised layers stay quantised."""
+    Weights of quantized layers stay quantized."""
     return _folded(program, list(program.graph.nodes))
 
 
@@ -90,7 +90,7 @@ def _folded(program: ExportedProgram, nodes: Iterable[Node]) -> int:
     skipped = {
         node.target
         for node in program.graph.nodes
-        if node.op == "call_function" and getattr(node.target, "namespace", "") in _QUANTISING
+        if node.op == "call_function" and getattr(node.target, "namespace", "") in _QUANTIZING
     }
     if not program.graph_signature.user_inputs:
         return 0

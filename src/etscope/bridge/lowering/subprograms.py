@@ -58,7 +58,7 @@ class Subject(NamedTuple):
     """A program to cut, without effects on its arguments and of static shapes; and samples of its
     flat inputs, in torch's values.
 
-    floats: for each sample the values of the float graph that a quantised program was made of, by
+    floats: for each sample the values of the float graph that a quantized program was made of, by
     node, as (element or None, array); empty to take the program's own.
     """
 
@@ -110,7 +110,7 @@ def subject_of(
 
 
 def with_floats(subject: Subject, floats: ExportedProgram) -> Subject:
-    """Take the float graph's values at the borders of pieces of a quantised program."""
+    """Take the float graph's values at the borders of pieces of a quantized program."""
     quantized, before = (
         graph_from_program_json(program_json(program, name), name, graph_id)
         for program, name, graph_id in (

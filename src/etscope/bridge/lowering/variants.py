@@ -1,4 +1,4 @@
-"""One model in many variants: quantised in parts, in another type or layout; and the model in float
+"""One model in many variants: quantized in parts, in another type or layout; and the model in float
 in PyTorch, which its programs are compared with."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NewRecord = Callable[[], Any]
 
 class Subject(NamedTuple):
     """A method in float, its calibration inputs (None: its example inputs), the samples to run it
-    on, and the units that would be quantised."""
+    on, and the units that would be quantized."""
 
     name: str
     method: Method
@@ -118,7 +118,7 @@ def int8_program(
     """Return the .pte file with the named nodes, and those that selectors pick, in float and the
     rest in int8.
 
-    Raises `ExportFailure` for a model that cannot be quantised or lowered.
+    Raises `ExportFailure` for a model that cannot be quantized or lowered.
     """
     quantizer = KeepFloat(chosen(subject.backend)[0].quantizer(), selectors, frozenset(keep))
     made = quantized(subject.method, quantizer, subject.calibration, subject.dynamic_shapes)

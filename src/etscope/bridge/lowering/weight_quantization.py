@@ -1,4 +1,4 @@
-"""Quantise the weights of a model by torchao before it is exported, as ExecuTorch's recipes for
+"""Quantize the weights of a model by torchao before it is exported, as ExecuTorch's recipes for
 language models do.
 
 "8da4w" and "8da8w" are the names of `executorch.examples.models.llama`: weights of linear layers in
@@ -25,7 +25,7 @@ _NAMES = 3  # of layers, in a message
 
 
 class WeightQuantization(NamedTuple):
-    """A quantisation of weights.
+    """A quantization of weights.
 
     scheme: of linear layers; None: they stay in float. embedding_bits: of embeddings, likewise.
     group_size: columns of a row that share a scale, for 4 bits; None: 32. 8 bits have one scale
@@ -40,12 +40,12 @@ class WeightQuantization(NamedTuple):
         """Raise `UsageError` for a scheme, bits or a group size that there is not."""
         if self.scheme is not None and self.scheme not in SCHEMES:
             raise UsageError(
-                f"unknown quantisation {self.scheme!r}",
+                f"unknown quantization {self.scheme!r}",
                 hint=f"give int8, {' or '.join(SCHEMES)}",
             )
         if self.embedding_bits not in (None, *_EMBEDDING_BITS):
             raise UsageError(
-                f"embeddings cannot be quantised to {self.embedding_bits} bits", hint="give 4 or 8"
+                f"embeddings cannot be quantized to {self.embedding_bits} bits", hint="give 4 or 8"
             )
         if self.group_size is None:
             return
@@ -68,15 +68,15 @@ class _Layer(NamedTuple):
 
 
 def quantized_copy(roots: Any, quantization: WeightQuantization) -> Any:
-    """Return a copy of the modules, each in its own place, with quantised weights.
+    """Return a copy of the modules, each in its own place, with quantized weights.
 
     roots: a module, or any value with modules in it that `copy.deepcopy` copies, and `modules_of`
         lists. Modules that they share are quantized once; a weight that an embedding shares with a
         linear layer becomes two separate weights.
 
-    Raises `UsageError` if no layer of a kind can be quantised, and warns of those that stay float.
+    Raises `UsageError` if no layer of a kind can be quantized, and warns of those that stay float.
     """
-    require("torchao", wanted_by="quantising weights")
+    require("torchao", wanted_by="quantizing weights")
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, IntxWeightOnlyConfig
     from torchao.quantization.granularity import PerAxis, PerGroup
 
@@ -105,7 +105,7 @@ def _quantize(layers: list[_Layer], config: Any, kind: str, group: int | None) -
 
     fitting = [one for one in layers if group is None or one.module.weight.shape[1] % group == 0]
     if not layers:
-        raise UsageError(f"the model has no {kind} to quantise")
+        raise UsageError(f"the model has no {kind} to quantize")
     if not fitting:
         widths = sorted({one.module.weight.shape[1] for one in layers})
         raise UsageError(

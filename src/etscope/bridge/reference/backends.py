@@ -4,11 +4,11 @@ A graph says what is to be computed; a backend may keep a number of it in anothe
 another place. Where its sources say so, the reference that is compared with its values computes as
 the backend does, so that the rest of a difference is an error.
 
-XNNPACK: scales of weights that are quantised by group are stored as bfloat16
+XNNPACK: scales of weights that are quantized by group are stored as bfloat16
 (`NodeVisitor.get_quant_params` of executorch.backends.xnnpack). Static int8 operators compute with
 integers: see `bridge.reference.xnnpack_int8`.
 
-QNN removes the operators that quantise and dequantise, and runs each operator on integers: its
+QNN removes the operators that quantize and dequantize, and runs each operator on integers: its
 result is rounded to the scale that the value was calibrated for, and so is what comes in over the
 border (`FoldQDQ` and `InsertIOQDQ` of backends/qualcomm/_passes). How it rounds within an operator
 is not documented, so that in float64 a number may be rounded to either side.
@@ -64,7 +64,7 @@ def arithmetic_of(
     codes: Callable[[], GraphCodes] = GraphCodes,
 ) -> Arithmetic:
     """Find how the device computes a graph. backends: of each node that is inside a delegate, by
-    the reference graph's name. codes: returns those that the graph's values are quantised to, for
+    the reference graph's name. codes: returns those that the graph's values are quantized to, for
     backends that compute with these."""
     unknown = {name for name, inside in backends.items() if inside.backend not in _RULES}
     found: dict[str, ByDesign] = {}
@@ -114,14 +114,14 @@ def _xnnpack(node: GraphNode) -> ByDesign | None:
         return (*args[: at.scales], stored, *args[at.scales + 1 :])
 
     return ByDesign(
-        "XNNPACK keeps the scales of weights that are quantised by group as bfloat16",
+        "XNNPACK keeps the scales of weights that are quantized by group as bfloat16",
         with_stored_scales,
     )
 
 
 class _Arguments(NamedTuple):
-    """Positions of arguments of an operator that makes numbers of quantised ones: the scales, and
-    the least quantised number, which the largest follows."""
+    """Positions of arguments of an operator that makes numbers of quantized ones: the scales, and
+    the least quantized number, which the largest follows."""
 
     scales: int
     least: int
@@ -129,13 +129,13 @@ class _Arguments(NamedTuple):
     def is_by_group(self, node: GraphNode) -> bool:
         """True for a matrix with several scales for each row; with 4 bits, also for one with a
         single scale, which is a group, too (`QuantParams` of executorch.backends.xnnpack)."""
-        quantised, scales = (
+        quantized, scales = (
             used.shape if isinstance(used, GraphNode) else None
             for used in (node.args[0], node.args[self.scales])
         )
-        if quantised is None or scales is None or len(quantised) != 2:
+        if quantized is None or scales is None or len(quantized) != 2:
             return False
-        rows, count = quantised[0], math.prod(scales)
+        rows, count = quantized[0], math.prod(scales)
         ends = (
             *node.args[self.least : self.least + 2],
             *map(node.kwargs.get, ("quant_min", "quant_max")),
@@ -155,7 +155,7 @@ _INTEGERS = (
     "sum once to a step of the result"
 )
 _BY_ROW = (
-    "XNNPACK quantises the inputs of dynamically quantised layers by row (of convolutions by "
+    "XNNPACK quantizes the inputs of dynamically quantized layers by row (of convolutions by "
     "image), with scales that it chooses in float32"
 )
 _RULES: Mapping[str, Callable[[GraphNode], ByDesign | None]] = {"XnnpackBackend": _xnnpack}
@@ -164,8 +164,8 @@ _RULES: Mapping[str, Callable[[GraphNode], ByDesign | None]] = {"XnnpackBackend"
 # -- values in another type than the graph's
 
 KEPT_IN_CODES = (
-    "QNN keeps values in the integers that the model was quantised to, also where its passes have "
-    "removed from the graph what quantises"
+    "QNN keeps values in the integers that the model was quantized to, also where its passes have "
+    "removed from the graph what quantizes"
 )
 COMPUTED_IN_HALVES = "{} computed in float16, as its values show"
 

@@ -1,7 +1,7 @@
-"""Run a quantised graph together with its float graph, to measure what quantisation costs.
+"""Run a quantized graph together with its float graph, to measure what quantization costs.
 
-The float graph's values replace the quantised graph's, so each operator computes from exact inputs
-and the remaining error is its own. The other way round, one value of the quantised graph in the
+The float graph's values replace the quantized graph's, so each operator computes from exact inputs
+and the remaining error is its own. The other way round, one value of the quantized graph in the
 float graph shows what that operator alone does to the outputs.
 """
 
@@ -83,7 +83,7 @@ _TRIED_ALONE = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloatReference:
-    """A quantised graph, the float graph that it was made of, and which values go together."""
+    """A quantized graph, the float graph that it was made of, and which values go together."""
 
     graph: Graph
     floats: Graph
@@ -132,7 +132,7 @@ class FloatRun:
     outputs: Sequence[Any]
 
     def value(self, path: str, element: int | None) -> Any:
-        """The float graph's value for one of the quantised graph; None if it has none."""
+        """The float graph's value for one of the quantized graph; None if it has none."""
         other = self.side.pairs.of.get(NodeValue(path, element))
         return None if other is None else self._float_value(other)
 
@@ -150,13 +150,13 @@ class FloatRun:
             graph=self.side.floats.name,
             outputs=output_errors(metric, self.outputs, reference, device),
             operators=tuple(self._operators(metric)) if operators else (),
-            missing=self.side.pairs.unpaired("float", "quantised"),
+            missing=self.side.pairs.unpaired("float", "quantized"),
         )
 
     def _operators(self, metric: Metric) -> list[QuantizedOperator]:
         side, of = self.side, self.side.pairs.of
         # By float value: the values that stand for it, in order, without copies and those that an
-        # operator quantises dynamically for itself.
+        # operator quantizes dynamically for itself.
         position = {path: index for index, path in enumerate(side.graph.calls)}
         groups: dict[NodeValue, list[NodeValue]] = {}
         for one in sorted(of, key=lambda value: position[value.path]):
@@ -194,7 +194,7 @@ class FloatRun:
         return rows
 
     def _range(self, other: NodeValue, values: Sequence[NodeValue]) -> dict[str, Any]:
-        """The range of a quantised value, the range of its float numbers, and the share beyond."""
+        """The range of a quantized value, the range of its float numbers, and the share beyond."""
         rounded = [value.path for value in values if value.path in self.side.pairs.rounded]
         numbers = np.asarray(self._float_value(other))
         if numbers.dtype.kind in "biuO" or not numbers.size:
@@ -211,7 +211,7 @@ class FloatRun:
     def _own_errors(
         self, metric: Metric, groups: Mapping[NodeValue, list[NodeValue]]
     ) -> dict[NodeValue, tuple[float, Any]]:
-        """By float value: the error of what its quantised operator computes from float values, and
+        """By float value: the error of what its quantized operator computes from float values, and
         that value, of the worst ones."""
         side = self.side
         last = {value: other for other, values in groups.items() for value in values[-1:]}
@@ -257,7 +257,7 @@ class FloatRun:
     def _alone(
         self, metric: Metric, own: Mapping[NodeValue, tuple[float, Any]]
     ) -> dict[NodeValue, float | None]:
-        """The error of the float graph's outputs with one quantised value in it."""
+        """The error of the float graph's outputs with one quantized value in it."""
         found = {}
         for other, (_, value) in own.items():
             if value is None:

@@ -246,7 +246,7 @@ def _weight(graph: Graph, source: str) -> str | None:
 def _scaled(
     residual: Residual, reruns: Reruns, at: int, name: str, weight: tuple[str, torch.Tensor]
 ) -> Iterator[Candidate]:
-    """A weight times a constant, in all or some channels: a scale of its quantisation is misread,
+    """A weight times a constant, in all or some channels: a scale of its quantization is misread,
     or a bias left out where operators are fused. The factor fits a value that is linear in
     the weight."""
     text, tensor = weight

@@ -37,7 +37,7 @@ DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
 @dataclass(slots=True)
 class Memory:
     """The model's state between runs, buffers by name for each of the three runs, and for the
-    float graph of a quantised model; and the outputs of the last reference run, flat, as arrays and
+    float graph of a quantized model; and the outputs of the last reference run, flat, as arrays and
     numbers, and of the float graph's.
 
     The state of `local` is the device's, as far as the values that it is made of were logged.
@@ -73,7 +73,7 @@ def recompute(
     default the initial state. arithmetic: how the device computes, which `reference` alone does
     not.
 
-    In float64, operators that take only other types run in these. Before numbers are quantised,
+    In float64, operators that take only other types run in these. Before numbers are quantized,
     they are moved as rounding may move them: past the middle between two steps if they are next to
     it; by up to half a step in a backend with unknown arithmetic, which may round within an
     operator, too.
@@ -362,7 +362,7 @@ _CANCELLED = 1e-3  # of the sum of sizes; above it the tolerance of the type is 
 
 
 def _jittered(target: Any, args: tuple[Any, ...], jitter: torch.Generator) -> tuple[Any, ...]:
-    """Move the numbers that an operator quantises by up to half a step."""
+    """Move the numbers that an operator quantizes by up to half a step."""
     scales = _scales_of(target, args)
     if scales is None:
         return args
@@ -373,7 +373,7 @@ def _jittered(target: Any, args: tuple[Any, ...], jitter: torch.Generator) -> tu
 
 def _past_ties(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Mirror the numbers that are next to the middle between two steps at it, for an operator that
-    quantises."""
+    quantizes."""
     scales = _scales_of(operation.target, args)
     if scales is None or not args[0].numel():
         return args
@@ -387,8 +387,8 @@ def _past_ties(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _scales_of(target: Any, args: tuple[Any, ...]) -> Any:
-    """The scales of an operator that quantises, in float64: a number, or a tensor that fits its
-    input; None for an operator that does not quantise."""
+    """The scales of an operator that quantizes, in float64: a number, or a tensor that fits its
+    input; None for an operator that does not quantize."""
     operator = str(getattr(target, "_op", target))
     if operator.startswith("quantized_decomposed.quantize_per_tensor."):
         return args[1].double() if isinstance(args[1], torch.Tensor) else args[1]

@@ -550,7 +550,7 @@ def _stacked(rows: Sequence[Sequence[torch.Tensor]]) -> tuple[torch.Tensor, ...]
 
 def plain_tensors(tensor: Any) -> Iterator[Any]:
     """Yield the tensors with memory that a tensor is made of: itself, or the parts of a subclass
-    such as torchao's quantized tensors, which has no memory of its own."""
+    without memory, such as torchao's quantized tensors."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         yield tensor

@@ -1,6 +1,6 @@
 """Compute int8 operators as XNNPACK does.
 
-Static: between a dequantisation of its inputs and the quantisation of its result, XNNPACK has one
+Static: between a dequantization of its inputs and the quantization of its result, XNNPACK has one
 operator of integers. It adds up products exactly, multiplies the sum by the scales in float32, and
 rounds to the nearest step (`xnn_init_qs8_conv_minmax_fp32_scalar_params`,
 `xnn_init_qs8_mul_minmax_scalar_params` and `xnn_init_qs8_reduce_scalar_params` in
@@ -8,11 +8,11 @@ src/microparams-init.c); a sum of two tensors is computed
 with multipliers of 21 bits, and its ties go up (`xnn_init_qs8_add_minmax_scalar_params`). Biases
 are rounded to int32, in steps of the input's scale times the weight's
 (`QuantParams.from_bias` of executorch.backends.xnnpack). A separate clamp after a layer becomes a
-part of it: the first of two quantisations is left out (`optimize_common_subgraphs_merge_clamps` in
+part of it: the first of two quantizations is left out (`optimize_common_subgraphs_merge_clamps` in
 src/subgraph.c).
 
-Each function for these takes the arguments of the graph's operator, which are dequantised numbers,
-and returns the dequantised result after rounding, so that the quantisation that follows changes
+Each function for these takes the arguments of the graph's operator, which are dequantized numbers,
+and returns the dequantized result after rounding, so that the quantization that follows changes
 nothing.
 
 Dynamic: XNNPACK chooses a scale for each row of a layer's input, or each image, also where the
@@ -46,7 +46,7 @@ Compute = Callable[[Any, tuple[Any, ...], dict[str, Any], bool], Any]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The quantisation steps of numbers: by tensor, or by channel along `axis`. zero: the
+    """The quantization steps of numbers: by tensor, or by channel along `axis`. zero: the
     zero point of a tensor."""
 
     scale: float | torch.Tensor
@@ -55,7 +55,7 @@ class Steps:
 
     @classmethod
     def of(cls, node: GraphNode) -> Steps | None:
-        """The steps of the numbers that a node dequantises; None for any other node."""
+        """The steps of the numbers that a node dequantizes; None for any other node."""
         if node.operator == _FROM_INTEGERS:
             return cls(float(node.args[1]))
         if node.operator == "quantized_decomposed.dequantize_per_channel.default":
@@ -80,8 +80,8 @@ def static_of(node: GraphNode) -> Compute | None:
     """Return the function that computes a node as XNNPACK does, if it becomes an operator of
     integers."""
     if node.operator in (_TO_INTEGERS, _FROM_INTEGERS):
-        quantise = node if node.operator == _TO_INTEGERS else node.args[0]
-        if not _is_left_out(quantise):
+        quantize = node if node.operator == _TO_INTEGERS else node.args[0]
+        if not _is_left_out(quantize):
             return None
         return lambda target, args, kwargs, flips: args[0].clone()
     make = _OPERATORS.get(node.operator)
@@ -118,9 +118,9 @@ def _steps_of_result(node: GraphNode) -> Steps | None:
             return None
 
 
-def _clamp_after(quantise: GraphNode) -> GraphNode | None:
-    """Find the clamp that alone reads what a node quantises, and is quantised itself."""
-    at = quantise
+def _clamp_after(quantize: GraphNode) -> GraphNode | None:
+    """Find the clamp that alone reads what a node quantizes, and is quantized itself."""
+    at = quantize
     for wanted in (frozenset({_FROM_INTEGERS}), _FUSED):
         users = list(at.users)
         if len(users) != 1 or users[0].operator not in wanted:
@@ -129,12 +129,12 @@ def _clamp_after(quantise: GraphNode) -> GraphNode | None:
     return at if {user.operator for user in at.users} == {_TO_INTEGERS} else None
 
 
-def _is_left_out(quantise: Any) -> bool:
-    """True for the quantisation between a layer of integers and a clamp."""
-    if not isinstance(quantise, GraphNode) or quantise.operator != _TO_INTEGERS:
+def _is_left_out(quantize: Any) -> bool:
+    """True for the quantization between a layer of integers and a clamp."""
+    if not isinstance(quantize, GraphNode) or quantize.operator != _TO_INTEGERS:
         return False
-    source = quantise.args[0]
-    if _clamp_after(quantise) is None or len(source.users) != 1:
+    source = quantize.args[0]
+    if _clamp_after(quantize) is None or len(source.users) != 1:
         return False
     while source.operator in _FUSED:
         source = source.args[0]
@@ -292,7 +292,7 @@ def _mean(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compu
 # -- dynamic
 
 # The operators that choose scales while the program runs, and the position of the scales among the
-# arguments of those that quantise and dequantise by them.
+# arguments of those that quantize and dequantize by them.
 _CHOOSE = frozenset(
     {
         "quantized_decomposed.choose_qparams.tensor",
@@ -327,7 +327,7 @@ def dynamic_of(node: GraphNode) -> Compute | None:
 
 
 def _feeds_a_convolution(node: GraphNode) -> bool:
-    """True if a convolution reads what is quantised by these parameters."""
+    """True if a convolution reads what is quantized by these parameters."""
     waiting = list(node.users)
     while waiting:
         user = waiting.pop()

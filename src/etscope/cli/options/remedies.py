@@ -99,7 +99,7 @@ _OPTIONS = (
         multiple=True,
         type=click.Choice(("quantize",)),
         help="With --try: take what is faster with other numbers, too; with everything, try "
-        "quantisation.",
+        "quantization.",
     ),
     setting(
         "tolerance",
@@ -107,7 +107,7 @@ _OPTIONS = (
         default=20.0,
         metavar="DB",
         help="The least SQNR of outputs, against the model in PyTorch, of what "
-        "quantises. Default: 20.",
+        "quantizes. Default: 20.",
     ),
     setting(
         "rounds",

@@ -64,7 +64,7 @@ found, 0 the whole model is good, 4 the model could not be judged.
 @choice_option(
     "--against",
     AGAINST,
-    "Compare with the graph that is lowered, or with the one before it was quantised.",
+    "Compare with the graph that is lowered, or with the one before it was quantized.",
 )
 @file_option(
     "--inputs",
@@ -132,7 +132,7 @@ def command(
     if Path(model).suffix == ".py" or not Path(model).is_file():  # other files may be records
         check_model_name(model)
     if quantize not in (None, "int8"):
-        raise UsageError(f"bisect does not quantise to {quantize}", hint="--quantize int8")
+        raise UsageError(f"bisect does not quantize to {quantize}", hint="--quantize int8")
     load_torch("bisect")
     with progress(f"bisecting {model}"), quiet():
         found = bisect(model, folder, inputs=inputs, quantize=quantize is not None, **options)

@@ -1,4 +1,4 @@
-"""`etscope sensitivity`: find what to keep in float in a quantised model."""
+"""`etscope sensitivity`: find what to keep in float in a quantized model."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class NumericalComparatorBase(ABC):
     """A distance of two values, and the table of it for all values of a run.
 
     A subclass has `element_compare`, and `preprocessing` where values must be changed first:
-    dequantised, or brought into another layout.
+    dequantized, or brought into another layout.
     """
 
     def __init__(self, inspector: Inspector | None = None) -> None:

@@ -293,7 +293,7 @@ def _subject(model: Any, options: BisectOptions) -> tuple[Subject, Graph]:
 
 def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str | None, Any]:
     """One method of the model, with its inputs; the method's name where it has yet to be exported;
-    and the record's program of it before it was quantised, None without one. An ETRecord's exported
+    and the record's program of it before it was quantized, None without one. An ETRecord's exported
     programs are a model of several methods."""
     from etscope.bridge.lowering.export import method_name
     from etscope.bridge.lowering.subprograms import nested

@@ -171,7 +171,7 @@ def general_changes(setting: Setting, allowed: Sequence[str], cores: int) -> lis
     ]
     if QUANTIZE in allowed and not setting.export.get(QUANTIZE):
         found += [
-            Change(QUANTIZE, {"scheme": scheme}, f"Quantise it: {scheme}.")
+            Change(QUANTIZE, {"scheme": scheme}, f"Quantize it: {scheme}.")
             for scheme in ("int8", "8da8w", "8da4w")
         ]
     return found
@@ -203,7 +203,7 @@ def _changed(setting: Setting, name: str, given: Mapping[str, Any]) -> Setting:
     if name == QUANTIZE:
         wanted = str(given["scheme"])
         if wanted == ("int8" if scheme is True else scheme):
-            raise UsageError(f"the model is quantised so already: {wanted}")
+            raise UsageError(f"the model is quantized so already: {wanted}")
         if scheme and wanted != "int8":  # only int8 is calibrated, and kept in float in parts
             setting = _exported(setting, keep_float=(), calibration=None)
         return _exported(setting, quantize=wanted)

@@ -80,9 +80,9 @@ class Effort:
     """The extent of a search.
 
     everything: try general changes too, whatever was found. allow: "quantize" among them, to take
-    what is faster with other numbers, and with `everything` to try quantisation that no finding
+    what is faster with other numbers, and with `everything` to try quantization that no finding
     asks for. metric, tolerance, exact: the metric of outputs, and the worst number of a setting
-    that quantises, and of the same numbers; what is as good as the baseline has these, too. budget:
+    that quantizes, and of the same numbers; what is as good as the baseline has these, too. budget:
     seconds for new trials, None without a limit; what is put in order and confirmed at the end is
     not counted. least_share, rules: as for
     `etscope.analysis.insights.insights.insights`. policy: of the verdicts.
@@ -172,8 +172,8 @@ def try_remedies(
     time is compared with the baseline's in rounds that run both, in random order. Those that help
     are put in the order of their own times, in rounds that run all of them, and combined, the best
     first. The best with the model's numbers is measured again in fresh rounds, as the best of
-    several measurements is partly luck. One that quantises is the best only where that is allowed,
-    or the baseline is quantised.
+    several measurements is partly luck. One that quantizes is the best only where that is allowed,
+    or the baseline is quantized.
 
     Args:
         model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one

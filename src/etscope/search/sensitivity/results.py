@@ -35,7 +35,7 @@ class Variant(Trial):
 class Sensitivity:
     """Gains and costs of keeping parts of a model in float.
 
-    int8, full: all quantised, and all in float. groups: the parts. variants: measurements by the
+    int8, full: all quantized, and all in float. groups: the parts. variants: measurements by the
     positions of the groups kept. chosen: the set that the search ended with; empty when int8 is
     good enough, None when there was no search or no set is good enough. best: the best set that was
     measured. confirmed: the chosen set, exported anew by its selectors. times: ms, [rounds] of each

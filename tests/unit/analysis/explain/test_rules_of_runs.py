@@ -377,7 +377,7 @@ def test_decode_with_weights_of_four_bits_has_no_smaller_ones(tmp_path: Path) ->
 # -- float-weights
 
 
-def test_products_that_take_the_time_may_be_quantised(tmp_path: Path) -> None:
+def test_products_that_take_the_time_may_be_quantized(tmp_path: Path) -> None:
     one = only(facts(tmp_path, "large_products", runs=5), "float-weights")
     assert one.explanation.sureness is Sureness.POSSIBLE
     assert changes(one) == [("quantize", {"scheme": "int8"}), ("quantize", {"scheme": "8da4w"})]

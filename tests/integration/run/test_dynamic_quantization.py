@@ -22,8 +22,8 @@ ROWS = 4  # XNNPACK chooses a scale for each of them, the reference one for all
 
 
 @functools.cache
-def quantised() -> tuple[bytes, Any, torch.Tensor]:
-    """A program of two dynamically quantised layers; the model that it was made of; an input."""
+def quantized() -> tuple[bytes, Any, torch.Tensor]:
+    """A program of two dynamically quantized layers; the model that it was made of; an input."""
     from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -54,7 +54,7 @@ def quantised() -> tuple[bytes, Any, torch.Tensor]:
 def bundle(fault: int | None) -> bytes:
     """A .bpte with the outputs of the model as it is, or of one that has other weights in an output
     channel of a layer, of this index."""
-    program, model, x = quantised()
+    program, model, x = quantized()
     model = copy.deepcopy(model)
     if fault is not None:
         weights = [one for name, one in model.named_buffers() if "frozen_param" in name]

@@ -1,4 +1,4 @@
-"""Faults in quantised programs are named by their operator or call, and sound ones are the same to
+"""Faults in quantized programs are named by their operator or call, and sound ones are the same to
 the bit where the arithmetic is integers; `python -m benchmarks.planted_faults` has many more."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAMES = [name for name, module in FAMILIES.items() if module == "quantised_fault
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_faults_of_a_quantised_program_are_named(name: str) -> None:
+def test_faults_of_a_quantized_program_are_named(name: str) -> None:
     sound, notes = found(name), artifacts(name).meta
     assert sound.is_fine, sound.verdict
     assert notes["changed"] and not notes["no_fault"]
