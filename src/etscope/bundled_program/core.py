@@ -63,7 +63,7 @@ class BundledProgram:
         _validated_suites(self._program(), self.method_test_suites)
 
     def serialize_to_schema(self) -> schema.BundledProgram:
-        """Return the content of the file, as plain values."""
+        """Return the content of the .bpte file as a schema object, with data as `bytes`."""
         program, suites = self._stored()
         views = schema.BundledProgram(BUNDLED_PROGRAM_SCHEMA_VERSION, suites, program.source.buffer)
         return with_bytes(views)

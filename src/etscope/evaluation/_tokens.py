@@ -228,7 +228,7 @@ def _graph_of(record: RecordView, kind: str, method: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ProgramLogits:
-    """A program on the runtime. name: what its file is called."""
+    """Logits from running a program on the runtime. name: of the program's file."""
 
     opened: Opened
     name: str

@@ -93,9 +93,10 @@ class Sureness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An operator of a finding: of `instruction`, None for several together.
+    """An operator that a finding is about.
 
-    time: of one run, in the unit of the finding's quantity. line: "model.py:12".
+    instruction: None for several instructions together. time: of one run, in the unit of the
+    finding's quantity. line: "model.py:12".
     """
 
     name: str

@@ -102,7 +102,7 @@ def test_several_in_order_with_their_options() -> None:
         ("", {}, "unknown backend ''", "portable"),
         ("vulkan,", {}, "unknown backend ''", "portable"),
         ("vulkan,vulkan", {}, "the same backend twice", None),
-        ("portable,vulkan", {}, "cannot be combined", "leave it out"),
+        ("portable,vulkan", {}, "cannot be combined", "leave out 'portable'"),
         ("vulkan", {"fp16": "1"}, "unknown option 'fp16'", "force_fp16=true|false"),
         ("portable", {"fp16": "1"}, "unknown option 'fp16'", "portable: none"),
         (

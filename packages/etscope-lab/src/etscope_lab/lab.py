@@ -168,9 +168,9 @@ class Lab:
         return compare(self, first, second, store=self.store)
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Remove files from the store that no job reads or wrote, and leftovers of killed servers
-        and engines from the home's folder, if they are older than that. Return the number of
-        objects removed from the store."""
+        """Remove files older than `older_than_seconds`: those in the store that no job reads or
+        wrote, and leftovers of killed servers and engines in the home's folder. Return the number
+        of objects removed from the store."""
         for folder in ("uploads", "live"):
             for path in (self.home.folder / folder).glob("*"):
                 with contextlib.suppress(OSError):

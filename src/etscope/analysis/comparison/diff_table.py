@@ -85,12 +85,13 @@ def diff_table(
     per_op: bool = False,
     with_words: bool = True,
 ) -> Table:
-    """Return one row for each operator, a delegate's events below its call, then the closing rows.
+    """Return one row for each operator, with a delegate's events below its call. The last rows are
+    the sum of hidden operators, if any, the time outside of operators, and the total.
 
-    sort: "change" (largest first, in either direction), "time" (the later one's) or "run". limit:
-    the most leaves to show (see `InstructionRows.leaves`); sums below their call or among the
-    closing rows cover the others. per_op: always count the operators that regressed in the title.
-    with_words: put the headline in the notes.
+    sort: "change" (largest first, in either direction), "time" (of the later run) or "run" (order
+    of execution). limit: the most leaves to show (see `InstructionRows.leaves`); the others are
+    added up below their delegate call or in the last rows. per_op: always say in the title how many
+    operators regressed. with_words: put the headline in the notes.
     """
     rows, hidden = shown_changes(diff, sort, limit)
     everything = [*rows, *([summed(not_shown(row=len(hidden)), hidden)] if hidden else [])]

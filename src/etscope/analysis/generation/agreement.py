@@ -83,7 +83,9 @@ class Agreement:
                 hint="take a reference of the same vocabulary, and the rows of the same tokens",
             )
         if len(forced) != len(program):
-            raise MismatchError(f"{len(program)} rows of logits, and {len(forced)} tokens")
+            raise MismatchError(
+                f"{len(program)} rows of logits for {len(forced)} tokens: each token needs one row"
+            )
         size = reference.shape[1]
         if len(forced) and not (forced.min() >= 0 and forced.max() < size):
             wrong = int(forced[(forced < 0) | (forced >= size)][0])

@@ -125,8 +125,8 @@ class Facts:
 
     @cached_property
     def untaken_types(self) -> str:
-        """The types of tensors that keep operators out of delegates, as a sentence after others; ""
-        without any."""
+        """A sentence on the tensor types that keep operators out of delegates, with a space in
+        front to append it; "" if there are none."""
         from etscope.analysis.program.xnnpack_events import untaken_types
 
         for method in () if self.program is None else self.program.methods:

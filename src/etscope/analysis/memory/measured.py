@@ -320,7 +320,7 @@ class _RunMemory:
     # -- in words
 
     def in_words(self) -> tuple[str, ...]:
-        """Say what the process took, and how it differs from the plan."""
+        """Describe the memory that the process used, and how it differs from the memory plan."""
         start, end = _ends(self.measured)
         sizes = {one.owner: one.size or 0 for one in self.owners}
         growth = sum(sizes.values())

@@ -172,7 +172,7 @@ def size_files(
             raise MismatchError(
                 f"{name} is not the .ptd of {' or '.join(opened)}, which uses none of its "
                 f"{len(data.entries):,} keys",
-                hint="pass the .ptd of the same export, or pass it alone",
+                hint="pass the .ptd of the same export, or only the .ptd",
             )
     for one in opened.values() if external else ():
         check_external(one.program, list(external.values()))

@@ -174,7 +174,8 @@ def chosen(names: str, options: Mapping[str, Any] | None = None) -> tuple[Chosen
     if PORTABLE in found and len(found) > 1:
         raise UsageError(
             f"{PORTABLE!r} is not a delegate: it cannot be combined with other backends",
-            hint="leave it out: nodes that no backend takes run on portable kernels",
+            hint=f"leave out {PORTABLE!r}: nodes that no backend takes run on portable kernels "
+            "anyway",
         )
     given: dict[str, dict[str, Any]] = {name: {} for name in found}
     for key, value in (options or {}).items():

@@ -271,7 +271,9 @@ def _file_shown(debugger: Debugger, lines: dict[str, dict[int, str]]) -> str:
     if debugger.file_shown is not None:
         return debugger.file_shown
     if len(lines) != 1:
-        raise UsageError("name the file of the line", hint=f"FILE:LINE; {_files_text(lines)}")
+        raise UsageError(
+            "a line number alone is not enough: give FILE:LINE", hint=_files_text(lines)
+        )
     return next(iter(lines))
 
 

@@ -75,7 +75,7 @@ def server_error(code: int, message: str, log: str, kind: Kind, place: str) -> E
         case Code.TOKEN:
             return UsageError(
                 f"the server at {place} refuses the token: {message}",
-                hint=f"give the one that it was started with in ${TOKEN_VARIABLE}",
+                hint=f"set ${TOKEN_VARIABLE} to the token that the server was started with",
             )
         case Code.STATE:
             return UsageError(f"not now: {message}")

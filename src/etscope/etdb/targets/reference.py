@@ -199,7 +199,8 @@ class ReferenceValues:
                 return given
         raise MissingDataError(
             f"the reference has no value of {node}" + (f" in pass {loop_pass}" if passes else ""),
-            hint="it took another branch, or the name is not in the edge graph: info ops",
+            hint="the reference took another branch, or the edge graph has no such node: list its "
+            "nodes with info ops",
         )
 
     def value_written_back(self, node: str) -> Any:

@@ -152,7 +152,7 @@ class FlatBufferColumns:
         return starts, lengths
 
     def elements(self, starts: IntArray, lengths: IntArray) -> IntArray:
-        """The targets of vectors of references, vector by vector.
+        """The positions that the offsets in these vectors point to, vector by vector.
 
         Vectors must not share elements: that would multiply the work.
         """
@@ -354,7 +354,7 @@ class Extents(Generic[_Kind]):
         self.vectors(kind, positions, 1, terminator=1)
 
     def listed(self, kind: _Kind, positions: IntArray) -> IntArray:
-        """The targets of vectors of references."""
+        """Visit the vectors of offsets at these positions; return where their offsets point to."""
         return self.buffer.elements(*self.vectors(kind, positions, 4))
 
     def sizes(

@@ -197,7 +197,10 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
         raise FormatError("the member is encrypted", member=name)
     if entry.compress_type == zipfile.ZIP_STORED:
         if entry.file_size != entry.compress_size:
-            raise FormatError("the member is stored, but its two sizes differ", member=name)
+            raise FormatError(
+                "the zip member is not compressed, but its packed and unpacked sizes differ",
+                member=name,
+            )
     elif entry.compress_type == zipfile.ZIP_DEFLATED:
         limit = min(max(FREE_BYTES, MAX_RATIO * entry.compress_size), MAX_UNPACKED_MEMBER)
         if entry.file_size > limit:

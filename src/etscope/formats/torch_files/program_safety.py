@@ -293,7 +293,8 @@ def _library(name: str) -> str:
             library == "aten" and operator.rstrip("_") in _NOT_COMPUTING
         ):
             raise FormatError(
-                f"an operator that does not compute: {_shown(name)}", hint=DO_NOT_TRUST
+                f"the program calls an operator that does more than compute: {_shown(name)}",
+                hint=DO_NOT_TRUST,
             )
         if not _NOT_LIBRARIES.fullmatch(library):
             return library

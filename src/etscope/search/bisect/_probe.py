@@ -271,7 +271,7 @@ def names_of(graph: Graph, piece: Piece) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """Tries pieces of one model."""
+    """Lowers a piece of a model's graph, runs it, and answers whether it is good."""
 
     subject: Subject
     graph: Graph

@@ -122,9 +122,10 @@ class Laboratory:
         )
 
     def tried(self, key: str, setting: Setting) -> Trial:
-        """Export, run and time a setting, unless the state has its result.
+        """Export, run and time a setting, or return its saved result.
 
-        The key `BASELINE` is the baseline itself, which has no rounds.
+        Settings are timed in rounds against the baseline. The baseline itself (key `BASELINE`) is
+        only exported and run.
         """
         return self.state.trial(key, lambda: self._attempt(key, setting))
 
@@ -147,8 +148,8 @@ class Laboratory:
         return Trial(error, size, rounds)
 
     def recorded(self, setting: Setting) -> Trace:
-        """The trace of a run of a setting's program with the times of its events; it is run once
-        for a folder."""
+        """Run a setting's program with event tracing and return the trace. The run is saved in the
+        search's folder and used again by later calls."""
         from etscope.run import Call
 
         path = self.path(setting)

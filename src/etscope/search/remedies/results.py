@@ -155,10 +155,10 @@ def in_order(
 ) -> list[Outcome]:
     """Sort outcomes by their own times, the fastest first.
 
-    Of those that take less than `min_effect` more than the fastest, the ones with the model's
-    numbers come first, and of these the ones with fewer changes. own: times of rounds with all
-    of them, by key: a share of the baseline's time is of the rounds of one remedy alone, in which
-    the machine may have been slower."""
+    Outcomes within `min_effect` of the fastest are ties: those with the same numbers as the model
+    come first, then those with fewer changes. own: times by key of the outcome; those of close
+    outcomes are from common rounds. Speedups over the baseline cannot be compared: each is from
+    rounds of its own, in which the machine may have been slower."""
     left, found = list(outcomes), list[Outcome]()
     while left:
         most = min(own[one.key] for one in left) * (1 + min_effect)

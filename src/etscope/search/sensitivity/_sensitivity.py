@@ -62,21 +62,21 @@ class SensitivityOptions(IsolationOptions, SearchOptions):
     """Options of `sensitivity()`.
 
     backend: one with a quantizer: "xnnpack".
-    calibration: inputs to set int8 ranges by, or files or folders of them; the example inputs by
-        default.
+    calibration: inputs that set the int8 ranges, or files or folders of them; the example inputs
+        by default.
     samples: inputs to measure errors on, in the same forms; the example inputs by default.
-    metric, tolerance: of the error, and the worst number that is still good; without a tolerance
-        nothing is searched.
-    group: a part is a "module" (the innermost), an "op" or a "node". select: a selector; only what
-        it picks is in the parts.
-    pairs: also try each two parts that exchange int8 values: a value between two operators is in
-        float only if both are.
-    rounds: of the times.
+    metric: of the error. tolerance: the worst error to accept; without it, no set of parts is
+        searched for.
+    group: what a part is: a "module" (the innermost), an "op" or a "node". select: a selector;
+        nodes that it does not select are in no part.
+    pairs: also keep both of two neighbouring parts in float: the value between them stays in float
+        only then.
+    rounds: how often each program is timed, in turn with the others.
     dynamic_shapes, method, strict, seed: as for `export` and `load_model`.
-    isolate: run each program in a separate process for its error, so that a crash is an answer.
-        timeout: seconds for each such run.
-    folder: keeps results and programs; `resume`: go on with those in it.
-    progress: called with a description of each variant that was measured, and the variant.
+    isolate: measure errors in a separate process for each program, so that a crash is recorded as
+        its result. timeout: seconds for each such run.
+    folder: where results and programs are saved. resume: use those that are already there.
+    progress: called after each measurement, with a description of the variant and the variant.
     """
 
     backend: str = "xnnpack"

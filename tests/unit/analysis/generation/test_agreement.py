@@ -119,7 +119,7 @@ def test_logits_that_do_not_fit_are_refused() -> None:
     rows = np.zeros((2, 4), np.float32)
     with pytest.raises(MismatchError, match=r"\[2, 4\] and the program's \[2, 5\]"):
         Agreement.of(rows, np.zeros((2, 5), np.float32), [0, 0])
-    with pytest.raises(MismatchError, match="2 rows of logits, and 3 tokens"):
+    with pytest.raises(MismatchError, match="2 rows of logits for 3 tokens"):
         Agreement.of(rows, rows, [0, 0, 0])
     with pytest.raises(MismatchError, match="token 4 is not one of the 4"):
         Agreement.of(rows, rows, [0, 4])

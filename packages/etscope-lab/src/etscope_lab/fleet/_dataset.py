@@ -79,7 +79,7 @@ EVENT_FIELDS = (
     Field("delegate", "text", "the backend of a delegate call and of the events inside"),
     Field("own_clock", "bool", "its times are on the delegate's own clock, not in ns"),
     Field("quantity", "text", "inside a delegate: interval, counter, estimate or instant"),
-    Field("value", "float64", "a number that is not a measured time, in `unit`"),
+    Field("value", "float64", "a counter, an estimate, or an interval not in ns; in `unit`"),
     Field("unit", "text", "us, cycles, bytes, count; ns of estimated times"),
     Field("backend_columns", "pairs", "what the backend adds, as compute_unit"),
     Field("module", "text", "path of the innermost module that holds all of its nodes"),

@@ -336,7 +336,7 @@ class JobSpec(_Strict):
     )
     seed: _Int = Field(0, ge=0, lt=2**53, description="Of generated inputs.")
     generation: GenerationSpec | None = Field(
-        None, description="Of a generate job, and of an A/B job of two language models."
+        None, description="What to generate: for generate jobs, and A/B jobs of language models."
     )
     prompts: FileRef | None = Field(
         None, description="Of generations: ids, a prompt on each line; or .npy."

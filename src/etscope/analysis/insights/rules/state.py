@@ -166,9 +166,9 @@ def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
 def _writing_in_place(names: Collection[str]) -> Iterator[Remedy]:
     if _MOVING.issubset(names):
         yield Remedy(
-            "Leave the rows where they are, and write the new one over the oldest: "
-            "`buffer.index_copy_(1, position % length, new)`, with a mask by position in place of "
-            "their order."
+            "Use a ring buffer: write each new row over the oldest, "
+            "`buffer.index_copy_(1, position % length, new)`. Build the mask from the rows' "
+            "positions, as they are no longer in order."
         )
     elif "where" in names:
         yield Remedy(
