@@ -239,8 +239,7 @@ class Facts:
     @property
     def is_warmed_up(self) -> bool:
         """True if run.json has executions before the first run of the dump."""
-        calls = self.trace.known_calls
-        return any(one.warmup > 0 for one in calls if one.method == self.profile.method)
+        return any(self.trace.warmups(self.profile.method))
 
     @property
     def runner(self) -> str:

@@ -571,15 +571,23 @@ class Trace(MadeOnce):
         return found
 
     def _counted(self, profile: MethodProfile) -> MethodProfile:
-        calls = [] if self.saved_run is None else self.saved_run.calls
-        mine = [
-            call for call in calls if call.optional("method", JsonValue.label) == profile.method
-        ]
+        warmups = self.warmups(profile.method)
         inputs = {block.bundled_input_index for block in self.blocks if block.executions}
-        if (len(mine) > 1 or len(inputs) > 1) and profile.method not in self._of_one_length:
+        if (len(warmups) > 1 or len(inputs) > 1) and profile.method not in self._of_one_length:
             return profile  # other inputs may take longer
-        warmups = [call.optional("warmup", JsonValue.whole) for call in mine]
         return counted(profile, is_warmed_up=any(warmups))
+
+    def warmups(self, method: str | None) -> list[int]:
+        """Return the executions before the recorded ones, of each call of a method. The inputs of a
+        saved run, which `known_calls` has, are not read."""
+        if self.calls:
+            return [call.warmup for call in self.calls if call.method == method]
+        saved = () if self.saved_run is None else self.saved_run.calls
+        return [
+            call.optional("warmup", JsonValue.whole) or 0
+            for call in saved
+            if call.optional("method", JsonValue.label) == method
+        ]
 
     def meanings(self, block: Block) -> Mapping[int, Meaning]:
         """The meaning of each event that a delegate logged, by its index in the block's keys."""

@@ -23,6 +23,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.generation import DECODE
 from etscope.formats.program.pte import read_pte
+from etscope.formats.run_json import SavedRun
 from etscope.model.finding import Explanation, Finding, Severity, Sureness
 from etscope.units import TimeScale
 from tests.support.analysis.exact_peaks import calibration as calibration_of
@@ -221,6 +222,9 @@ def test_a_slow_run_after_a_warm_up_is_no_first_one(tmp_path: Path) -> None:
     assert none(found, "first-run")
     assert found.profile.excluded.warmup == 0 and found.profile.excluded.disturbed == 1
     assert none(found, "unsteady")  # one of 61, which is excluded
+    saved = found.trace
+    in_memory = replace(saved, calls=saved.known_calls, ran=SavedRun({}))
+    assert in_memory.warmups("forward") == saved.warmups("forward") == [3]
 
 
 # -- threads
@@ -285,7 +289,7 @@ def slowed(found: Facts, factors: Any, only_longest: bool = False) -> Facts:
         rows.append(replace(row, ticks=ticks))
     total = profile.total + more.astype(np.int64)
     changed = replace(profile, rows=tuple(rows), total=total)
-    warmed_up = any(call.warmup for call in found.trace.known_calls)
+    warmed_up = any(found.trace.warmups("forward"))
     return replace(found, profile=counted(changed, is_warmed_up=warmed_up))
 
 
