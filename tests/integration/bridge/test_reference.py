@@ -15,7 +15,12 @@ pytest.importorskip("executorch.exir")
 from executorch.exir import to_edge  # noqa: E402
 from torch import nn  # noqa: E402
 
-from etscope.bridge.reference.reference import keeps_state, reference_arrays, run_reference  # noqa: E402
+from etscope.bridge.reference.reference import (  # noqa: E402
+    keeps_state,
+    plain_tensors,
+    reference_arrays,
+    run_reference,
+)
 from etscope.errors import NumericGapError  # noqa: E402
 
 
@@ -168,3 +173,15 @@ def test_the_callers_gradient_mode_holds_between_values(
     first.close()
     second.close()
     assert torch.is_grad_enabled(), "runs that end out of order leave the caller's mode"
+
+
+def test_the_memory_of_a_tensor_subclass_is_in_its_parts() -> None:
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8)).eval()
+    (plain,) = plain_tensors(model[0].bias)
+    assert plain is model[0].bias
+    quantize_(model, Int8WeightOnlyConfig())
+    parts = list(plain_tensors(model[0].weight))
+    assert {str(part.dtype) for part in parts} >= {"torch.int8", "torch.float32"}
+    assert all(part.untyped_storage().data_ptr() for part in parts)

@@ -206,12 +206,18 @@ def layout(draw: random.Random, *, sound: bool) -> Planted:
 
 def storage(draw: random.Random, *, sound: bool) -> Planted:
     """Weights that are quantized without their inputs, in XNNPACK."""
-    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+    from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_
+    from torchao.quantization.granularity import PerAxis, PerGroup
 
-    width = draw.choice((8, 16, 32))
+    width = draw.choice((32, 64, 96))
     model = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 4)).eval()
+    configs = (
+        Int8WeightOnlyConfig(),
+        IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0)),
+        IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)),
+    )
     if not sound:
-        quantize_(model, Int8WeightOnlyConfig())
+        quantize_(model, draw.choice(configs))
     kind = None if sound else "lost-operator"
     return _made("storage", kind, model, (torch.randn(2, width),), xnnpack=True)
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from etscope.analysis.faults.operators import Difference, different_operators
 from etscope.analysis.faults.overwritten import Overwritten, overwritten_values
 from etscope.analysis.matching.export import Export
@@ -289,6 +291,7 @@ class _MethodFaults:
         else:
             given = [self.method.values[value] for value in call.args]
             yield from self._lost_parameters(number, given, read_xnnpack(blob))
+            yield from self._lost_scales(number)
         for position, tensor in known.items():
             if position < len(call.args):
                 yield from self._other_layout(number, position, call.args[position], tensor)
@@ -345,6 +348,44 @@ class _MethodFaults:
                 "The call's data has no constant of their sizes.",
                 list(lost.values()),
             )
+
+    def _lost_scales(self, number: int) -> Iterator[Finding]:
+        """Find integers that the call has as float weights: their scales were lost. A backend may
+        keep dequantized weights in float, but these are no whole numbers."""
+        if self.export.record is None:
+            return
+        graph = self.export.edge_nodes(self.method.name).symbols.graph
+        nodes = [
+            node
+            for node in self._attributions[number].nodes
+            if stem(node.op).startswith("dequantize")
+            and graph is not None
+            and graph.parameters.keys() & set(node.inputs[:1])
+        ]
+        if not nodes or graph is None:
+            return
+        from etscope.analysis.memory.stored import stored_tensors
+
+        program = self.export.needed_program
+        weights = [
+            one
+            for one in stored_tensors(program)
+            if (one.method, one.instruction) == (self.method.name, number)
+            and one.value is None
+            and len(one.shape) > 1
+        ]
+        for weight in weights if all(one.dtype == "float32" for one in weights) else ():
+            numbers = np.frombuffer(program.blob(weight.span), np.float32)
+            if len(numbers) and (numbers == np.rint(numbers)).all() and np.ptp(numbers) > 1:
+                names = " and ".join(graph.parameters[node.inputs[0]] for node in nodes)
+                yield self._lost(
+                    number,
+                    f"{self._at(number)} has the integers of {names} as float weights, without "
+                    "their scales",
+                    "Float weights of the call are whole numbers.",
+                    nodes,
+                )
+                return
 
     def _lost(self, number: int, what: str, evidence: str, users: Sequence[Node]) -> Finding:
         names = [*dict.fromkeys(stem(node.op) for node in users)]
