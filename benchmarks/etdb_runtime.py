@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from etscope.etdb.files import Files
 
 from benchmarks.side import Cost
+from etscope.capture import open_capture
 from etscope.etdb import Session
 from etscope.etdb.protocol.launch import Local
 from etscope.etdb.protocol.messages import Condition
 from etscope.etdb.targets.runtime import RuntimeTarget
+from etscope.etdb.targets.runtime_method import prepare_method
 from etscope.etdb.targets.target import Watch
 from etscope.run._runner_host import native_command
 from etscope.run.job import Job, JobCall, read_result
@@ -131,8 +132,8 @@ def _seconds(target: RuntimeTarget, *watches: Watch) -> float:
 
 @contextmanager
 def _debugged(made: Artifact, inputs: Sequence[Any]) -> Iterator[RuntimeTarget]:
-    files = Files().opened(str(made.pte))
-    target = RuntimeTarget(files, Local(), method="forward", inputs=inputs)
+    prepared = prepare_method(open_capture(made.pte), None, "forward", inputs)
+    target = RuntimeTarget(prepared, Local())
     try:
         yield target
     finally:

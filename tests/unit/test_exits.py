@@ -93,6 +93,7 @@ def test_each_module_with_a_command_line_is_in_the_list() -> None:
     }
     elsewhere = {
         "__main__": "the command, tested in tests/integration/cli/test_app.py",
+        "etdb.__main__": "the debugger, tested in tests/integration/etdb",
         "search.bisect._repro_script": "is copied to the user, and needs no etscope",
         "size_analysis_tool.size_analysis_tool": "prints nothing",
     }

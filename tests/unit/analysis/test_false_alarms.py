@@ -16,7 +16,7 @@ RUNS = (19, 30, 60)
 def test_equal_processes_are_called_slower_in_one_of_a_hundred(kind: str) -> None:
     """300 pairs of each kind, of 3 us to 30 ms: with a clock of whole microseconds, short ones."""
     random = np.random.default_rng(KINDS.index(kind))
-    step = MICROSECOND if kind == "quantized" else 1.0
+    step = MICROSECOND if kind == "quantised" else 1.0
     alarms = pairs = 0
     for runs in RUNS:
         for _ in range(100):
@@ -99,7 +99,7 @@ def test_tables_of_operators_are_corrected_as_one() -> None:
             ]
             for _ in range(2)
         )
-        steps = [MICROSECOND if kind == "quantized" else 1.0 for kind in kinds]
+        steps = [MICROSECOND if kind == "quantised" else 1.0 for kind in kinds]
         found = compare_all(before, after, steps=steps)
         alarms += any(one.verdict is Verdict.REGRESSED for one in found)
     assert alarms <= 2

@@ -73,7 +73,7 @@ _REMAINDER = (
 )
 _REMAINDER_REMEDY = "Compute it as `x - torch.div(x, d, rounding_mode='floor') * d`."
 
-DIFFERENCES = (
+DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         _XNNPACK,
         "aten.upsample_bilinear2d.vec",
@@ -114,6 +114,29 @@ DIFFERENCES = (
         "Use `nn.GELU()` if the model was trained so, or accept the difference.",
         is_small=True,
     ),
+)
+# What XNNPACK makes of numbers at the edges, by the operator of the edge graph.
+_EDGES = {
+    "exp.default": "gives 0 for NaN",
+    "sigmoid.default": "gives NaN for numbers as large as 1e30",
+    "sin.default": "gives NaN for numbers as large as 1e30",
+    "cos.default": "gives NaN for numbers as large as 1e30",
+    "sqrt.default": "gives NaN for infinity",
+    "rsqrt.default": "gives NaN for 0, where PyTorch gives infinity",
+    "log.default": "takes numbers below 1e-38 for 0",
+    "maximum.default": "gives the other number for NaN, where PyTorch gives NaN",
+    "minimum.default": "gives the other number for NaN, where PyTorch gives NaN",
+}
+DIFFERENCES += tuple(
+    Difference(
+        _XNNPACK,
+        f"aten.{op}",
+        _float,
+        how,
+        "Keep such numbers out: `torch.nan_to_num`, `torch.clamp`.",
+        depends=True,
+    )
+    for op, how in _EDGES.items()
 )
 _BY_OPERATOR = {(one.backend, one.op): one for one in DIFFERENCES}
 
