@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from etscope.analysis.graphs.run_graph import written_as
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.insights import insights
 from etscope.analysis.insights.rules.fusion import parts_of
@@ -20,6 +21,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.own_members import TOLD
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.finding import Finding
+from etscope.model.graph import Node
 from etscope.units import TimeScale
 from tests.support.artifacts import artifacts
 
@@ -264,7 +266,7 @@ def test_a_type_that_is_not_taken() -> None:
 def test_an_operator_outside_of_delegates_and_why() -> None:
     both = findings("outside-delegates", "between", "islands")
     norm, mean = sorted(both, key=lambda found: "mean" in names(found))
-    assert "native_layer_norm runs outside of delegates" in norm.sentence
+    assert "layer_norm (native_layer_norm) runs outside of delegates" in norm.sentence
     assert "native_layer_norm is not an operator of XnnpackBackend" in evidence(norm)
     assert "3 delegate calls would be 2." in evidence(norm)
     assert "2 values of 4.00 KiB go between" in evidence(norm)
@@ -289,3 +291,25 @@ OF_THE_MACHINE = ("first-run", "unsteady", "threads", "delegate-rest", "outside-
 def test_sound_models_have_no_findings(model: tuple[str, ...]) -> None:
     found = insights(facts(*model), least_share=0.0)
     assert [one.sentence for one in found if one.kind not in OF_THE_MACHINE] == []
+
+
+@pytest.mark.parametrize(
+    ("function", "op", "written"),
+    [
+        (
+            "instance_norm,torch.nn.modules.instancenorm.InstanceNorm2d",
+            "repeat",
+            "nn.InstanceNorm2d",
+        ),
+        ("silu_2,torch.nn.functional.silu", "sigmoid", "F.silu"),
+        ("conv2d,torch.nn.modules.conv.Conv2d", "conv2d", None),
+        ("relu,torch.nn.functional.relu", "relu", None),
+        ("", "index_select", "roll"),
+    ],
+)
+def test_what_the_model_has_where_a_decomposition_made_a_node(
+    function: str, op: str, written: str | None
+) -> None:
+    metadata = {"source_fn_stack": function, "torch_fn": "" if function else "roll_1;builtin.roll"}
+    node = Node("n", "call_function", op, f"aten.{op}.default", metadata=metadata)
+    assert written_as(node) == written

@@ -296,6 +296,24 @@ def function_of(node: Node) -> str:
     return re.split(r"[;.]", node.metadata.get("torch_fn", ""))[-1]
 
 
+_MODULES, _FUNCTIONS = "torch.nn.modules.", "torch.nn.functional."
+
+
+def written_as(node: Node) -> str | None:
+    """The module or function of torch that the model has where a decomposition made the node:
+    "nn.InstanceNorm2d", "F.silu", "roll"; None if unknown, or if it is the node's operator."""
+    source = node.metadata.get("source_fn_stack", "").rpartition(",")[2]
+    name = source.rpartition(".")[2]
+    if source.startswith(_MODULES):
+        found = f"nn.{name}"
+    elif source.startswith(_FUNCTIONS):
+        found = f"F.{name}"
+    else:
+        name = found = function_of(node)
+    own, written = (one.lower().replace("_", "") for one in (stem(node.op), name))
+    return None if not written or written == own else found
+
+
 def varying_givers(run: RunGraph, node: Node) -> Iterator[Node]:
     """Yield the nodes that make the values that a node reads, except weights and constants."""
     return (

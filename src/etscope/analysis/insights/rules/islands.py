@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from etscope.analysis.graphs.node_table import short_tensor
 from etscope.analysis.graphs.partition import NodeRefusal
-from etscope.analysis.graphs.run_graph import OF_TORCH, RunGraph, function_of, spec_of
+from etscope.analysis.graphs.run_graph import OF_TORCH, RunGraph, function_of, spec_of, written_as
 from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     NAMED,
@@ -97,10 +98,10 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
         merging += fewer_calls(run, around, f"Inside of delegates with {others} beside it")
     same = f"The {count(len(run.calls), 'delegate call')} would stay as many without it."
     told = any(refusals_of(run, node) for node in nodes)
-    verb = "runs" if len({stem(node.op) for node in nodes}) == 1 else "run"
+    verb = "runs" if len({written_as(node) or stem(node.op) for node in nodes}) == 1 else "run"
     return facts.finding(
         "outside-delegates",
-        f"{operators(nodes)} {verb} outside of delegates: {facts.time.taken(members)}"
+        f"{_written(nodes)} {verb} outside of delegates: {facts.time.taken(members)}"
         f"{places(alike)}{at_lines(nodes)}.",
         members,
         explained(
@@ -109,6 +110,16 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
             ways_in(run, nodes),
         ),
     )
+
+
+def _written(nodes: Sequence[Node]) -> str:
+    """Name nodes as the model has them, with the operators that they became: "nn.GroupNorm and
+    F.mish (native_group_norm, where and log1p)"."""
+    counted = Counter(written_as(node) or stem(node.op) for node in nodes)
+    if not any(map(written_as, nodes)):
+        return operators(nodes)
+    names = [name for name, _ in counted.most_common()]
+    return f"{listed(names[:NAMED], len(names) - NAMED)} ({operators(nodes)})"
 
 
 _TAKEN = frozenset({"float32", "float16", "int8", "uint8"})  # by XNNPACK
@@ -293,6 +304,16 @@ _INSTEAD: Mapping[str, str] = {
     "which are vectorised, or use a norm that folds into a linear layer.",
     "native_group_norm": "XNNPACK has no group norm; a batch norm folds into the convolution "
     "before it.",
+    **{
+        f"nn.InstanceNorm{dims}d": "XNNPACK has no instance norm; a batch norm folds into the "
+        "convolution before it."
+        for dims in (1, 2, 3)
+    },
+    "F.mish": "XNNPACK has no mish: `F.hardswish` and `F.silu` are close to it, if the model is "
+    "trained with one.",
+    "native_dropout": "Leave it out: export the model in evaluation mode (`model.eval()`), or with "
+    "`training=False`.",
+    "upsample_bicubic2d": 'XNNPACK resizes by `mode="bilinear"`.',
     "embedding": "It is a look-up, which needs no delegate: nothing to do, unless it stands "
     "between two of them.",
 }
@@ -302,10 +323,17 @@ def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
     """Say how nodes outside of delegates could be inside."""
     texts: dict[str, list[Node]] = {}
     unknown: list[Node] = []
+    parts: dict[str, set[str]] = {}
+    for node in nodes:
+        parts.setdefault(written_as(node) or "", set()).add(stem(node.op))
     for node in nodes:
         told = [one.reason or "" for one in refusals_of(run, node)]
         said = next((do for text, do in _FOR_REASONS for one in told if text in one), None)
-        said = said or _INSTEAD.get(overload_of(node)) or _INSTEAD.get(stem(node.op))
+        written = written_as(node) or ""
+        names = [written, overload_of(node), stem(node.op)]
+        if len(parts[written]) > 1 and written:  # what it became is not in the model
+            names = [written]
+        said = said or next((_INSTEAD[name] for name in names if name in _INSTEAD), None)
         if said is None:
             unknown.append(node)
         else:
@@ -331,6 +359,6 @@ def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
         )
     if unknown:
         yield Remedy(
-            f"Write {operators(unknown)}{at_lines(unknown).replace(', at', ' at', 1)} in operators "
+            f"Write {_written(unknown)}{at_lines(unknown).replace(', at', ' at', 1)} in operators "
             "that the backend takes, or move it before the first or behind the last delegate call."
         )
