@@ -238,10 +238,14 @@ def explained(log: str) -> tuple[str, str] | None:
             "; ".join(f"it needs {need}" for need in needs),
         )
     if operators := _named(MISSING_KERNEL, log):
+        from etscope.analysis.program.program import registered_by
+
+        libraries = dict.fromkeys(filter(None, map(registered_by, operators)))
+        of = f", {' and '.join(libraries)}" if libraries else ""
         return (
             f"this runtime has no kernel for {', '.join(operators)}",
-            "load the library that registers it (libraries=, -X libraries), or lower the model so "
-            "that the operator is decomposed or delegated",
+            f"load the library that registers it{of} (libraries=, -X libraries), or lower the "
+            "model so that the operator is decomposed or delegated",
         )
     if failed := FAILED_KERNEL.search(log):
         return (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from etscope.analysis.program.compatibility import Observed
-from etscope.analysis.program.program import InstructionRecord, instructions, is_prim
+from etscope.analysis.program.program import InstructionRecord, instructions, is_prim, registered_by
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (
@@ -210,3 +210,15 @@ def test_a_run_logs_the_events_and_results_that_the_program_names(name: str) -> 
             ]
             compared += 1
     assert compared
+
+
+@pytest.mark.parametrize(
+    ("operator", "library"),
+    [
+        ("aten::add.out", "executorch::kernels_optimized"),
+        ("quantized_decomposed::add.out", "executorch::kernels_quantized"),
+        ("my::op.out", None),
+    ],
+)
+def test_the_library_that_registers_an_operator(operator: str, library: str | None) -> None:
+    assert registered_by(operator) == library

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.faults.faults import faults_section
 from etscope.analysis.memory.plan import memory_plans, peak_section, summary_section
+from etscope.analysis.program.program import registered_by
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.delegate_data import option_texts
 from etscope.formats.program.pte import Program, program_fingerprint
@@ -283,9 +284,14 @@ def _calls(program: Program) -> Iterator[Section]:
     yield rows(
         "operators",
         "Operators that the runtime must have",
-        (Column("method"), Column("operator"), Column("calls", Kind.COUNT)),
+        (
+            Column("method"),
+            Column("operator"),
+            Column("calls", Kind.COUNT),
+            Column("library", title="registered by", priority=1),
+        ),
         [
-            (method.name, name, count)
+            (method.name, name, count, registered_by(name))
             for method in program.methods
             for (owner, name), count in kernels.most_common()
             if owner == method.name

@@ -48,6 +48,7 @@ _RULES: Mapping[str, tuple[str, Level]] = {
     "inside_delegates": ("delegation", Level.SUMMARY),
     "unknown_work": ("kernels", Level.FULL),
     "single_runs": ("runs", Level.SUMMARY),
+    "large_bounds": ("memory", Level.ALL),
     "memory": ("memory", Level.SUMMARY),
     "values": ("memory", Level.SUMMARY),
     "files": ("memory", Level.SUMMARY),

@@ -76,6 +76,21 @@ _PRIM_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "aten::_local_
 SHAPE_OPERATORS = frozenset({"aten::sym_size", "aten::sym_numel", "executorch_prim::et_view"})
 
 
+# What registers the kernels of a namespace in an application: a target of ExecuTorch's package
+# (`executorch-config.cmake`), else the folder of its sources.
+_REGISTERED_BY = {
+    "aten": "executorch::kernels_optimized",
+    "dim_order_ops": "executorch::kernels_optimized",
+    "quantized_decomposed": "executorch::kernels_quantized",
+    "torchao": "executorch::kernels_torchao",
+    "executorch_prim": "the runtime",
+    "et_prim": "the runtime",
+    "llama": "extension/llm/custom_ops",
+    "cortex_m": "backends/cortex_m",
+    "cadence": "backends/cadence",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class InstructionRecord:
     """One instruction of a method.
@@ -177,6 +192,12 @@ def instructions(
 def is_prim(operator: Operator) -> bool:
     """True for operators built into the runtime, which log no `native_call_` event."""
     return operator.name.partition("::")[0] in _PRIM_NAMESPACES or operator.name in _PRIM_OPERATORS
+
+
+def registered_by(operator: str) -> str | None:
+    """Return the library that an application needs for an operator ("aten::add.out"); None if it is
+    not one of ExecuTorch's."""
+    return _REGISTERED_BY.get(operator.partition("::")[0])
 
 
 def unfolded(values: Sequence[Value], indices: Iterable[int]) -> tuple[int, ...]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, explained
 from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.program.source_location import block_family
 from etscope.errors import EtscopeError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import TensorValue
-from etscope.model.finding import Finding, Place, Quantity, Severity
+from etscope.model.finding import Finding, Place, Quantity, Remedy, Severity, Sureness
 from etscope.units import format_bytes, format_share
 
 # A summary of a run without its program needs none of these: each is imported where it is used.
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from etscope.analysis.memory.file_parts import FilePart
     from etscope.analysis.memory.plan import MemoryPlan
 
+LARGE_PLAN = 8 << 20  # bytes: less is not worth another export
+SMALL_EXAMPLE = 0.25  # of the elements of the bound: a plan of four times the need
 LARGEST_TENSOR_SHARE = 0.10  # of the peak: below, no tensor stands out
 MODULE_WEIGHTS_SHARE = 0.10  # of the weights: below, no layer stands out
 DUPLICATES_SHARE = 0.01  # of the constants: less is not worth a change
@@ -49,6 +52,54 @@ def memory(facts: Facts) -> Iterator[Finding]:
 
         parts = program_parts(facts.trace.export, facts.trace.run_nodes)
     yield from memory_of(method, facts.trace.export, parts, facts.profile.rows)
+
+
+def large_bounds(facts: Facts) -> Iterator[Finding]:
+    """A plan for inputs that are much larger than the example input of the export. In methods with
+    KV caches the bound is the context, which is wanted."""
+    record, method = facts.trace.record, facts.profile.method
+    if record is None or facts.program is None or method not in record.edge_methods:
+        return
+    from etscope.analysis.memory.plan import memory_plans
+    from etscope.analysis.memory.state import KV_CACHE, program_state
+
+    export = facts.trace.export
+    plan = memory_plans(export)[method]
+    state = program_state(export).methods.get(method, ())
+    if plan.planned_bytes < LARGE_PLAN or any(one.kind == KV_CACHE for one in state):
+        return
+    values, graph = facts.program.method(method), export.edge_nodes(method).symbols.graph
+    inputs = () if graph is None else [n for n in graph.inputs if n not in graph.parameters]
+    for index, name in zip(values.inputs, inputs, strict=False):
+        tensor = values.values[index]
+        spec = None if graph is None else graph.by_name[name].outputs[0].tensor
+        if not isinstance(tensor, TensorValue) or spec is None or tensor.nbytes is None:
+            continue
+        hints = spec.hints or (None,) * len(spec.shape)
+        example = [
+            size if isinstance(size, int) else hint
+            for size, hint in zip(spec.shape, hints, strict=True)
+        ]
+        known = [size for size in example if size is not None]
+        if len(known) < len(example) or not math.prod(tensor.sizes):
+            continue
+        share = math.prod(known) / math.prod(tensor.sizes)
+        if share > SMALL_EXAMPLE:
+            continue
+        sizes = "x".join(map(str, known))
+        sentence = (
+            f"The plan takes {format_bytes(plan.planned_bytes)} for an input of {tensor}; the "
+            f"example input, {sizes}, has {format_share(share)} of its elements."
+        )
+        found = _of("large-bounds", plan, sentence, plan.planned_bytes, 0)
+        evidence = "The runtime takes the planned memory when it loads the method, for all inputs."
+        remedy = Remedy(
+            "Lower the bounds of the dynamic sizes to the largest input of the application "
+            "(`Dim(max=...)`), or export one method for each size."
+        )
+        explanation = explained(Sureness.MEASURED, [evidence], [remedy])
+        yield replace(found, severity=Severity.COST, explanation=explanation)
+        return
 
 
 def memory_of(
