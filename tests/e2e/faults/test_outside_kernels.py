@@ -30,8 +30,9 @@ def is_real(planted: Planted) -> bool:
 
 def check(seeds: range) -> None:
     for wrong, sound in planted_programs(seeds):
-        assert is_real(wrong) and is_real(sound), (wrong, sound)
-        assert kinds(wrong) == {wrong.kind}, wrong.family
+        assert is_real(sound), sound
+        # A planner may give bytes twice that nothing reads again: no fault, and none is named.
+        assert kinds(wrong) == ({wrong.kind} if is_real(wrong) else set()), wrong
         assert kinds(sound) == set(), sound.family
 
 
