@@ -1,4 +1,4 @@
-"""Export for XNNPACK, OpenVINO and ExecuTorch's native backend, whose tools write no files.
+"""Export for XNNPACK, OpenVINO and ExecuTorch's native backend; their tools write no files.
 
 OpenVINO needs Intel's openvino and nncf.
 """

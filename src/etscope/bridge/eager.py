@@ -1,4 +1,4 @@
-"""Run models eagerly: threads by the size of the work, and state that stays as it was."""
+"""Run models eagerly: threads by the size of the work, and unchanged state."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def describe(buffer: memoryview) -> str:
 
 
 def check_identifier(buffer: memoryview, wanted: bytes, kind: str, name: str) -> None:
-    """Check the identifier of a FlatBuffers file, whose last two characters are the version.
+    """Check the identifier of a FlatBuffers file. Its last two characters are the version.
 
     kind: of the file in messages ("bundled program"); name: with its article and suffix. Raises
     `VersionError` for another version, `FormatError` for another format.

@@ -113,7 +113,7 @@ def matched_anywhere(
     before: Mapping[int, Hashable], after: Mapping[int, Hashable]
 ) -> list[tuple[int, int]]:
     """Pair elements of the same token wherever they are, the first of each side first; in the order
-    of `after`. before, after: tokens by number; those of the token None have no partner."""
+    of `after`. before, after: tokens by number; the token None has no partner."""
     waiting: dict[Hashable, deque[int]] = {}
     for i, token in before.items():
         waiting.setdefault(token, deque()).append(i)

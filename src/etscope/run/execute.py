@@ -95,7 +95,7 @@ class ExecutionOptions:
     place: Place = HERE
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: extended beside `ExportOptions`
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: extended together with `ExportOptions`
 class IsolationOptions:
     """The separate process of a run; see `RunOptions`."""
 

@@ -71,7 +71,7 @@ VERSION = 2
 TrialT = TypeVar("TrialT", bound=Trial)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: extended beside other options
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: extended together with other options
 class SearchOptions:
     """Options of a search.
 
@@ -286,7 +286,7 @@ def run_samples(
 
 
 def output_error(metric: Metric, expected: Any, value: Any) -> float | None:
-    """The metric of an output; NaN for another shape, None if there are no numbers."""
+    """The metric of an output; NaN for another shape, None without numbers."""
     first, second = np.asarray(expected), np.asarray(value)
     if first.shape != second.shape:
         return math.nan

@@ -351,7 +351,7 @@ class _MethodFaults:
 
     def _lost_scales(self, number: int) -> Iterator[Finding]:
         """Find integers that the call has as float weights: their scales were lost. A backend may
-        keep dequantized weights in float, but these are no whole numbers."""
+        keep dequantized weights in float, but these have fractions."""
         if self.export.record is None:
             return
         graph = self.export.edge_nodes(self.method.name).symbols.graph

@@ -347,7 +347,7 @@ def tolerance_metric(
     )
 
 
-# The order of the built-in metrics is the order in which errors and the documentation list them.
+# The order of the built-in metrics is also their order in errors and documentation.
 for _metric in (
     Metric(
         "ulp",

@@ -39,7 +39,7 @@ from etscope.errors import UsageError
 # sound model is accused in `benchmarks/planted_faults.py`.
 ROUNDING_FACTOR = 16.0
 QUANTIZED_FACTOR = 2.0  # the noise has numbers near a tie on its other side already
-# About 4 units in the last place of the half types, and 250 of float32, whose sums are longer.
+# About 4 units in the last place of the half types, and 250 of float32, which has longer sums.
 TOLERANCES = {"float64": 1e-10, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 OTHER_TOLERANCE = 0.2  # of floats with 8 bits
 BEYOND = 0.01  # of the root mean square: the error of an element that is clearly off

@@ -44,7 +44,7 @@ class NonFinite:
 
     @classmethod
     def of(cls, value: Any, expected: Any) -> NonFinite | None:
-        """Count those of a device's value; None if it has none."""
+        """Count NaN and infinities in a device's value; None if it has none."""
         nan, infinite = _non_finite(value)
         if not (nan or infinite):
             return None

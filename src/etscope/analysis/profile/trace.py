@@ -251,7 +251,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def known_calls(self) -> tuple[SavedCall, ...]:
-        """`calls`, or those of the run.json next to the dump. Raises as `saved_calls`."""
+        """`calls`, or the calls in the run.json next to the dump. Raises as `saved_calls`."""
         return self.calls or saved_calls(self.dump.path, self._input_types)
 
     def _input_types(self, method: str) -> Sequence[InputType | None]:

@@ -30,7 +30,7 @@ class TensorReader(Protocol):
 class RemoteTensor:
     """A large tensor of the runner, at the step at which it was requested.
 
-    Its attributes are those of a numpy array; dtype may be one of ml_dtypes, nbytes are those in
+    It has the attributes of a numpy array; dtype may be one of ml_dtypes, nbytes are those in
     the runner's memory. A slice of leading dimensions fetches only that slice; numpy's conversion
     fetches the whole tensor once. A tensor that was fetched whole stays valid when the run
     continues. For any other, all methods then raise `UsageError`.

@@ -333,7 +333,7 @@ class Target(ABC):
 
 
 class CallsTarget(Target):
-    """A target that runs a method on the inputs of several calls: run N is that of call N."""
+    """A target that runs a method on the inputs of several calls: run N runs call N."""
 
     def __init__(self, method: str, calls: Sequence[Any]) -> None:
         self._method, self._run = method, 0

@@ -17,7 +17,7 @@ from etscope.search.trial import FAILURES, Trial, reaches
 
 Key = frozenset[int]  # positions of the groups that are kept in float
 _SMALL = 0.01  # smallest gain, as a share of the int8 model's error
-_SMALL_DB = 0.1  # the same in dB, of which a share means nothing
+_SMALL_DB = 0.1  # the same in dB, where a share means nothing
 
 
 @dataclass(frozen=True, slots=True)

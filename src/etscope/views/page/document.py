@@ -42,7 +42,7 @@ from etscope.views.page.timeline import timeline_document
 SCHEMA = "etscope.report/3"
 _NAMED = 3  # runs in the title, so that it stays one line
 _MOST_FILE_ROWS = 1_000  # of a tool's file, so that the page stays small
-_ELSEWHERE = {"members", "memory", "named_data"}  # sections of files with a view of their own
+_ELSEWHERE = {"members", "memory", "named_data"}  # sections of files with a view for each
 
 
 def document_of(runs: Sequence[ReportRun], title: str | None = None) -> Json:

@@ -168,7 +168,7 @@ def _writing_in_place(names: Collection[str]) -> Iterator[Remedy]:
         yield Remedy(
             "Use a ring buffer: write each new row over the oldest, "
             "`buffer.index_copy_(1, position % length, new)`. Build the mask from the rows' "
-            "positions, as they are no longer in order."
+            "positions, because the order has changed."
         )
     elif "where" in names:
         yield Remedy(
