@@ -167,6 +167,12 @@ def _figures(value: float | None) -> str:
     return f"{value:.{_FIGURES}g}" if plain else f"{value:.3e}"
 
 
+def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Names as a text: the first `most`, and the number of the others: "a, b and 3 more"."""
+    more = len(names) - most
+    return between.join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def count(number: int, noun: str) -> str:
     """Format a number with its noun: "1 place", "2 places"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -134,7 +134,7 @@ class Debugger:
 
     @property
     def trace(self) -> Trace | None:
-        return self.capture if isinstance(self.capture, Trace) else None
+        return self.capture.trace
 
     @property
     def record(self) -> RecordView | None:

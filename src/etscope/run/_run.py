@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from etscope.analysis.faults.faults import FAILS, program_faults, told
-from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.correlate import method_symbols, recorded_inputs
@@ -205,7 +204,7 @@ def run(
         error.message += "".join(f"\n  at {line}" for line in lines)
         error.message += "".join(
             f"\nthe cause: {told(fault)}"
-            for fault in program_faults(Export(opened.program, opened.record))
+            for fault in program_faults(opened)
             if fault.kind == FAILS and fault.method in {call.method for call in calls}
         )
         raise

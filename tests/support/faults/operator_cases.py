@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from io import BytesIO
 from typing import Any
 
 import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import to_edge_transform_and_lower
 from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 from torch import nn
 from torch.export import export
 from torch.nn import functional
 
 from etscope.analysis.matching.export import Export
-from etscope.formats.etrecord.reader import read_etrecord
-from etscope.formats.program.pte import read_pte
+from tests.support.faults.upstream_exports import upstream_export
 
 Case = Callable[[Any], Any]
 
@@ -158,10 +154,9 @@ def tried(
     x: torch.Tensor, cases: Mapping[str, Case], *, xnnpack: bool
 ) -> Iterator[tuple[str, Export, bool]]:
     """Run each case. Yields its name, the export of its own program, and whether the runtime's
-    result differs; a case that cannot be exported or run is left out."""
-    for names in _exportable(x, list(cases), cases, xnnpack=xnnpack):
-        model = Cases([cases[name] for name in names])
-        data, _ = _lowered(model, x, xnnpack=xnnpack)
+    result differs: of cases that differ, and of those that share no program with others. A case
+    that cannot be exported or run is left out."""
+    for names, (data, made) in _exportable(x, list(cases), cases, xnnpack=xnnpack):
         try:
             given = _load_for_executorch_from_buffer(data).forward((x,))
         except RuntimeError:
@@ -169,37 +164,32 @@ def tried(
                 for name in names:
                     yield from tried(x, {name: cases[name]}, xnnpack=xnnpack)
             continue
-        for name, want, got in zip(names, model(x), given, strict=True):
-            if _differs(want, got):
+        for name, got in zip(names, given, strict=True):
+            differs = _differs(cases[name](x), got)
+            if len(names) == 1:
+                yield name, made, differs
+            elif differs:
                 yield name, _lowered(Cases([cases[name]]), x, xnnpack=xnnpack)[1], True
-            elif len(names) == 1:
-                yield name, _lowered(model, x, xnnpack=xnnpack)[1], False
 
 
 def _exportable(
     x: torch.Tensor, names: list[str], cases: Mapping[str, Case], *, xnnpack: bool
-) -> Iterator[list[str]]:
-    """Yield the names in groups that can be exported; halves are tried where a group cannot."""
+) -> Iterator[tuple[list[str], tuple[bytes, Export]]]:
+    """Yield the names in groups that can be exported, with their program and export; halves are
+    tried where a group cannot."""
     try:
-        _lowered(Cases([cases[name] for name in names]), x, xnnpack=xnnpack)
+        made = _lowered(Cases([cases[name] for name in names]), x, xnnpack=xnnpack)
     except Exception:
         if len(names) > 1:
             middle = len(names) // 2
             for half in (names[:middle], names[middle:]):
                 yield from _exportable(x, half, cases, xnnpack=xnnpack)
         return
-    yield names
+    yield names, made
 
 
 def _lowered(model: nn.Module, x: torch.Tensor, *, xnnpack: bool) -> tuple[bytes, Export]:
-    lowered = to_edge_transform_and_lower(
-        export(model.eval(), (x,)),
-        partitioner=[XnnpackPartitioner()] if xnnpack else [],
-        generate_etrecord=True,
-    ).to_executorch()
-    file, data = BytesIO(), bytes(lowered.buffer)
-    lowered.get_etrecord().save(file)
-    return data, Export(read_pte(data), read_etrecord(file.getvalue()))
+    return upstream_export(export(model.eval(), (x,)), xnnpack=xnnpack)
 
 
 def _differs(want: torch.Tensor, got: torch.Tensor) -> bool:

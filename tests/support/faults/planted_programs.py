@@ -14,8 +14,6 @@ from io import BytesIO
 from typing import Any
 
 import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.memory_planning import MemoryAlgoResult, MemoryPlanningAlgorithmSuite, greedy
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
@@ -28,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 from etscope.analysis.matching.export import Export
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
+from tests.support.faults.upstream_exports import upstream_export
 
 
 @dataclass(frozen=True)
@@ -66,16 +65,9 @@ def _made(
     **config: Any,
 ) -> Planted:
     """Export a model with the inputs of its first run, and run it on the runtime."""
-    exported = export(model.eval(), runs[0])
-    lowered = to_edge_transform_and_lower(
-        exported, partitioner=[XnnpackPartitioner()] if xnnpack else [], generate_etrecord=record
-    ).to_executorch(ExecutorchBackendConfig(**config))
-    data = bytes(lowered.buffer)
-    own = None
-    if record:
-        file = BytesIO()
-        lowered.get_etrecord().save(file)
-        own = read_etrecord(file.getvalue())
+    data, made = upstream_export(
+        export(model.eval(), runs[0]), xnnpack=xnnpack, record=record, **config
+    )
     loaded = _load_for_executorch_from_buffer(data)
     off = 0.0
     for inputs in runs:
@@ -89,7 +81,7 @@ def _made(
         for want, got in zip(wanted, given, strict=True):
             scale = max(float(want.double().abs().max()), 1e-6)
             off = max(off, float((want.double() - got.double()).abs().max()) / scale)
-    return Planted(family, kind, Export(read_pte(data), own), off)
+    return Planted(family, kind, made, off)
 
 
 def branches(draw: random.Random, *, sound: bool) -> Planted:
@@ -182,15 +174,11 @@ def shared(draw: random.Random, *, sound: bool) -> Planted:
 
     x = (torch.randn(size),)
     methods = {"forward": export(Reads(), x), "set_state": export(Writes(), x)}
-    config = ExecutorchBackendConfig(
-        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=sound)
-    )
-    lowered = to_edge_transform_and_lower(methods, generate_etrecord=True).to_executorch(config)
-    file, data = BytesIO(), bytes(lowered.buffer)
-    lowered.get_etrecord().save(file)
+    planning = MemoryPlanningPass(share_mutable_buffers=sound)
+    _, made = upstream_export(methods, memory_planning_pass=planning)
     # The runtime of the Python package gives each method a memory of its own, whatever the plan.
     kind = None if sound else "unshared-state"
-    return Planted("shared", kind, Export(read_pte(data), read_etrecord(file.getvalue())), None)
+    return Planted("shared", kind, made, None)
 
 
 def layout(draw: random.Random, *, sound: bool) -> Planted:

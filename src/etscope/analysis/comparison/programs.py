@@ -17,6 +17,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import zip_longest
 
+from etscope import units
 from etscope.analysis.comparison.align import Status
 from etscope.analysis.comparison.program_weights import (
     Weight,
@@ -465,8 +466,7 @@ def _fact(own: str | frozenset[str], other: str | frozenset[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return units.listed(names, NAMES_SHOWN)
 
 
 def change_status(before: bool, after: bool, same: bool) -> Status:

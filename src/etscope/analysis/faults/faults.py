@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from etscope.analysis.faults.operators import Difference, different_operators
 from etscope.analysis.faults.overwritten import Overwritten, overwritten_values
 from etscope.analysis.matching.export import Export
-from etscope.analysis.program.program import MethodInstructions, instructions, unfolded
+from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.analysis.program.source_location import common_module, lines_of, short_lines
 from etscope.errors import EtscopeError
 from etscope.formats.program.pte_schema import DelegateCall, Method, TensorValue, Value
-from etscope.formats.program.xnnpack import XnnNode, XnnTensor, read_xnnpack, read_xnnpack_arguments
+from etscope.formats.program.xnnpack import XnnNode, XnnTensor, read_xnnpack_graph
 from etscope.model.finding import (
     Explanation,
     Finding,
@@ -28,14 +28,15 @@ from etscope.model.finding import (
     Sureness,
     remedies_of,
 )
-from etscope.model.graph import SAME_VALUE, Node, stem
+from etscope.model.graph import SAME_VALUE, Graph, Node, stem
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind
-from etscope.units import format_float
+from etscope.units import format_float, listed
 
 if TYPE_CHECKING:
     from etscope.analysis.faults.weights import OtherWeight
     from etscope.analysis.memory.state import StateTensor
+    from etscope.analysis.memory.stored import StoredTensor
     from etscope.analysis.program.correlate import Attribution
 
 __all__ = ["program_faults"]
@@ -75,7 +76,12 @@ def told(fault: Finding) -> str:
 def faults_section(export: Export) -> Section:
     """A section with one row for each fault of a program, and what to do."""
     found = program_faults(export)
-    places = [fault.explanation.sites[:1] if fault.explanation else () for fault in found]
+
+    def row(fault: Finding) -> Sequence[Any]:
+        for site in () if fault.explanation is None else fault.explanation.sites[:1]:
+            return fault.method, fault.kind, site.name, site.instruction, site.module, site.line
+        return fault.method, fault.kind, None, None, None, None
+
     return rows(
         "faults",
         "Faults of the program",
@@ -87,14 +93,7 @@ def faults_section(export: Export) -> Section:
             Column("module", Kind.PATH, priority=2),
             Column("source", Kind.PATH, priority=1),
         ),
-        [
-            (
-                fault.method,
-                fault.kind,
-                *((site.name, site.instruction, site.module, site.line) if site else [None] * 4),
-            )
-            for fault, (site, *_) in zip(found, [(*sites, None) for sites in places], strict=True)
-        ],
+        list(map(row, found)),
         tuple(map(told, found)),
     )
 
@@ -126,32 +125,52 @@ class _MethodFaults:
     def __post_init__(self) -> None:
         record = self.export.record
         known = None if record is None else record.instruction_id_to_num_outs_map
-        self._outputs = None if known is None else known.get(self.method.name)
-        self._listing: MethodInstructions = instructions(
-            self.export.needed_program, self.method.name, delegate_outputs=self._outputs
-        )
+        outputs = None if known is None else known.get(self.method.name)
+        self._is_split_known = outputs is not None
+        self._records: Sequence[InstructionRecord] = instructions(
+            self.export.needed_program, self.method.name, delegate_outputs=outputs
+        ).records
+
+    # What only a fault, or only an export with a record needs.
 
     @cached_property
     def _attributions(self) -> Sequence[Attribution]:
         return self.export.attributions[self.method.name]
 
+    @cached_property
+    def _graph(self) -> Graph | None:
+        """The edge graph; None without a record."""
+        if self.export.record is None:
+            return None
+        return self.export.edge_nodes(self.method.name).symbols.graph
+
+    @cached_property
+    def _delegate_weights(self) -> Mapping[int | None, Sequence[StoredTensor]]:
+        """The matrices among the weights of delegates, by the instruction that reads them."""
+        from etscope.analysis.memory.stored import stored_tensors
+
+        found: dict[int | None, list[StoredTensor]] = {}
+        for one in stored_tensors(self.export.needed_program):
+            if one.method == self.method.name and one.value is None and len(one.shape) > 1:
+                found.setdefault(one.instruction, []).append(one)
+        return found
+
     def found(self) -> Iterator[Finding]:
         """Yield the faults, by instruction."""
         for one in overwritten_values(
-            self.export.needed_program, self.method.name, delegate_outputs=self._outputs
+            self.method, self._records, is_split_known=self._is_split_known
         ):
             yield self._overwritten(one)
         for number, instruction in enumerate(self.method.instructions):
             if isinstance(instruction, DelegateCall):
                 if self.method.delegates[instruction.delegate].backend_id == _XNNPACK:
                     yield from self._of_call(number, instruction)
-            elif self._listing.records[number].event == "native_call_convolution.out":
+            elif self._records[number].event == "native_call_convolution.out":
                 yield from self._unknown_order(number)
-        if self.export.record is None:
+        if self._graph is None:
             return
-        symbols = self.export.edge_nodes(self.method.name).symbols
         places: dict[Difference, list[tuple[int, Node]]] = {}
-        for number, node, difference in different_operators(symbols, self._attributions):
+        for number, node, difference in different_operators(self._graph, self._attributions):
             places.setdefault(difference, []).append((number, node))
         for difference, found in places.items():
             yield self._different(difference, found)
@@ -183,13 +202,10 @@ class _MethodFaults:
             + ("" if one.tensor.instruction is None else f" of {self._at(one.tensor.instruction)}")
             for one in weights
         )
-        listed = ", ".join([*names][:_LISTED]) + (
-            f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        )
         if names:
             yield self._finding(
                 OTHER_WEIGHTS,
-                f"The program's weights are not the record's: {listed}.",
+                f"The program's weights are not the record's: {listed([*names], _LISTED)}.",
                 ("The record holds the program of its export, and these bytes differ.",),
                 tuple(number for number in numbers if number is not None),
                 (
@@ -205,7 +221,7 @@ class _MethodFaults:
     def _at(self, number: int) -> str:
         """Name an instruction: "add (instruction 3, model.py:7)"."""
         place = ", ".join(filter(None, (f"instruction {number}", self._line(number))))
-        return f"{self._listing.records[number].label.rpartition('.')[2]} ({place})"
+        return f"{self._records[number].label.rpartition('.')[2]} ({place})"
 
     def _line(self, number: int) -> str:
         return short_lines(self._attributions[number].lines)
@@ -225,7 +241,7 @@ class _MethodFaults:
         without."""
         sites = tuple(
             Site(
-                stem(nodes[0].op) if nodes else self._listing.records[number].label,
+                stem(nodes[0].op) if nodes else self._records[number].label,
                 number,
                 module=(common_module(nodes) if nodes else self._attributions[number].module)
                 or None,
@@ -282,7 +298,7 @@ class _MethodFaults:
         """Compare the arguments of a call of XNNPACK with those that its data has."""
         try:
             blob = self.export.needed_program.delegate_blob(self.method.name, call.delegate)
-            known = read_xnnpack_arguments(blob)
+            operators, known = read_xnnpack_graph(blob)
         except EtscopeError:  # of a version that etscope does not know
             return
         lost = [(n, v) for n, v in enumerate(call.args) if n not in known and known]
@@ -290,7 +306,7 @@ class _MethodFaults:
             yield self._lost_arguments(number, lost)
         else:
             given = [self.method.values[value] for value in call.args]
-            yield from self._lost_parameters(number, given, read_xnnpack(blob))
+            yield from self._lost_parameters(number, given, operators)
             yield from self._lost_scales(number)
         for position, tensor in known.items():
             if position < len(call.args):
@@ -315,9 +331,7 @@ class _MethodFaults:
     ) -> Iterator[Finding]:
         """Find sums and products with a parameter, of a size that neither a constant of the call
         has nor one of its arguments."""
-        if self.export.record is None:
-            return
-        graph = self.export.edge_nodes(self.method.name).symbols.graph
+        graph = self._graph
         if graph is None:
             return
         held = {
@@ -343,8 +357,7 @@ class _MethodFaults:
         if lost:
             yield self._lost(
                 number,
-                f"{self._at(number)} does not hold {' and '.join([*lost][:_LISTED])}"
-                + (f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""),
+                f"{self._at(number)} does not hold {listed([*lost], _LISTED, ' and ')}",
                 "The call's data has no constant of their sizes.",
                 list(lost.values()),
             )
@@ -352,28 +365,19 @@ class _MethodFaults:
     def _lost_scales(self, number: int) -> Iterator[Finding]:
         """Find integers that the call has as float weights: their scales were lost. A backend may
         keep dequantized weights in float, but these have fractions."""
-        if self.export.record is None:
+        graph = self._graph
+        if graph is None:
             return
-        graph = self.export.edge_nodes(self.method.name).symbols.graph
         nodes = [
             node
             for node in self._attributions[number].nodes
             if stem(node.op).startswith("dequantize")
-            and graph is not None
             and graph.parameters.keys() & set(node.inputs[:1])
         ]
-        if not nodes or graph is None:
+        if not nodes:
             return
-        from etscope.analysis.memory.stored import stored_tensors
-
         program = self.export.needed_program
-        weights = [
-            one
-            for one in stored_tensors(program)
-            if (one.method, one.instruction) == (self.method.name, number)
-            and one.value is None
-            and len(one.shape) > 1
-        ]
+        weights = self._delegate_weights.get(number, ())
         for weight in weights if all(one.dtype == "float32" for one in weights) else ():
             numbers = np.frombuffer(program.blob(weight.span), np.float32)
             if len(numbers) and (numbers == np.rint(numbers)).all() and np.ptp(numbers) > 1:
@@ -412,10 +416,10 @@ class _MethodFaults:
     def _parameter(self, number: int, value: object) -> tuple[str | None, list[Node]]:
         """Return the name of the only parameter of a call with the type of a value, and the nodes
         that compute with it; None and no nodes without a record or if several fit."""
-        graph = self.export.edge_nodes(self.method.name).symbols.graph
-        nodes = self._attributions[number].nodes
-        if graph is None or not nodes:
+        graph = self._graph
+        if graph is None:
             return None, []
+        nodes = self._attributions[number].nodes
         names = {name for node in nodes for name in node.inputs}
         fitting = [
             name
@@ -454,7 +458,7 @@ class _MethodFaults:
     def _unknown_order(self, number: int) -> Iterator[Finding]:
         """Find inputs of a convolution that are neither contiguous nor channels last: the portable
         kernel checks its inputs with `tensor_is_default_or_channels_last_dim_order`."""
-        for tensor in self._listing.records[number].read[:1]:
+        for tensor in self._records[number].read[:1]:
             rank = len(tensor.sizes)
             if tuple(tensor.dim_order) not in (
                 tuple(range(rank)),
@@ -565,7 +569,8 @@ def _unshared(export: Export) -> Iterator[Finding]:
 
 def _readers(export: Export, state: StateTensor) -> tuple[Site, ...]:
     """Return the instructions that read a buffer."""
-    values = export.needed_program.method(state.method).values
+    from etscope.analysis.faults.state import instructions_at
+
     attributions = export.attributions[state.method]
     return tuple(
         Site(
@@ -574,9 +579,5 @@ def _readers(export: Export, state: StateTensor) -> tuple[Site, ...]:
             module=attributions[record.instruction_id].module or None,
             line=attributions[record.instruction_id].source,
         )
-        for record in instructions(export.needed_program, state.method).records
-        if any(
-            getattr(values[index], "allocation", None) == state.place
-            for index in unfolded(values, record.inputs)
-        )
+        for record in instructions_at(export.needed_program, state, lambda one: one.inputs)
     )

@@ -1,7 +1,8 @@
 """Operators that a backend computes by another definition than PyTorch's.
 
 Each entry has the condition on a node's arguments under which the results differ. An entry is
-added only after both were run: `tests/integration/faults` holds each against the runtime.
+added only after both were run: `tests/e2e/faults/test_other_definitions.py` holds the table
+against the runtime.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from etscope.model.graph import Graph, Node, TensorSpec
 
 if TYPE_CHECKING:
-    from etscope.analysis.program.correlate import Attribution, MethodSymbols
+    from etscope.analysis.program.correlate import Attribution
 
 _XNNPACK = "XnnpackBackend"
 _PORTABLE = None  # kernels of ExecuTorch's portable library
@@ -142,17 +143,15 @@ _BY_OPERATOR = {(one.backend, one.op): one for one in DIFFERENCES}
 
 
 def different_operators(
-    symbols: MethodSymbols, attributions: Sequence[Attribution]
+    edge: Graph, attributions: Sequence[Attribution]
 ) -> Iterator[tuple[int, Node, Difference]]:
     """Yield the nodes that their backend computes by another definition, with the instruction."""
-    if symbols.graph is None:
-        return
     for number, attribution in enumerate(attributions):
         for node in attribution.nodes:
             found = _BY_OPERATOR.get((attribution.backend_id, node.op))
             if found is None:
                 continue
-            graph = symbols.graph.graph_of(node)
+            graph = edge.graph_of(node)
             given, made = _spec(graph, node.inputs[:1]), _spec(graph, (node.name,))
             if given is None or made is None:
                 continue

@@ -13,7 +13,7 @@ needs the program alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,11 +21,8 @@ import numpy as np
 from etscope.analysis.program.program import (
     SHAPE_OPERATORS,
     InstructionRecord,
-    MethodInstructions,
-    instructions,
     unfolded,
 )
-from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Allocation, Method, TensorValue
 
 _BEFORE = -1  # the caller writes inputs, and the loader state, before instruction 0
@@ -75,25 +72,24 @@ class _Contents:
 
 
 def overwritten_values(
-    program: Program, method: str, *, delegate_outputs: Mapping[int, int] | None = None
+    method: Method, records: Sequence[InstructionRecord], *, is_split_known: bool
 ) -> tuple[Overwritten, ...]:
     """Find the reads of a method that get another value's bytes: the first one of each value.
 
-    delegate_outputs: as for `instructions`. Without it, a call's first output that has the place of
-    a value that still holds data is taken for an input: a view of that value looks the same.
+    is_split_known: the outputs of delegate calls are known, by `instructions(delegate_outputs=)`.
+    If not, a call's first output that has the place of a value that still holds data is taken for
+    an input: a view of that value looks the same.
     """
-    found = program.method(method)
-    listing = instructions(program, method, delegate_outputs=delegate_outputs)
-    return _Check(found, listing, is_split_known=delegate_outputs is not None).run()
+    return _Check(method, records, is_split_known=is_split_known).run()
 
 
 class _Check:
     """The check of one method."""
 
     def __init__(
-        self, method: Method, listing: MethodInstructions, *, is_split_known: bool
+        self, method: Method, records: Sequence[InstructionRecord], *, is_split_known: bool
     ) -> None:
-        self._method, self._records = method, listing.records
+        self._method, self._records = method, records
         self._is_split_known = is_split_known
         self._found: dict[int, Overwritten] = {}
         planned = [
@@ -133,8 +129,8 @@ class _Check:
                         views[index] = base
             for index in unfolded(self._method.values, record.outputs):
                 is_own = index in self._place and index not in self._method.inputs
-                if record.operator == "aten::copy_" and is_own:
-                    state.add(self._place[index])  # a buffer is written back
+                if record.writes_back and is_own:
+                    state.add(self._place[index])
                 made.add(index)
                 if index in self._place:
                     made_at[self._place[index]] = index

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
-from etscope.analysis.program.program import instructions, unfolded
+from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.pte import Program
@@ -81,21 +81,29 @@ def unshared_state(export: Export) -> Iterator[UnsharedState]:
                 copies[one.name, str(one.tensor)].append(one)
     for held in copies.values():
         if len({shared.get(one.method, (one.method,)) for one in held}) > 1:
-            writers = [one.method for one in held if _is_written(export.needed_program, one)]
+            program = export.needed_program
+            writers = [one.method for one in held if instructions_at(program, one, _written)]
             for one in held:
                 others = tuple(method for method in writers if method != one.method)
                 if others:
                     yield UnsharedState(one, others)
 
 
-def _is_written(program: Program, state: StateTensor) -> bool:
-    """Return True if an instruction writes the buffer, or is an operator of caches."""
+def _written(record: InstructionRecord) -> tuple[int, ...]:
+    """The values that an instruction changes. Operators of caches change inputs."""
+    return (*record.outputs, *(record.inputs if "update_cache" in record.label else ()))
+
+
+def instructions_at(
+    program: Program, state: StateTensor, of: Callable[[InstructionRecord], Iterable[int]]
+) -> list[InstructionRecord]:
+    """Return the instructions with a buffer among the values of `of`: what they read or change."""
     values = program.method(state.method).values
-    return any(
-        getattr(values[index], "allocation", None) == state.place
+    return [
+        record
         for record in instructions(program, state.method).records
-        for index in (
-            *unfolded(values, record.outputs),
-            *(unfolded(values, record.inputs) if "update_cache" in record.label else ()),
+        if any(
+            getattr(values[index], "allocation", None) == state.place
+            for index in unfolded(values, of(record))
         )
-    )
+    ]

@@ -8,8 +8,8 @@ import numpy as np
 
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.stored import StoredTensor, parameter_name, stored_tensors
-from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.bytes.files import BytesLike
+from etscope.formats.program.pte import read_pte
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,7 @@ def other_weights(export: Export) -> tuple[OtherWeight, ...]:
     view = None if record is None or given is None else record.program_view()
     if given is None or view is None:
         return ()
-    whole = np.frombuffer(given.source.buffer, np.uint8)
-    if np.array_equal(whole, np.frombuffer(view, np.uint8)):
+    if _equal(given.source.buffer, view):
         return ()
     recorded = read_pte(view)
     stored = stored_tensors(given, export.edge_nodes)
@@ -42,9 +41,9 @@ def other_weights(export: Export) -> tuple[OtherWeight, ...]:
     return tuple(
         OtherWeight(one, parameter_name(one, export.edge_nodes(one.method).symbols.graph))
         for one, other in zip(stored, expected, strict=True)
-        if not np.array_equal(_bytes(given, one.span), _bytes(recorded, other.span))
+        if not _equal(given.blob(one.span), recorded.blob(other.span))
     )
 
 
-def _bytes(program: Program, span: Span) -> np.ndarray:
-    return np.frombuffer(program.source.buffer[span.offset : span.offset + span.size], np.uint8)
+def _equal(one: BytesLike, other: BytesLike) -> bool:
+    return np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))

@@ -31,6 +31,16 @@ class Export(MadeOnce):
     record: RecordView | None = None
     data: tuple[ExternalData, ...] = ()
 
+    @property
+    def export(self) -> Export:
+        """Itself: a run has its export by this name."""
+        return self
+
+    @property
+    def trace(self) -> None:
+        """No run."""
+        return
+
     @cached_property
     def recorded_program(self) -> Program | None:
         """The given program, else the program in the record."""

@@ -106,12 +106,8 @@ class _Uses:
         self._reads: dict[int, list[int]] = {}
         self._writes: dict[int, list[int]] = {}
         self._writes_at: dict[Allocation | None, list[int]] = {}
-        # ExecuTorch writes a buffer back by `copy_` at the end of a method.
         self._written_back = {
-            index
-            for record in listing.records
-            if record.operator == "aten::copy_"
-            for index in record.outputs
+            index for record in listing.records if record.writes_back for index in record.outputs
         }
         for index in method.inputs:
             self._writes_at.setdefault(self._place(index), []).append(_BEFORE)

@@ -159,6 +159,11 @@ class Trace(MadeOnce):
     ran: SavedRun | None = None
     data: tuple[ExternalData, ...] = ()
 
+    @property
+    def trace(self) -> Trace:
+        """Itself: an export without a run has None by this name."""
+        return self
+
     @cached_property
     def export(self) -> Export:
         """The program, the record and the .ptd files, without the run."""

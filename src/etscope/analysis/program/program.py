@@ -121,6 +121,12 @@ class InstructionRecord:
     stack: tuple[SourceLine, ...] = ()
 
     @property
+    def writes_back(self) -> bool:
+        """True for the `copy_` by which ExecuTorch writes a buffer or an input back at the end of a
+        method."""
+        return self.operator == "aten::copy_"
+
+    @property
     def call(self) -> str:
         """The event that spans the instruction: "OPERATOR_CALL", "DELEGATE_CALL", ..."""
         return _CALLS[self.kind]

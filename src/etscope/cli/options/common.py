@@ -195,6 +195,11 @@ def _the_only_one(ctx: click.Context, option: click.Parameter, values: tuple[str
     return values[0] if values else None
 
 
+def files_option(*names: str, metavar: str, help: str) -> _Option:
+    """Return an option for several files that a command also takes as arguments. It is hidden."""
+    return file_option(*names, metavar=metavar, help=help, hidden=True, multiple=True)
+
+
 def choice_option(name: str, words: Iterable[str], help: str, **more: Any) -> _Option:
     """Return an option for one of some words; the first is the default."""
     first, *others = words

@@ -17,7 +17,7 @@ from etscope.cli.options.common import (
     calls_options,
     choice_option,
     columns_option,
-    file_option,
+    files_option,
     force_option,
     limit_option,
     output_options,
@@ -81,29 +81,23 @@ to compare, or with --strict the runs cannot tell.
     details=_DETAILS,
 )
 @click.argument("files", nargs=-1, metavar="[BEFORE AFTER]...", type=FILE, callback=kept_runs(2))
-@file_option(
+@files_option(
     "--etrecord",
     "-r",
     "etrecords",
-    hidden=True,
-    multiple=True,
     metavar="ETRECORD",
     help="The ETRecord of all dumps that it fits; or one for each dump, in order. Repeatable.",
 )
-@file_option(
+@files_option(
     "--program",
     "-p",
     "programs",
-    hidden=True,
-    multiple=True,
     metavar="PTE",
     help="The program of all dumps that it fits; or one for each dump, in order. Repeatable.",
 )
-@file_option(
+@files_option(
     "--data",
     "data",
-    hidden=True,
-    multiple=True,
     metavar="PTD",
     help="External weights of the programs with the same keys; or one for each. Repeatable.",
 )

@@ -21,7 +21,7 @@ from etscope.cli.options.common import (
     as_one_parameter,
     calls_options,
     debug_buffer_option,
-    file_option,
+    files_option,
     force_option,
     given_inputs,
     inputs_option,
@@ -98,22 +98,18 @@ def _options(
     details=_DETAILS,
 )
 @click.argument("files", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1))
-@file_option(
+@files_option(
     "--etrecord",
     "-r",
     "etrecords",
-    hidden=True,
-    multiple=True,
     metavar="ETRECORD",
     help="The ETRecord of the export; or one for each dump or program, in order. Repeatable.",
 )
 @debug_buffer_option()
 @program_option
-@file_option(
+@files_option(
     "--data",
     "data",
-    hidden=True,
-    multiple=True,
     metavar="PTD",
     help="External weights of the programs with the same keys. Repeatable.",
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from etscope.errors import FormatError
 from etscope.formats.bytes.flatbuffer import INT16, INT32, UINT32, UINT64, FlatBuffer, FlatTable
@@ -136,6 +137,14 @@ class XnnNode:
     window: int | None = field(default=None, compare=False)
 
 
+class XnnGraph(NamedTuple):
+    """The content of a delegate's data. arguments: the values that it exchanges with its call, by
+    position among the call's arguments; those that it neither reads nor writes are missing."""
+
+    operators: tuple[XnnNode, ...]
+    arguments: Mapping[int, XnnTensor]
+
+
 def is_xnnpack(data: memoryview) -> bool:
     """Return True if the bytes begin like the data of an XNNPACK delegate."""
     return bytes(data[4:8]) in (_HEADER_MAGIC, *MAGICS)
@@ -152,8 +161,14 @@ def known_operators(data: memoryview) -> tuple[XnnNode, ...]:
 
 def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
     """Read the operators of a delegate's data, in the order that XNNPACK gets them."""
+    return read_xnnpack_graph(data).operators
+
+
+def read_xnnpack_graph(data: memoryview) -> XnnGraph:
+    """Read the operators of a delegate's data, and what it exchanges with its call."""
     root, weights_at = _root(data)
-    values = _values(root, weights_at)
+    arguments: dict[int, XnnTensor] = {}
+    values = _values(root, weights_at, arguments)
     nodes = []
     for table in root.tables(1):
         number, entry = table.union(0)
@@ -187,23 +202,7 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
                 else entry.integer(4, UINT32) * entry.integer(5, UINT32),  # height, width
             )
         )
-    return tuple(nodes)
-
-
-def read_xnnpack_arguments(data: memoryview) -> Mapping[int, XnnTensor]:
-    """Read the values that a delegate exchanges with its call, by position among the arguments. An
-    argument that the delegate does not read or write is missing."""
-    root, weights_at = _root(data)
-    values = _values(root, weights_at)
-    found = {}
-    for value in root.tables(2):
-        member, entry = value.union(0)
-        tensor = entry.table(0) if entry is not None and member == _QUANTIZED_VALUE else entry
-        if tensor is not None and tensor.integer(5, UINT32) & _EXTERNAL:
-            identifier = tensor.integer(6, UINT32)
-            if identifier in values:
-                found[tensor.integer(4, UINT32)] = values[identifier]
-    return found
+    return XnnGraph(tuple(nodes), arguments)
 
 
 def _root(data: memoryview) -> tuple[FlatTable, int]:
@@ -226,9 +225,12 @@ def _root(data: memoryview) -> tuple[FlatTable, int]:
     return FlatBuffer(tables).root(), weights_at
 
 
-def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:
+def _values(
+    root: FlatTable, weights_at: int, arguments: dict[int, XnnTensor]
+) -> Mapping[int, XnnTensor]:
     """Return the values of the root table by id, without values of an unknown element type.
-    weights_at: where the weights begin in the delegate's data."""
+    weights_at: where the weights begin in the delegate's data. arguments: gets the values of
+    `XnnGraph.arguments`."""
     found = {}
     stored = root.tables(8)
 
@@ -257,9 +259,10 @@ def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:
                     constants += constant(scales.integer(slot, UINT32), scale_dtype, "scales")
                 quantized = _quantized(by, scales, constants[1:])
                 constants[0] = replace(constants[0], quantized=quantized)
-            found[tensor.integer(6, UINT32)] = XnnTensor(
-                dtype, sizes, is_quantized, tuple(constants), number in _DYNAMIC
-            )
+            read = XnnTensor(dtype, sizes, is_quantized, tuple(constants), number in _DYNAMIC)
+            found[tensor.integer(6, UINT32)] = read
+            if tensor.integer(5, UINT32) & _EXTERNAL:
+                arguments[tensor.integer(4, UINT32)] = read
     return found
 
 

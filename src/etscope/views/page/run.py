@@ -72,12 +72,12 @@ class ReportRun:
     @property
     def trace(self) -> Trace | None:
         """The capture, if it has a dump."""
-        return self.capture if isinstance(self.capture, Trace) else None
+        return self.capture.trace
 
     @property
     def export(self) -> Export:
         """The program, the record and the .ptd files, without the run."""
-        return self.capture.export if isinstance(self.capture, Trace) else self.capture
+        return self.capture.export
 
     @property
     def record(self) -> RecordView | None:

@@ -61,12 +61,14 @@ def large_bounds(facts: Facts) -> Iterator[Finding]:
     if record is None or facts.program is None or method not in record.edge_methods:
         return
     from etscope.analysis.memory.plan import memory_plans
-    from etscope.analysis.memory.state import KV_CACHE, program_state
 
     export = facts.trace.export
     plan = memory_plans(export)[method]
-    state = program_state(export).methods.get(method, ())
-    if plan.planned_bytes < LARGE_PLAN or any(one.kind == KV_CACHE for one in state):
+    if plan.planned_bytes < LARGE_PLAN:
+        return
+    from etscope.analysis.memory.state import KV_CACHE, program_state
+
+    if any(one.kind == KV_CACHE for one in program_state(export).methods.get(method, ())):
         return
     values, graph = facts.program.method(method), export.edge_nodes(method).symbols.graph
     inputs = () if graph is None else [n for n in graph.inputs if n not in graph.parameters]
