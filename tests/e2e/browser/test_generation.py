@@ -15,7 +15,7 @@ from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.run import generate
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import draw, screenshot
+from tests.support.browser.chromium import draw, screenshot, set_scheme
 
 DECODES = 24
 
@@ -54,7 +54,7 @@ def test_it_fits_the_window(page: Any, report: str) -> None:
     opened(page, report)
     for width, theme in ((800, "dark"), (1280, "light")):
         page.set_viewport_size({"width": width, "height": 1600})
-        page.emulate_media(color_scheme=theme)
+        set_scheme(page, theme)
         draw(page)
         screenshot(page, f"generation-{width}-{theme}")
         wide = page.evaluate(

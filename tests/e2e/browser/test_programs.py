@@ -14,7 +14,7 @@ from etscope.analysis.comparison.programs import Side
 from etscope.cli import main
 from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import draw, screenshot
+from tests.support.browser.chromium import draw, screenshot, set_scheme
 
 DRAWN = '[data-testid="graph-drawn"]'
 PANES = '[data-testid="compared-canvas"]'
@@ -171,7 +171,7 @@ def test_a_changed_weight_is_told_with_its_reader_without_records(page: Any, fol
     assert page.get_attribute(STATUS, "data-status") == "changed"
     for width, scheme in ((1400, "light"), (390, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
+        set_scheme(page, scheme)
         still(page)
         screenshot(page, f"programs-{width}-{scheme}")
 

@@ -26,7 +26,7 @@ from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.units import TimeScale
 from etscope.views.page import ReportRun, document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import draw, screenshot
+from tests.support.browser.chromium import draw, screenshot, set_scheme
 from tests.support.timed_dumps import timed_dump, told_dump
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
@@ -514,7 +514,7 @@ def test_a_record_alone_has_graphs_and_says_what_it_lacks_in_both_colour_schemes
     assert "There is no dump" in page.inner_text("#view")
     assert json.loads(page.inner_text("#etscope-data") or "{}")["runs"][0]["methods"] == []
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
+        set_scheme(page, scheme)
         go(page, record_alone, "compare")
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         light = sum(int(part) for part in paper.strip("rgb()").split(",")[:3]) > 3 * 128

@@ -9,7 +9,7 @@ import pytest
 
 from etscope.formats.calibration import write_calibration
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import draw, run_document, screenshot
+from tests.support.browser.chromium import draw, run_document, screenshot, set_scheme
 from tests.support.calibrations import calibration
 
 
@@ -37,7 +37,7 @@ def test_it_fits_the_window_and_has_the_numbers_of_the_document(
     opened(page, report, "/row-0-3")
     for width, theme in ((800, "dark"), (1280, "light")):
         page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)
+        set_scheme(page, theme)
         draw(page)
         screenshot(page, f"roofline-{width}-{theme}")
         assert page.evaluate(

@@ -95,6 +95,17 @@ def draw(page: Any) -> None:
     )
 
 
+def set_scheme(page: Any, scheme: str) -> None:
+    """Ask an open report for "dark" or "light", and wait until it is.
+
+    A page hears of the system's scheme with its next frame: `emulate_media` can return before it.
+    """
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_function(
+        "scheme => document.documentElement.dataset.theme === scheme", arg=scheme
+    )
+
+
 def find(page: Any, text: str, kind: str) -> None:
     """Find `text` in a report and go to the first thing of that kind, by keys alone."""
     box = '[data-testid="finder-box"]'
