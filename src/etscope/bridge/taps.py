@@ -40,6 +40,7 @@ from etscope.bridge.reference.reference import writes_in_place
 from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, UsageError
 from etscope.formats.etrecord.own_members import MethodTaps, Tap
 from etscope.model.selector import Selector
+from etscope.units import listed
 
 _NAMES_SHOWN = 5  # in a message
 
@@ -163,8 +164,9 @@ def picked_nodes(
         hidden = [node.name for node in inside if matches(fields_of_node(as_graph_node(node)))]
         if hidden:
             why = (
-                f"the tap {text!r} picks values inside of control flow ({_listed(hidden)}), which "
-                "cannot be outputs: a branch may not run, and a loop's body runs more than once"
+                f"the tap {text!r} picks values inside of control flow "
+                f"({listed(hidden, _NAMES_SHOWN)}), which cannot be outputs: a branch may not run, "
+                "and a loop's body runs more than once"
             )
             if not matched:
                 raise UsageError(why, hint="tap the result of the branch or loop, outside of it")
@@ -172,7 +174,7 @@ def picked_nodes(
         if not matched and useless:
             raise UsageError(
                 f"the tap {text!r} picks only nodes without a separate value: "
-                + _listed([node.name for node in useless])
+                + listed([node.name for node in useless], _NAMES_SHOWN)
             )
         if not matched:
             raise _nothing_picked(text, [node for found in nodes.values() for node in found])
@@ -191,15 +193,10 @@ def _nothing_picked(selector: str, nodes: Sequence[Node]) -> MissingDataError:
     near = near or [text for text in known if word and word in text]
     return MissingDataError(
         f"the tap {selector!r} picks no node of the exported program",
-        hint="near it are: " + _listed(near)
+        hint="near it are: " + listed(near, _NAMES_SHOWN)
         if near
-        else "its nodes are: " + _listed([node.name for node in tappable]),
+        else "its nodes are: " + listed([node.name for node in tappable], _NAMES_SHOWN),
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN])
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
 
 
 def tensors_of(node: Node) -> list[tuple[int | None, Node]]:

@@ -39,6 +39,7 @@ from etscope.errors import EtscopeError, EtscopeWarning
 from etscope.formats.etrecord.reader import EDGE
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.selector import Selector
+from etscope.units import listed
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.backends import Arithmetic
@@ -287,10 +288,9 @@ class _Diagnosis:
         off = {name: error for name, error in state_errors(before, memory).items() if error < limit}
         if not off:
             return ()
-        listed = [f"{name} {error:.3g} dB" for name, error in list(off.items())[:3]]
-        more = f" and {len(off) - 3} more" if len(off) > 3 else ""
+        errors = listed([f"{name} {error:.3g} dB" for name, error in off.items()], 3)
         return (
-            f"the state before this run differs from the reference's ({', '.join(listed)}{more}): "
+            f"the state before this run differs from the reference's ({errors}): "
             "an earlier run went wrong, too. Diagnose the runs from the first on (--calls N, "
             "--run N)",
         )

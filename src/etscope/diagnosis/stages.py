@@ -43,6 +43,7 @@ from etscope.analysis.numerics.rows import FINE, WRONG, Narrowed, Numerics, guil
 from etscope.analysis.program.source_location import lines_of, module_path, short_lines
 from etscope.model.graph import Graph, Node, NodeValue, SourceLine
 from etscope.model.table import Column, Kind, Table
+from etscope.units import listed
 
 EAGER, EXPORTED, QUANTIZED = "eager", "exported", "quantized"
 EDGE, PASSES, DEVICE = "edge", "passes", "device"
@@ -194,9 +195,8 @@ class NumericStages:
         for step, rows in self.wrong.items():
             if step == self.enters_in:
                 if rows[1:]:
-                    listed = ", ".join(map(_place, rows[1 : 1 + _SHOWN]))
-                    more = f" and {len(rows) - 1 - _SHOWN} more" if rows[1 + _SHOWN :] else ""
-                    notes.append(f"wrong in {step}, too: {listed}{more}")
+                    others = listed([*map(_place, rows[1:])], _SHOWN)
+                    notes.append(f"wrong in {step}, too: {others}")
             else:
                 count = "" if len(rows) == 1 else f", the first of {len(rows)}"
                 notes.append(
@@ -322,10 +322,10 @@ def _place(row: StageRow, error: StageError | None = None) -> str:
     lines = row.lines[:1]
     if error is not None and error.lines:
         lines = error.lines[:_LINES]
-    listed = ", ".join(f"{PurePath(line.file).name}:{line.line}" for line in lines)
+    at = ", ".join(f"{PurePath(line.file).name}:{line.line}" for line in lines)
     if error is not None and error.lines[_LINES:]:
-        listed += f" and {len(error.lines) - _LINES} more lines"
-    return (row.module or row.node) + (f" ({listed})" if listed else "")
+        at += f" and {len(error.lines) - _LINES} more lines"
+    return (row.module or row.node) + (f" ({at})" if at else "")
 
 
 def _number(value: float | None, metric: Metric) -> str:

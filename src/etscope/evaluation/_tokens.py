@@ -51,7 +51,7 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.formats.identify import ETRECORD, identify
 from etscope.run import Place, generate
-from etscope.run.execute import AUTO, Folder, SharedOptions, execute, library_paths
+from etscope.run.execute import AUTO, SharedOptions, execute_all, library_paths
 from etscope.run.generation.prompt import (
     Tokenizer,
     check_tokenizer,
@@ -242,15 +242,11 @@ class ProgramLogits:
     def rows(self, tokens: Sequence[int]) -> Rows:
         options, program = self.options, self.opened.program
         task = teacher_task(self.layout, tokens, options.prompt_length)
-        folder = Folder()
-        try:
-            work = folder.path / "run"
-            work.mkdir()
-            job = replace(options.job(), program=self.opened.file(folder.path), generation=task)
-            execution = options.execution([job], program, options.place)
-            result = execute(job, work, execution, program).result.generation
-        finally:
-            folder.remove()
+        job = replace(options.job(), generation=task)
+        execution = options.execution([job], program, options.place)
+        executed = execute_all({"logits": job}, self.opened, execution)
+        executed.folder.remove()
+        result = executed.passes["logits"].result.generation
         assert result is not None
         return rows_of(self.layout, task, result, self.name)
 

@@ -25,6 +25,7 @@ from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import Method, ValueKind
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
+from etscope.units import listed
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.partition import KeptPartition
@@ -76,9 +77,8 @@ class Exported:
                         f"{method.name} to portable kernels. {types}"
                     )
                 continue
-            listed = list(dict.fromkeys(name.partition(".")[0] for name in operators))
-            more = f" and {len(listed) - _NAMES} more" if len(listed) > _NAMES else ""
-            unsupported = f"{', '.join(listed[:_NAMES])}{more}"
+            kinds = list(dict.fromkeys(name.partition(".")[0] for name in operators))
+            unsupported = listed(kinds, _NAMES)
             why = types or known
             why = why or f"perhaps it does not support them ({unsupported}) or their types"
             found.append(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from etscope.errors import UsageError
 from etscope.formats.program.scalar_type import scalar_type_of
@@ -22,6 +23,8 @@ SAME_VALUE = VIEWS | {
     "alias", "clone", "clone_dim_order", "contiguous", "detach", "lift_fresh", "squeeze", "to",
     "to_dim_order", "unsqueeze",
 }  # fmt: skip
+
+_Member = TypeVar("_Member", bound=Hashable)
 
 
 @lru_cache(maxsize=4096)
@@ -249,22 +252,9 @@ class Graph:
 
     def connected(self, part: Sequence[int]) -> list[tuple[int, ...]]:
         """Split the part into parts without shared values, in order of their first nodes."""
-        parent = {index: index for index in part}
-
-        def root(index: int) -> int:
-            while parent[index] != index:
-                parent[index] = parent[parent[index]]
-                index = parent[index]
-            return index
-
-        for index in part:
-            for used in self.sources[index]:
-                if used in parent:
-                    parent[root(index)] = root(used)
-        parts: dict[int, list[int]] = {}
-        for index in part:
-            parts.setdefault(root(index), []).append(index)
-        return [tuple(positions) for positions in parts.values()]
+        inside = set(part)
+        links = ((index, used) for index in part for used in self.sources[index] if used in inside)
+        return connected_groups(part, links)
 
     # -- nodes by path, including sub-graphs
 
@@ -364,6 +354,12 @@ class Graph:
     def _read_through(self) -> dict[int, frozenset[NodeValue]]:
         return {}
 
+    def seen_through(self, node: Node, operators: Collection[str] = SAME_VALUE) -> Node:
+        """Return the node whose value this one has, through views and copies; or itself."""
+        while stem(node.op) in operators and node.inputs and node.inputs[0] in self.by_name:
+            node = self.by_name[node.inputs[0]]
+        return node
+
     def users_of(self, value: NodeValue) -> list[Node]:
         """The nodes that read the value, the output node of its graph among them."""
         node = self.calls[value.path]
@@ -407,6 +403,26 @@ class Graph:
             for node in self.calls.values()
             if node.delegate is not None and node.delegate.graph is not None
         }
+
+
+def connected_groups(
+    members: Iterable[_Member], links: Iterable[tuple[_Member, _Member]]
+) -> list[tuple[_Member, ...]]:
+    """Split members into groups without links between them, in order of their first members."""
+    parent = {member: member for member in members}
+
+    def root(member: _Member) -> _Member:
+        while parent[member] != member:
+            parent[member] = parent[parent[member]]
+            member = parent[member]
+        return member
+
+    for one, other in links:
+        parent[root(one)] = root(other)
+    groups: dict[_Member, list[_Member]] = {}
+    for member in parent:
+        groups.setdefault(root(member), []).append(member)
+    return [tuple(group) for group in groups.values()]
 
 
 # -- Python stack traces in a graph, read back into source lines.

@@ -33,7 +33,7 @@ from etscope.analysis.program.source_location import module_path, module_type, u
 from etscope.errors import UsageError
 from etscope.model.graph import TensorSpec, source_lines
 from etscope.support.optional import require
-from etscope.units import TimeScale, format_float
+from etscope.units import TimeScale, format_float, listed
 from etscope.views.output import open_output
 from etscope.views.tables.cells import visible
 
@@ -349,8 +349,7 @@ def _attributes(view: GraphView, placed: ViewNode, work_of: NodeWork) -> dict[st
     work = work_of(node)
     together = ""
     if time is not None and len(time.keys) > 1:
-        more = f" and {len(time.keys) - _LISTED} more" if len(time.keys) > _LISTED else ""
-        together = f"{len(time.keys)} together: {', '.join(time.keys[:_LISTED])}{more}"
+        together = f"{len(time.keys)} together: {listed(time.keys, _LISTED)}"
     found = {
         "node": placed.key,
         "target": node.target,

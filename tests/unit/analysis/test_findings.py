@@ -22,8 +22,9 @@ from etscope.analysis.insights.steadiness import steadiness
 from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE
 from etscope.analysis.matching.matching import Coverage, Unpaired
-from etscope.analysis.memory.file_parts import by_module, program_parts
+from etscope.analysis.memory.file_parts import by_module
 from etscope.analysis.memory.plan import memory_plan
+from etscope.analysis.memory.size import sized_program
 from etscope.analysis.memory.stored import WEIGHTS
 from etscope.analysis.profile.counted import DRIFT_CONFIDENCE
 from etscope.analysis.profile.profile import MethodProfile, Row
@@ -222,7 +223,7 @@ def test_the_layer_with_most_weights_is_that_of_the_table() -> None:
     files = artifacts("cnn_xnnpack_int8")
     program, record = read_pte(files.pte), read_etrecord(files.etrecord)
     export = Export(program, record)
-    parts = program_parts(export, export.edge_nodes)
+    parts = [part for file in sized_program(export, export.edge_nodes) for part in file.parts]
     (one,) = (f for f in memory_of("forward", export, parts) if f.kind == "weights")
     rows = [row for row in by_module(parts).table.rows() if row[0] == WEIGHTS]
     sums: dict[str, int] = {}

@@ -23,7 +23,6 @@ from etscope.analysis.comparison.programs import (
     ProgramDiff,
     SizeChange,
     change_status,
-    listed,
     size_changes,
 )
 from etscope.analysis.memory.file_parts import external_parts
@@ -34,7 +33,7 @@ from etscope.model.common_subsequence import matched_in_turn, with_gaps
 from etscope.model.graph import Graph, SourceLine, stem
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
-from etscope.units import format_bytes, format_float
+from etscope.units import format_bytes, format_float, listed
 
 SCHEMA = "etscope.program_diff/1"
 EXTERNAL_SCHEMA = "etscope.external_diff/1"
@@ -156,7 +155,7 @@ def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
         places = list(dict.fromkeys(change.shown.place for change in largest))
         yield (
             f"{_count(len(changes), 'weight', 'weights')} went from {one} to {other}: "
-            f"{listed(places)}."
+            f"{listed(places, NAMES_SHOWN)}."
         )
     for what in ("weights", "scales"):
         counts = Counter[str](
@@ -332,20 +331,22 @@ class _Content:
             )
         backends = sorted(after.backends - before.backends)
         if backends:
-            yield f"The app must link {listed(backends)}, which {before.name} does not need."
+            needed = listed(backends, NAMES_SHOWN)
+            yield f"The app must link {needed}, which {before.name} does not need."
         external = sorted(after.external - before.external)
         if external:
             yield f"{_count(len(external), 'weight is', 'weights are')} in a .ptd file now."
         gone = sorted(before.kernels - after.kernels)
         if gone:
             count = _count(len(gone), "kernel is", "kernels are")
-            yield f"{count} no longer needed: {listed(gone)}."
+            yield f"{count} no longer needed: {listed(gone, NAMES_SHOWN)}."
         backends = sorted(before.backends - after.backends)
         if backends:
-            yield f"{listed(backends)} is no longer needed."
+            yield f"{listed(backends, NAMES_SHOWN)} is no longer needed."
         for what, names in (("gone", self.diff.removed_methods), ("new", self.diff.added_methods)):
             if names:
-                yield f"{'Method' if len(names) == 1 else 'Methods'} {what}: {listed(names)}."
+                methods = "Method" if len(names) == 1 else "Methods"
+                yield f"{methods} {what}: {listed(names, NAMES_SHOWN)}."
         for change in self.diff.signatures:
             one, other = change.before or "none", change.after or "none"
             yield f"{change.what.capitalize()} of {change.method}: {one} → {other}."

@@ -17,7 +17,6 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import zip_longest
 
-from etscope import units
 from etscope.analysis.comparison.align import Status
 from etscope.analysis.comparison.program_weights import (
     Weight,
@@ -49,6 +48,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
 from etscope.model.common_subsequence import matched_anywhere, matched_in_turn, with_gaps
+from etscope.units import listed
 
 __all__ = ["Side", "diff_programs"]
 
@@ -462,11 +462,7 @@ def _fact(own: str | frozenset[str], other: str | frozenset[str]) -> str:
     if isinstance(own, str) or isinstance(other, str):
         return str(own)
     only = sorted(own - other)
-    return f"{len(own):,}" + (f", only here: {listed(only)}" if only else "")
-
-
-def listed(names: Sequence[str]) -> str:
-    return units.listed(names, NAMES_SHOWN)
+    return f"{len(own):,}" + (f", only here: {listed(only, NAMES_SHOWN)}" if only else "")
 
 
 def change_status(before: bool, after: bool, same: bool) -> Status:

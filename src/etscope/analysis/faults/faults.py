@@ -346,8 +346,7 @@ class _MethodFaults:
         for node in self._attributions[number].nodes:
             if stem(node.op) in _ELEMENTWISE:
                 for source in filter(None, map(graph.by_name.get, node.inputs)):
-                    while stem(source.op) in SAME_VALUE and source.inputs:
-                        source = graph.by_name[source.inputs[0]]
+                    source = graph.seen_through(source)
                     spec = source.outputs[0].tensor if source.outputs else None
                     sizes = () if spec is None else spec.shape
                     known = [size for size in sizes if isinstance(size, int)]

@@ -22,6 +22,7 @@ from etscope.analysis.work.operation import Work, sum_of
 from etscope.analysis.work.program_work import ProgramWork, operator_work
 from etscope.model.graph import Node, stem
 from etscope.model.statistics import statistic
+from etscope.units import listed
 
 STATISTICS = ("avg", "p50", "p90", "min", "max", "first")
 
@@ -180,9 +181,9 @@ def work_notes(linked: LinkedGraph) -> Iterator[str]:
     unknown = sum(bool(work.unknown) for work in works)
     if unknown:
         names = sum_of(works).unknown
-        listed = ", ".join(names[:_LISTED])
-        listed += f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-        yield f"The work of {unknown:,} of {len(calls):,} nodes is unknown: {listed}."
+        yield (
+            f"The work of {unknown:,} of {len(calls):,} nodes is unknown: {listed(names, _LISTED)}."
+        )
     if any(work.is_bound for work in works):
         yield "With dynamic shapes, work is counted for the largest shapes that the program allows."
 

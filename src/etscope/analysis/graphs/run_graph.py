@@ -9,7 +9,7 @@ from functools import cached_property
 
 from etscope.analysis.graphs.partition import DelegateCall, Partition
 from etscope.analysis.profile.profile import Leaf
-from etscope.model.graph import Graph, Node, TensorSpec, stem
+from etscope.model.graph import Graph, Node, TensorSpec, connected_groups, stem
 from etscope.support.lazy import MadeOnce
 
 XNNPACK = "XnnpackBackend"
@@ -190,31 +190,25 @@ class RunGraph(MadeOnce):
                 after[source].append(unit)
         ready = [unit for unit, number in waits.items() if not number]
         level: dict[int, int] = {}
-        group: dict[int, int] = {}
-
-        def root(unit: int) -> int:
-            while group[unit] != unit:
-                group[unit] = group[group[unit]]
-                unit = group[unit]
-            return unit
-
+        links: list[tuple[int, int]] = []
         while ready:
             unit = ready.pop()
             leaves = unit not in within
             level[unit] = max(
                 (level[one] + (leaves and one in within) for one in before[unit]), default=0
             )
-            group[unit] = unit
-            for source in before[unit]:
-                if {unit, source} <= within and level[source] == level[unit]:
-                    group[root(source)] = root(unit)
+            links += (
+                (source, unit)
+                for source in before[unit]
+                if {unit, source} <= within and level[source] == level[unit]
+            )
             for reader in after[unit]:
                 waits[reader] -= 1
                 if not waits[reader]:
                     ready.append(reader)
         if len(level) < len(before):  # a cycle: a node that shares its handle is in a wrong call
             return len(set(map(id, call_of.values())))
-        return len({root(unit) for unit in level if is_call[unit]})
+        return sum(any(map(is_call.__getitem__, one)) for one in connected_groups(level, links))
 
     @cached_property
     def _units(self) -> tuple[Mapping[int, list[int]], Mapping[int, bool]]:

@@ -18,7 +18,15 @@ from typing import NamedTuple, TypeVar
 from etscope.analysis.matching.matching import graph_id_of, same_spec
 from etscope.analysis.program.source_location import module_path
 from etscope.model.common_subsequence import matched_in_turn
-from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, TensorSpec, stem
+from etscope.model.graph import (
+    SAME_VALUE,
+    Graph,
+    Node,
+    NodeValue,
+    TensorSpec,
+    connected_groups,
+    stem,
+)
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -171,23 +179,18 @@ class _Alignment:
 
     def _joined(self, linked: Mapping[str, Sequence[str]]) -> list[_Group]:
         """Join the origins of each later node with all nodes that come from them."""
-        of_earlier: dict[str, str] = {}  # node -> the first node of its group
-
-        def root(path: str) -> str:
-            while of_earlier.setdefault(path, path) != path:
-                path = of_earlier[path]
-            return path
-
-        for sources in linked.values():
-            for path in sources:
-                of_earlier[root(path)] = root(sources[0])
-        groups: dict[str, _Group] = {}
+        links = [(path, sources[0]) for sources in linked.values() for path in sources]
+        group_of: dict[str, _Group] = {}
+        for paths in connected_groups({path for link in links for path in link}, links):
+            group_of.update(dict.fromkeys(paths, _Group([], [])))
+        groups: dict[int, _Group] = {}
         for path in self.earlier.own_operators:
-            if path in of_earlier:
-                groups.setdefault(root(path), _Group([], [])).earlier.append(path)
+            if path in group_of:
+                groups[id(group_of[path])] = group_of[path]
+                group_of[path].earlier.append(path)
         for path in self.later.own_operators:
-            if path in linked and (group := groups.get(root(linked[path][0]))) is not None:
-                group.later.append(path)
+            if path in linked:
+                group_of[linked[path][0]].later.append(path)
         return list(groups.values())
 
     def _in_order(self, between: Graph | None) -> dict[str, list[str]]:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.stored import (
     STATE,
     WEIGHTS,
@@ -47,6 +46,7 @@ from etscope.formats.program.xnnpack import is_xnnpack
 from etscope.model.graph import Graph, Node
 from etscope.model.report import Section, rows
 from etscope.model.table import Column, Kind
+from etscope.units import listed
 
 if TYPE_CHECKING:
     from etscope.formats.program.ptd import ExternalData
@@ -105,13 +105,7 @@ class FilePart(OwnedBytes):
     @property
     def named(self) -> str | None:
         """The first names as text, "a, b, c, d and 3 more"; None if unknown."""
-        return _as_text(self.names)
-
-
-def _as_text(names: Sequence[str]) -> str | None:
-    more = len(names) - _SHOWN_NAMES
-    shown = ", ".join(names[:_SHOWN_NAMES])
-    return (f"{shown} and {more:,} more" if more > 0 else shown) or None
+        return listed(self.names, _SHOWN_NAMES) or None
 
 
 @dataclass(slots=True)
@@ -169,7 +163,7 @@ class Claim:
         modules = {path or "(root)" for node in nodes if (path := module_path(node)) is not None}
         readers = sorted(modules) if len(modules) > 1 else sorted(set(self.methods))
         module = common_module(nodes) if is_tensor else None
-        owner = _as_text(names) or self.label or self.kind
+        owner = listed(names, _SHOWN_NAMES) or self.label or self.kind
         if module and not owner.startswith(module):
             owner = f"{module}: {owner}"
         return FilePart(
@@ -335,15 +329,6 @@ def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tup
         else:
             claims.add(entry.blob, Claim(NAMED, label=key))
     return claims.parts(data.source.buffer)
-
-
-def program_parts(export: Export, nodes_of: NodesOf | None = None) -> tuple[FilePart, ...]:
-    """The parts of an open program and of its .ptd files, with the program's tables in one part."""
-    claims = ProgramClaims(export.needed_program, nodes_of)
-    parts = list(claims.claims.parts(export.needed_program.source.buffer))
-    for data in export.data:
-        parts += external_parts(data, [claims])
-    return tuple(parts)
 
 
 class ProgramClaims:

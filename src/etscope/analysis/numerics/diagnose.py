@@ -65,6 +65,7 @@ from etscope.backends.registry.decoders import IN_CODES
 from etscope.errors import MissingDataError, NumericGapError
 from etscope.model.graph import VIEWS, Graph, Node, stem
 from etscope.model.selector import Selector
+from etscope.units import listed
 
 DEFAULT_METRIC = "sqnr"
 # Share of elements: other inputs change nearly all of a value, a wrong operator often only a part.
@@ -623,10 +624,9 @@ class _Keeper:
         if self._kept.selector is not None:
             if not any(row.values for row in rows):
                 nodes = list(dict.fromkeys(row.pair.node for row in rows))
-                more = f" and {len(nodes) - 12} more" if len(nodes) > 12 else ""
                 raise MissingDataError(
                     f"{self._kept.selector.text!r} picks no value that can be compared",
-                    hint="values are of: " + ", ".join(nodes[:12]) + more,
+                    hint="values are of: " + listed(nodes, 12),
                 )
             return rows
         kept = self._always.union(entry[-1] for entry in self._worst)

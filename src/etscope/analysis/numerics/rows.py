@@ -24,6 +24,7 @@ from etscope.errors import UsageError
 from etscope.model.finding import Finding, remedies_of
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
+from etscope.units import listed
 
 FINE, WRONG, INHERITED, BY_DESIGN = "fine", "wrong", "inherited", "by design"
 SORTS = ("run", "error")
@@ -424,9 +425,7 @@ def described(row: NumericsRow) -> str:
     if row.module:
         places.append(f"module {row.module}")
     if row.lines:
-        listed = ", ".join(str(line) for line in row.lines[: 8 if row.is_delegate else 1])
-        more = f" and {len(row.lines) - 8} more" if row.is_delegate and len(row.lines) > 8 else ""
-        places.append(listed + more)
+        places.append(listed([*map(str, row.lines)], 8) if row.is_delegate else str(row.lines[0]))
     return f"instruction {row.pair.instruction}, {what} ({', '.join(places)})"
 
 

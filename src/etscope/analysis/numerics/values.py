@@ -19,7 +19,7 @@ from etscope.analysis.metrics import Quantization
 from etscope.analysis.metrics.arrays import as_array, is_integer
 from etscope.analysis.numerics.limits import BEYOND, tolerance_of
 from etscope.errors import UsageError
-from etscope.model.graph import SAME_VALUE, Graph, Node, stem
+from etscope.model.graph import Graph, Node, stem
 
 BINS = 32  # of a histogram on a page; a text shows half of them
 MOST_CHANNELS = 8  # in full, the worst; all others are in the profile
@@ -527,14 +527,10 @@ def quantized_range(graph: Graph, path: str) -> QuantizedRange | None:
     if node is None:
         return None
     inside = graph.graph_of(node)
-    source: Node | None = node
-    while source is not None:
-        kind = stem(source.op)
-        if kind.startswith(("quantize_per_", "dequantize_per_")):
-            return _range_of(source, codes=kind.startswith("quantize"))
-        named = [inside.by_name[name] for name in source.inputs if name in inside.by_name]
-        is_same = kind in SAME_VALUE and named and named[0].kind == "call_function"
-        source = named[0] if is_same else None
+    source = inside.seen_through(node)
+    kind = stem(source.op)
+    if kind.startswith(("quantize_per_", "dequantize_per_")):
+        return _range_of(source, codes=kind.startswith("quantize"))
     readers = [inside.by_name[name] for name in inside.users.get(node.name, ())]
     ranges = [_range_of(one) for one in readers if stem(one.op).startswith("quantize_per_")]
     found = {(one.scale, one.zero_point, one.quant_min) for one in ranges if one is not None}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etscope.model.table import Column, Kind
+from etscope.units import listed
 
 # Every table of a profile needs the names of these columns; few need the work itself.
 if TYPE_CHECKING:
@@ -105,12 +106,9 @@ def work_notes(limits: ProfileLimits | None) -> Iterator[str]:
     )
     total = work.total
     if total.unknown:
-        listed = ", ".join(total.unknown[:_SHOWN_OPERATORS])
-        more = len(total.unknown) - _SHOWN_OPERATORS
-        listed += f" and {more:,} more" if more > 0 else ""
         yield (
-            f"The work of {listed} is not known: rows with {work.unknown_share:.1%} of the time "
-            "are without it, or with a part of it."
+            f"The work of {listed(total.unknown, _SHOWN_OPERATORS)} is not known: rows with "
+            f"{work.unknown_share:.1%} of the time are without it, or with a part of it."
         )
     if total.is_bound:
         yield (

@@ -17,6 +17,7 @@ from torch import nn
 
 from etscope.errors import EtscopeWarning, UsageError
 from etscope.support.optional import require
+from etscope.units import listed
 
 SCHEMES = ("8da4w", "8da8w")
 _EMBEDDING_BITS = (4, 8)
@@ -115,10 +116,9 @@ def _quantize(layers: list[_Layer], config: Any, kind: str, group: int | None) -
         )
     left = [one.name for one in layers if one not in fitting]
     if left:
-        more = f" and {len(left) - _NAMES:,} more" if len(left) > _NAMES else ""
         warnings.warn(
             f"{len(left):,} of {len(layers):,} {kind}s stay in float, as a group size of {group} "
-            f"does not divide their width: {', '.join(left[:_NAMES])}{more}",
+            f"does not divide their width: {listed(left, _NAMES)}",
             EtscopeWarning,
             stacklevel=2,
         )

@@ -235,12 +235,10 @@ def candidates_of(residual: Residual, reruns: Reruns, graph: Graph) -> Iterator[
 
 def _weight(graph: Graph, source: str) -> str | None:
     """The qualified name of the weight that a node's argument is, or is a view of."""
-    while source not in graph.parameters:
-        node = graph.by_name.get(source)
-        if node is None or stem(node.op) not in SAME_VALUE | _TRANSPOSING or not node.inputs:
-            return None
-        source = node.inputs[0]
-    return graph.parameters[source]
+    node = graph.by_name.get(source)
+    if node is None:
+        return None
+    return graph.parameters.get(graph.seen_through(node, SAME_VALUE | _TRANSPOSING).name)
 
 
 def _scaled(

@@ -44,13 +44,12 @@ def memory(facts: Facts) -> Iterator[Finding]:
             command=("inspect", "-p", "PROGRAM"),
         )
         return
-    parts: Sequence[FilePart] = ()
-    if facts.sized is not None:
-        parts = [part for file in facts.sized for part in file.parts]
-    elif facts.trace.record is not None:
-        from etscope.analysis.memory.file_parts import program_parts
+    sized = facts.sized
+    if sized is None and facts.trace.record is not None:
+        from etscope.analysis.memory.size import sized_program
 
-        parts = program_parts(facts.trace.export, facts.trace.run_nodes)
+        sized = sized_program(facts.trace.export, facts.trace.run_nodes)
+    parts = [part for file in sized or () for part in file.parts]
     yield from memory_of(method, facts.trace.export, parts, facts.profile.rows)
 
 
