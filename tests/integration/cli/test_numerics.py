@@ -69,7 +69,7 @@ def test_one_value_is_counted_in_the_singular() -> None:
     (row, *_) = found.rows
     assert replace(found, rows=(row,)).verdict.startswith("no operator goes wrong: 1 value is what")
     for verdict, said in (
-        (INHERITED, "1 value is wrong only because of what went in"),
+        (INHERITED, "1 value is wrong only because their inputs are"),
         (BY_DESIGN, "1 value differs from the graph's by design: "),
     ):
         notes = replace(found, rows=(replace(row, verdict=verdict),)).notes

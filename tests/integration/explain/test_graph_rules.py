@@ -145,7 +145,7 @@ def test_weights_that_are_laid_out_in_each_run() -> None:
 def test_float_between_int8(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ("convolved", "cumsum", "xnnpack", "int8")
     found = one("float-among-quantized", *model)
-    assert "cumsum computes in float among int8" in found.sentence
+    assert "cumsum in float among int8 operators takes" in found.sentence
     assert "cumsum is not an operator of XnnpackBackend" in evidence(found)
     assert "2 delegate calls would be 1." in evidence(found)
     assert findings("outside-delegates", *model) == []
@@ -159,7 +159,7 @@ def test_float_between_int8(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_move_between_int8_is_quantized_for_nothing() -> None:
     found = one("cancelling-quantization", "convolved", "flip", "xnnpack", "int8")
-    assert "Nothing but flip is between them" in evidence(found)
+    assert "Only operators that compute nothing are between them: flip" in evidence(found)
     assert changes(found) == [("pass", {"name": "cancel_qdq"})]
     assert findings("float-among-quantized", "convolved", "flip", "xnnpack", "int8") == []
 
@@ -211,7 +211,7 @@ def test_slices_that_are_put_together_again() -> None:
 def test_a_loop_inside_of_a_delegate() -> None:
     (found,) = findings("unrolled-loops", "in delegates")
     assert found.quantity is not None and 0 < (found.quantity.share or 0) <= 1
-    assert "A loop of 16 steps, which export wrote out, runs as " in found.sentence
+    assert "A loop of 16 steps, which export unrolled, runs as " in found.sentence
     assert "explained_graphs.py:" in found.sentence
     # Of 32 events the 20 with most time are named.
     assert {"Multiply"} <= names(found) <= {"Slice", "Multiply"}
@@ -231,7 +231,7 @@ def test_layers_one_after_the_other_are_no_loop() -> None:
 def test_transposes_inside_of_a_delegate_that_undo_each_other() -> None:
     (found,) = findings("layout-conversions", "in delegates")
     assert "Transposes that undo each other" in found.sentence
-    assert "Nothing but mul is between them" in evidence(found)
+    assert "Only operators that work in any order are between them: mul" in evidence(found)
     assert changes(found) == []
 
 

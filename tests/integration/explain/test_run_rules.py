@@ -60,7 +60,7 @@ def test_threads_of_large_products(explained: Explained) -> None:
 def test_threads_of_small_products(explained: Explained) -> None:
     one = explained("small-1", 2, "threads")["threads"]  # 2 kFLOP a layer
     assert one["severity"] == "fact"
-    assert "2 threads divide 24 products" in one["sentence"]
+    assert "2 threads split 24 small matrix products" in one["sentence"]
     assert "computes 2.05 kFLOP" in one["explanation"]["evidence"][0]
     assert one["explanation"]["remedies"][0]["arguments"] == {"threads": 1}
     assert "threads" not in explained("small-256", 2, "threads")  # 524 kFLOP

@@ -77,7 +77,7 @@ class _Pairs:
                 self._add(one[i], other[j], "same")
 
     def anywhere(self, token: Token, status: Status = "moved") -> None:
-        """Pair the rows that are left on both sides with the same token."""
+        """Pair the remaining rows of both sides that have the same token."""
         left = (
             {i: token(row) for i, row in enumerate(rows) if i not in taken}
             for rows, taken in ((self._before, self.after_of), (self._after, self.before_of))

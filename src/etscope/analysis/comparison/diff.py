@@ -314,7 +314,7 @@ def _judged(sides: Sides, changes: Sequence[Change], policy: Policy) -> list[Cha
             comparison = replace(
                 comparison,
                 verdict=Verdict.CANNOT_TELL,
-                reason=f"it ran {often[0]:.2f} times a run before, {often[1]:.2f} times after",
+                reason=f"it ran {often[0]:.2f} times per run before, {often[1]:.2f} times after",
             )
         judged[index] = replace(changes[index], comparison=comparison)
     return judged

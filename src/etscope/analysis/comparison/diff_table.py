@@ -223,7 +223,9 @@ class _Line:
         return max((abs(part.change) for part in self.parts.values()), default=0.0)
 
     def cells(self, method: str | None, first: str, dumps: int, scale: Scale) -> dict[str, Any]:
-        """Return its cells. first: the column with its name; dumps: their number."""
+        """Return the cells of the line. first: the column with its name. dumps: the number of
+        dumps.
+        """
         pair = next((one.pair for one in self.parts.values() if one.pair is not None), None)
         origin = UNATTRIBUTED if pair is None else (pair.before or pair.shown).attribution
         cells = {"method": method, first: self.name, "time_1": scale.one(self.before)}

@@ -306,7 +306,7 @@ class _Holders:
         self.words: dict[int | None, list[str]] = {}
 
     def add(self, weight: Weight, text: str) -> None:
-        """Say what changed of a weight at the nodes that hold and read it."""
+        """Note at the nodes that hold or read a weight what changed about it."""
         for number in {*self._readers(weight), self.place(weight)} - {None}:
             self.words.setdefault(number, []).append(text)
 

@@ -378,7 +378,9 @@ class _Content:
                 )
 
     def interface(self) -> Iterator[Section]:
-        """Yield requirements to register and link, then the methods and their signatures."""
+        """Yield the kernels and backends that an app must register and link, then the methods with
+        their signatures.
+        """
         before, after = self.diff.sides
         yield rows(
             "kernels",
@@ -624,8 +626,9 @@ class _Content:
         )
 
     def range_pairs(self) -> Iterator[tuple[str, RangeOfValue | None, RangeOfValue | None]]:
-        """Yield the method and the quantized values of both sides, if both have records with
-        quantized graphs; None on a side without quantization."""
+        """Yield each quantized value of both sides with its method, if both have records with
+        quantized graphs; None on a side without quantization.
+        """
         for method in self.diff.shared:
             graphs = [side.export.edge_nodes(method).symbols.graph for side in self.diff.sides]
             before, after = ([] if one is None else list(quantized_ranges(one)) for one in graphs)

@@ -182,7 +182,7 @@ class Side:
         return [value_text(found.values[index], found.values) for index in indices]
 
     def facts(self) -> dict[str, str | frozenset[str]]:
-        """Facts of the whole program by name; several keys as a set."""
+        """Return facts about the whole program by name; several keys as a set."""
         program = self.program
         unclaimed = [part for part in self.parts if part.kind == "named data"]
         return {
@@ -280,7 +280,9 @@ class InstructionChange:
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """An input or output of a method, or a fact: as text on each side, None where missing."""
+    """An input or output of a method, or a fact about the program, as text on each side; None where
+    it is missing.
+    """
 
     method: str
     what: str
@@ -418,7 +420,7 @@ class ProgramDiff:
 
     @cached_property
     def facts(self) -> tuple[ValueChange, ...]:
-        """Facts of the whole programs that differ."""
+        """Facts about the whole programs that differ."""
         found = [side.facts() for side in self.sides]
         return tuple(
             ValueChange("", name, _fact(one, other), _fact(other, one))

@@ -8,7 +8,9 @@ __all__ = ["drawn_orders"]
 
 
 def drawn_orders(rounds: int, seed: int, sides: int = 2) -> tuple[tuple[int, ...], ...]:
-    """Draw the order of the sides in each round; each goes first equally often, up to one round."""
+    """Draw the order of the sides in each round. Each side goes first equally often, give or take
+    one round.
+    """
     draw = random.Random(seed)
     firsts = [number % sides for number in range(rounds - rounds % sides)]
     firsts += draw.sample(range(sides), rounds % sides)

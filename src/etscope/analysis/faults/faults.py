@@ -59,8 +59,9 @@ def program_faults(export: Export) -> tuple[Finding, ...]:
 
 
 def possible_faults(export: Export) -> tuple[Finding, ...]:
-    """Return `program_faults`, and those that only some values show: a cause where such an operator
-    is wrong."""
+    """Return `program_faults`, and those that only some values show. The latter are a cause only if
+    their operator is wrong.
+    """
     return export.once("program faults", lambda: tuple(_faults(export)))
 
 

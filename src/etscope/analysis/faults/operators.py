@@ -23,12 +23,13 @@ _PORTABLE = None  # kernels of ExecuTorch's portable library
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference of definition.
+    """An operator that a backend defines otherwise than PyTorch.
 
     backend: the delegate's name; None for the portable kernels. op: of the edge graph. differs:
     True if the results of a node differ, by its arguments and the types of its first input and of
-    its result. how: the difference, after the backend's name. depends: the values decide, so the
-    program alone does not show whether the results differ. is_small: most models bear it.
+    its result. how: the difference, as the rest of a sentence that begins with the backend.
+    depends: the values decide, so the program alone does not show whether the results differ.
+    is_small: most models tolerate it.
     """
 
     backend: str | None

@@ -22,7 +22,7 @@ from etscope.formats.program.scalar_type import as_numpy
 class UndefinedState:
     """A buffer with a start value in the model and none in the program.
 
-    value: the number of all its elements; None if they differ.
+    value: the number that all its elements have; None if they differ.
     """
 
     state: StateTensor
@@ -97,7 +97,9 @@ def _written(record: InstructionRecord) -> tuple[int, ...]:
 def instructions_at(
     program: Program, state: StateTensor, of: Callable[[InstructionRecord], Iterable[int]]
 ) -> list[InstructionRecord]:
-    """Return the instructions with a buffer among the values of `of`: what they read or change."""
+    """Return the instructions that use a buffer. of: the values to look at, those that an
+    instruction reads or changes.
+    """
     values = program.method(state.method).values
     return [
         record

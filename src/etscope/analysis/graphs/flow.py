@@ -31,7 +31,7 @@ class Edge:
 
 
 def edges(view: GraphView) -> Iterator[Edge]:
-    """All edges, by target in the order of the view's nodes, without loops at one node."""
+    """All edges, by target in the order of the view's nodes, except those from a node to itself."""
     flow = _Flow(view)
     for node in view.nodes:
         for position, found in enumerate(flow.into(node)):

@@ -44,12 +44,13 @@ class LinkedGraph:
 
     @property
     def symbols(self) -> MethodSymbols | None:
-        """The edge program's, of the method."""
+        """The symbols of the method's edge program; None without one."""
         return None if self.run_nodes is None else self.run_nodes.symbols
 
     def behind(self, edge_nodes: Iterable[Node]) -> Nodes:
-        """The nodes of this graph for nodes of the edge graph (the same ones, or their origins),
-        each once."""
+        """Map nodes of the edge graph to nodes of this graph (the same ones, or their origins),
+        each once.
+        """
         found = {id(node): node for edge in edge_nodes for node in self._counterparts(edge)}
         return tuple(found.values())
 
@@ -100,8 +101,9 @@ class LinkedGraph:
         ]
 
     def ran(self, instruction: int) -> Nodes:
-        """The nodes of this graph that an instruction runs; several if it runs them together, or if
-        the right one is unknown."""
+        """The nodes of this graph that an instruction runs: several if it runs them together, or if
+        it is unknown which one it runs.
+        """
         run = self.run_nodes
         return () if run is None else self.behind(run.nodes.get(instruction, ()))
 

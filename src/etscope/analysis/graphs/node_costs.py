@@ -151,7 +151,7 @@ NodeWork = Callable[[Node], Work]
 
 
 def node_work(linked: LinkedGraph) -> NodeWork:
-    """Return the function from a node, also inside a delegate, to its work."""
+    """Return a function that gives the work of a node, also of one inside a delegate."""
     if isinstance(linked, ExecutedGraph):
         return _of_executed(linked)
     of_graph = GraphWork(linked.graph)

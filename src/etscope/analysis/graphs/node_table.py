@@ -83,8 +83,8 @@ def placed_nodes(
 ) -> Iterator[PlacedNode]:
     """Yield all nodes of a graph, each followed by the nodes of its sub-graphs.
 
-    Nodes of a lowered module are one level below their call. Nodes of a branch are two levels below
-    it: between them is the `get_attr` node that names the branch.
+    Nodes of a lowered module are one level below their call. Nodes of a branch are two levels
+    below, because the `get_attr` node that names the branch is between.
     """
     named = {node.target: node for node in graph.nodes if node.kind == "get_attr"}
     branches = _branches(graph)

@@ -78,9 +78,9 @@ class Partition:
 
     partitionings: the partitioners' answers, in order; None if unknown. refusals: by `id` of the
     node; also of nodes that a later partitioner took. unsure: the number of nodes in calls that
-    another instruction may compute, because the record has only shared handles. lost: the number of
-    nodes that partitioners named and the edge program lacks. mutated: value -> the buffer that it
-    is written to at the end of the method.
+    another instruction may compute, because the record has only shared handles. lost: how many
+    nodes the partitioners named but the edge program lacks. mutated: value -> the buffer that it is
+    written to at the end of the method.
     """
 
     linked: LinkedGraph
@@ -236,8 +236,9 @@ class _ProgramCalls:
             )
 
     def of_handles(self, linked: LinkedGraph) -> tuple[tuple[DelegateCall, ...], int]:
-        """Return the calls by the maps of a record, and the number of nodes with several possible
-        places."""
+        """Return the calls according to the record's maps, and the number of nodes with several
+        possible places.
+        """
         found = {number: list[Node]() for number in self.backends}
         unsure = 0
         for node in linked.graph.operators.values():

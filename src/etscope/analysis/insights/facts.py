@@ -66,12 +66,12 @@ class Level(Flag):
 class Facts:
     """A method's runs in one phase, with everything that was given with the dump.
 
-    `partition`, `work` and `program` are each None if the files do not have them; a rule that
-    needs one then finds nothing. calibration: of the machine of the run. numerics: the diagnosis of
-    the values of one method; without one, `has_values` says whether values were logged at all.
-    sized: the program's files with their parts, if they are known already. level, claimed: of the
-    present question (`insights`): how many rules answer, and the `id`s of the nodes and leaves that
-    earlier rules are about.
+    `partition`, `work` and `program` are each None if the files do not have them; a rule that needs
+    one then finds nothing. calibration: of the machine of the run. numerics: the diagnosis of the
+    values of one method; without one, `has_values` says whether values were logged at all. sized:
+    the program's files with their parts, if they are known already. level, claimed: of the current
+    call of `insights`: which rules it applies, and the `id`s of the nodes and leaves that earlier
+    rules claimed.
     """
 
     trace: Trace
@@ -86,24 +86,24 @@ class Facts:
 
     @cached_property
     def time(self) -> LeafTimes:
-        """The times of the leaves, and the words for them."""
+        """The times of the leaves, with the methods that put them in words."""
         return LeafTimes(self.profile, self.scale)
 
     # -- precedence
 
     def claim(self, nodes: Iterable[Node] = (), leaves: Iterable[Leaf] = ()) -> None:
-        """Claim nodes with their leaves, and leaves, for the rule that is asked."""
+        """Claim nodes with their leaves, and further leaves, for the rule that is running."""
         nodes = list(nodes)
         if nodes and self.run_graph is not None:
             leaves = [*leaves, *self.run_graph.members(nodes)]
         self.claimed.update(map(id, nodes), (id(leaf) for _, leaf in leaves))
 
     def is_free(self, node: Node) -> bool:
-        """Return whether no rule before is about a node."""
+        """Return whether no earlier rule claimed a node."""
         return id(node) not in self.claimed
 
     def free(self, leaves: Iterable[Leaf]) -> list[Leaf]:
-        """The leaves that no rule before is about."""
+        """The leaves that no earlier rule claimed."""
         return [one for one in leaves if id(one[1]) not in self.claimed]
 
     # -- what is known
@@ -146,7 +146,7 @@ class Facts:
 
     @cached_property
     def run_graph(self) -> RunGraph | None:
-        """The edge program with what ran of it."""
+        """The edge program with its measured leaves."""
         if self.partition is None:
             return None
         from etscope.analysis.graphs.run_graph import RunGraph
@@ -180,15 +180,16 @@ class Facts:
         return NO_WORK if found is None else found
 
     def ns(self, ticks: float) -> float | None:
-        """Ticks as nanoseconds; None of a clock of cycles."""
+        """Ticks as nanoseconds; None if the clock counts cycles."""
         if self.scale.source is TimeScale.CYCLES:
             return None
         return float(Scale(self.scale.source, TimeScale.NS)(ticks))
 
     @cached_property
     def untraced_ns(self) -> tuple[float, float] | None:
-        """The medians of the method's runs without and with tracing of times, ns, by the clock
-        around them; None where run.json does not have both."""
+        """The medians of the method's runs without tracing and with tracing of times, in ns, by the
+        clock around them. None if run.json lacks one of the two.
+        """
         saved, method = self.trace.saved_run, self.profile.method
         if saved is None:
             return None
@@ -225,8 +226,9 @@ class Facts:
 
     @cached_property
     def differences(self) -> tuple[Finding, ...]:
-        """Plain findings of runs that differ: of a first run, a drift, two speeds,
-        disturbed runs, or that there is one run."""
+        """Findings about runs that differ (slow first run, drift, two speeds, disturbed runs), or
+        about a single run.
+        """
         known = self.conditions
         return tuple(steadiness(self.time, "" if known is None else known.in_words(self.threads)))
 
@@ -238,12 +240,12 @@ class Facts:
 
     @property
     def is_warmed_up(self) -> bool:
-        """True if run.json has executions before the first run of the dump."""
+        """True if run.json has warm-up executions before the dump's first run."""
         return any(self.trace.warmups(self.profile.method))
 
     @property
     def runner(self) -> str:
-        """The command that makes such runs."""
+        """The command that makes such runs: "run" or "generate"."""
         return "run" if self.profile.phase is None else "generate"
 
     @property
@@ -288,7 +290,7 @@ class Facts:
     ) -> Finding:
         """Make a finding about a part of the method's time that is not a sum of leaves.
 
-        ticks: the part, of each run. members: the leaves that it is at.
+        ticks: the part, of each run. members: the leaves that it belongs to.
         """
         low, high = self._interval([ticks])
         sites = tuple(self.sites(members))
@@ -334,7 +336,7 @@ Find = Callable[[Facts], Iterable[Finding]]
 def explained(
     sureness: Sureness, evidence: Iterable[str], remedies: Iterable[Remedy] = ()
 ) -> Explanation:
-    """Make an explanation; `Facts.finding` and `Facts.part` add its interval."""
+    """Make an explanation without its interval, which `Facts.finding` and `Facts.part` add."""
     return Explanation(sureness, tuple(evidence), remedies=tuple(remedies))
 
 

@@ -59,8 +59,8 @@ _RULES: Mapping[str, tuple[str, Level]] = {
 class Rule:
     """A finder of one kind of insight, and the level at which it is asked.
 
-    find: returns the findings of a method's runs, and claims the nodes and leaves that they are
-    about; those below the least share of time are left out afterwards.
+    find: returns the findings of a method's runs, and claims their nodes and leaves. `insights`
+    drops the findings below the least share of time.
     """
 
     find: Find

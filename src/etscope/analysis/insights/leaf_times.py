@@ -25,7 +25,7 @@ COARSE_STEP_NS = 1000  # of a clock of whole microseconds
 
 @dataclass(frozen=True)
 class LeafTimes:
-    """The times of a method's leaves, and the words for them."""
+    """The times of a method's leaves, and how to put them in words."""
 
     profile: MethodProfile
     scale: Scale
@@ -62,7 +62,7 @@ class LeafTimes:
         return Quantity(float(self.scale(ticks)), self.scale.unit, self.share(ticks))
 
     def text(self, ticks: float) -> str:
-        """A time in as many decimals as the tables show it, with its unit."""
+        """Format a time with its unit, with as many decimals as the tables."""
         decimals = duration_decimals([float(self.scale(self.total))], self.scale.unit)
         value = float(self.scale(ticks))
         return f"{format_durations([value], self.scale.unit, decimals)[0]} {self.scale.unit}"
@@ -77,7 +77,7 @@ class LeafTimes:
     def by_kind(
         self, members: Iterable[Leaf], kind_of: Callable[[Row], str]
     ) -> dict[str, list[Leaf]]:
-        """Return leaves by the kind of their row, the kind with most time first."""
+        """Group leaves by the kind of their row, the kind with most time first."""
         kinds: dict[str, list[Leaf]] = {}
         for one in members:
             kinds.setdefault(kind_of(one[1]), []).append(one)
@@ -106,8 +106,9 @@ class LeafTimes:
 
     @cached_property
     def cells(self) -> Mapping[int, tuple[Mapping[str, Sequence[str]], ...]]:
-        """By the `id` of a row, what selectors match: of its nodes (`--select`), and of the cells
-        of the tables (the page's filter)."""
+        """What selectors match in each row, by the row's `id`: the fields of its nodes
+        (`--select`), and the cells of the tables (the page's filter).
+        """
         found = {}
         for row in (row for group in self.groups for row in (group.head, *group.below)):
             fields, written = fields_of_row(row), row.attribution
@@ -124,7 +125,7 @@ class LeafTimes:
         return found
 
     def selector(self, members: Sequence[Leaf], *candidates: str) -> str | None:
-        """Return the first selector that picks just these leaves, however it is applied."""
+        """Return the first selector that picks just these leaves, both by nodes and by cells."""
         wanted = {id(leaf) for _, leaf in members}
         for text in candidates:
             try:

@@ -34,7 +34,8 @@ _MORE_GENERATIONS = ("generate", "-X", "profiled_iterations=5", "--save", "ran")
 def steadiness(time: LeafTimes, conditions: str = "") -> Iterator[Finding]:
     """Yield what makes the runs of a method differ; nothing for steady ones.
 
-    conditions: what the runs had ("2 threads, load 3.1"), which is said of runs that differ.
+    conditions: what the runs had ("2 threads, load 3.1"), which a finding about differing runs
+    repeats.
     """
     for found in _Runs(time).differences():
         if conditions and found.severity is Severity.PROBLEM:

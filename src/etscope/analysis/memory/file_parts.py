@@ -217,7 +217,7 @@ class Claim:
 
 
 class Claims:
-    """All claims about one file, by span. If two claim one span, the kind that says more wins."""
+    """All claims about one file, by span. If two claim one span, the more specific kind wins."""
 
     def __init__(self, kinds: Sequence[str] = _KINDS) -> None:
         self.kinds = kinds
@@ -280,8 +280,8 @@ class Claims:
 
     def pieces(self, whole: int) -> list[Piece]:
         """Cut the file where a span begins or ends. Each piece has the span that owns it, None for
-        a gap. Where spans overlap, the kind that says most owns the bytes, then the smallest
-        span."""
+        a gap. Where spans overlap, the most specific kind owns the bytes, then the smallest span.
+        """
         begins = sorted(
             (span.offset, self.kinds.index(claim.kind), span.size, span)
             for span, claim in self.by_span.items()
@@ -437,8 +437,8 @@ _HASHED = 64 << 20
 def equal_content(blobs: Sequence[memoryview]) -> tuple[list[list[int]], int]:
     """Find blobs of the same bytes: groups of indices, and the number of uncertain bytes.
 
-    Blobs of one size with equal samples are read in full, 64 MiB together at most; others are
-    compared at 16 places of 4 KiB only, and count as uncertain.
+    Blobs of one size with equal samples are read in full, up to 64 MiB together. Beyond that, blobs
+    are compared at 16 places of 4 KiB only and count as uncertain.
     """
     sizes: dict[int, list[int]] = {}
     for index, blob in enumerate(blobs):

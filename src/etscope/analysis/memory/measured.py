@@ -385,7 +385,7 @@ class _RunMemory:
         """Say what the process did at its peak."""
         known = [phase for phase in self.measured.phases if phase.peak is not None]
         if not known:
-            return "The peak of each phase is unknown: the system does not allow to reset it."
+            return "The peak of each phase is unknown: the system does not let a process reset it."
         phase = max(known, key=lambda one: one.peak or 0)
         peak, end = phase.peak or 0, self.measured.phases[-1].rss or 0
         where, method = f"in phase '{phase.phase}'", phase.method or ""

@@ -118,7 +118,7 @@ def program_memory(export: Export, measured: MeasuredMemory | None = None) -> Pr
     """Find the owners of the memory of each method, and of all methods together.
 
     export: its record names the mutable buffers, its .ptd files give the sizes of delegates'
-    weights. measured: of a run of the program, for the delegates' copies.
+    weights. measured: the memory of a run, for the copies that delegates make.
     """
     program, plans = export.needed_program, memory_plans(export)
     state = program_state(export)
@@ -452,8 +452,8 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
         notes.append(f"Activations are planned for inputs of any size up to {', '.join(bounds)}.")
     if unsure:
         notes.append(
-            f"{unsure:,} caches count with their present size: their dimension of positions "
-            "is unknown."
+            f"{unsure:,} caches count with their present size, as it is unknown which "
+            "dimension holds the positions."
         )
     return rows(
         "memory_by_context",

@@ -96,7 +96,9 @@ class StateTensor:
         return int(self.tensor.scalar_type), tuple(sizes), self.dim
 
     def judged(self, context: int, forms: Set[_Form]) -> StateTensor:
-        """Decide by the context length. forms: of the buffers that are as long as the context."""
+        """Decide the kind, and whether the buffer grows, by the context length. forms: those of the
+        buffers that are as long as the context.
+        """
         is_named, has_rank = self.kind == KV_CACHE, len(self.tensor.sizes) >= _LEAST_RANK
         by_name = [_NAME] if is_named else []
         if self.dim is None:
@@ -122,7 +124,7 @@ class StateTensor:
 
 @dataclass(frozen=True, slots=True)
 class ProgramState:
-    """The state of a program's methods, those with state only.
+    """The mutable state of each method that has any.
 
     context: the context length of the export, None if unknown. context_from: the constant method,
     or "the longest cache". groups: methods that share their state; a group may be a single method.
@@ -134,7 +136,7 @@ class ProgramState:
     groups: tuple[tuple[str, ...], ...]
 
     def group(self, methods: Sequence[str]) -> tuple[StateTensor, ...]:
-        """The state of methods that share it: shared buffers once, and each method's others."""
+        """The buffers of methods that share state: shared ones once, and each method's own."""
         found: dict[tuple[str | None, Allocation], StateTensor] = {}
         for method in methods:
             for one in self.methods[method]:

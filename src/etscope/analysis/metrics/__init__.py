@@ -67,7 +67,7 @@ class Metric:
     function: ``(reference, value) -> float``. Both are arrays of one shape, in their own types.
     doc: its meaning, with the formula.
     of_summary: the number from a `Summary`, for metrics that can share one pass over the arrays.
-    need: the sums that `of_summary` is made of.
+    need: the sums that `of_summary` uses.
     """
 
     name: str
@@ -414,8 +414,8 @@ def measure(
 ) -> float | None:
     """A metric for two arrays, tensors or numbers; None unless both are numeric.
 
-    With a quantization an array of codes is compared as the numbers that the codes stand for;
-    without, codes are compared as the integers that they are.
+    With a quantization, codes are dequantized before they are compared. Without one, they are
+    compared as integers.
 
     Raises `UsageError` for an unknown metric, for shapes that differ and for complex numbers.
     """
@@ -437,7 +437,7 @@ def measure_all(
     reference_quantization: Quantization | None = None,
     value_quantization: Quantization | None = None,
 ) -> dict[str, float | None]:
-    """Several metrics by their names, as `measure` gives them, with few passes over the arrays."""
+    """Return several metrics by name, as `measure` does, with few passes over the arrays."""
     found = list(map(find_metric, metrics))
     first, second = as_array(reference), as_array(value)
     if first is None or second is None:

@@ -126,7 +126,7 @@ def parts(reference: Array, value: Array) -> Iterator[tuple[Array, Array]]:
 
 
 class Need(IntEnum):
-    """The sums of a `Summary` that a metric is made of, each with those before it."""
+    """The sums of a `Summary` that a metric needs. Each level includes those before it."""
 
     ERRORS = 0  # `error`, without its largest
     SIGNAL = 1  # `r`, without its largest

@@ -78,10 +78,10 @@ _WAITING_BYTES = 64 << 20  # of values that wait until it is known which rows ke
 
 @dataclass(frozen=True, slots=True)
 class KeptValues:
-    """The rows of a diagnosis that keep what is to be seen of their values.
+    """Which rows of a diagnosis keep a comparison of their values.
 
-    selector: of these rows; None for the `worst` ones, by verdict and excess, the first that are
-    wrong, and the method's outputs.
+    selector: picks the rows. None picks the `worst` rows by verdict and excess, the first wrong
+    rows, and the method's outputs.
     """
 
     selector: Selector | None = None
@@ -93,7 +93,7 @@ class Judgement:
     """Rules for judging rows, and which values they keep.
 
     metric: of the errors. tolerance: the worst local error that is fine, in that metric; None for
-    the usual one of the dtype. kept: None for no values. runs: adds up the values of this run and
+    the usual one of the dtype. kept: None keeps no values. runs: adds up the errors of this run and
     others. Raises `UsageError` for a tolerance of NaN.
     """
 
@@ -110,8 +110,8 @@ class Judgement:
 class Recomputed:
     """A node's value in the three runs; use it before the next one.
 
-    local: computed from the device's values, as its backend does. wide: the same in float64, which
-    may be computed when it is asked for. reference: computed without them, as PyTorch does. Arrays,
+    local: computed from the device's values, as its backend does. wide: the same in float64,
+    possibly computed on first use. reference: computed without them, as PyTorch does. Arrays,
     numbers, or tuples or lists of them. `reference` and `wide` are None where those runs took
     another branch.
     """
@@ -147,7 +147,7 @@ class RunReference(Protocol):
         """The float graph's value for one of a quantized graph; None if there is none."""
 
     def recompute(self, rows: Sequence[NumericsRow]) -> Recomputing:
-        """Prepare computing the wrong values of rows by known differences between kernels."""
+        """Prepare to recompute the wrong values of rows with known differences between kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Subgraphs:
 class MatchedRun:
     """A run with its logged values matched to a graph's.
 
-    subgraphs: of the graph, between the values.
+    subgraphs: the graph, split at the logged values.
     """
 
     method: TracedMethod
@@ -285,7 +285,7 @@ class RunMatcher:
         return MatchedRun(method, run, logged, *self._found[key])
 
     def before(self, ran: MatchedRun) -> MatchedRun | None:
-        """The call before a run's in the same block; None for the first."""
+        """Match the previous run of the same block; None for the first run."""
         if not ran.run.position:
             return None
         return self.match(ran.method, ran.run._replace(position=ran.run.position - 1))
@@ -298,8 +298,8 @@ def diagnose_run(
     matcher: RunMatcher,
     judgement: Judgement,
 ) -> Numerics:
-    """Find the operators of a run that compute wrong numbers. inputs: of the run, flat. matcher:
-    the one that matched this run and the run before.
+    """Find the operators of a run that compute wrong numbers. inputs: the run's inputs, flat.
+    matcher: it matched this run and the run before.
 
     Raises `NumericGapError` if no value matches one of the graph, `MissingDataError` if a selector
     of values picks none, and `OtherInputsError` if a delegate logged other inputs than these.
@@ -348,7 +348,7 @@ class _Flow:
         self._designed: set[str] = set()
 
     def explained(self, row: NumericsRow) -> NumericsRow:
-        """The next row in order, with the reason for its difference as its verdict."""
+        """Return the next row in order, with the reason for its error as its verdict."""
         inherits = not self._wrong.isdisjoint(row.reads)
         if inherits or row.verdict == WRONG:
             self._wrong.add(row.pair.node)
@@ -395,8 +395,9 @@ class _Compared:
 
     @property
     def wide(self) -> Any:
-        """PyTorch's result in float64; half a step off at least, as each number may be rounded to
-        either side."""
+        """PyTorch's result in float64. A quantized value may round to either side, so its result is
+        moved at least half a step from `local`.
+        """
         wide = _element(self.item.wide, self.pair)
         if not self.step or wide is None or np.shape(wide) != np.shape(self.local):
             return wide
@@ -444,7 +445,9 @@ class _Judge:
         return _Compared(pair, item, value, local, reference, step)
 
     def row(self, compared: _Compared, *, screen: bool = True) -> NumericsRow:
-        """The row of a value. screen: without noise, if the value is fine whatever that is."""
+        """Return the row of a value. screen: skip the noise if the value passes whatever the noise
+        is.
+        """
         metric, pair, item = self.judgement.metric, compared.pair, compared.item
         value, local, reference = compared.value, compared.local, compared.reference
         graph, subgraph = self.subgraphs.graph, self.subgraphs.of(pair.node)
@@ -489,7 +492,7 @@ class _Judge:
         return difference(self.judgement.metric, expected, reference)
 
     def add_up(self, compared: _Compared, row: NumericsRow) -> None:
-        """Add a value to the sums over runs, unless its rules leave nothing to chance."""
+        """Add a value to the sums over runs, unless it has a fixed tolerance or is only moved."""
         runs = self.judgement.runs
         if runs is None or compared.local is None:
             return
@@ -566,8 +569,7 @@ class _Keeper:
         self._bytes = 0
 
     def with_values(self, row: NumericsRow, compared: _Compared) -> NumericsRow:
-        """The row with its values, if it may be one of those that are kept, and they cannot
-        wait."""
+        """Compare the values of a row now, if it may be kept and the values may change later."""
         if row.local is None or not self._takes(row):
             return row
         values = compared.value, compared.local, compared.reference
@@ -614,7 +616,7 @@ class _Keeper:
         return replaced is not key
 
     def only_kept(self, rows: Sequence[NumericsRow]) -> list[NumericsRow]:
-        """The rows with values that were chosen, and without those that others replaced."""
+        """Return the rows. Only the chosen ones keep their values."""
         rows = [
             row
             if (values := self._waiting.pop((row.pair, row.loop_pass), None)) is None
@@ -646,8 +648,8 @@ def _bytes(values: Iterable[Any]) -> int:
 
 
 def doubts_of_logged_inputs(logged: LoggedRun, inputs: Sequence[Any]) -> list[str] | None:
-    """Return the doubt that other inputs ran, if the trace is forced and there is one: a delegate
-    logs its inputs, inputs of the program among them. None if no inputs were logged.
+    """Compare `inputs` with the inputs that delegates logged; the program's are among them. Returns
+    None if none were logged, and a doubt if they differ in a forced trace.
 
     Raises `OtherInputsError` for other inputs: correct operators would be called wrong.
     """

@@ -40,11 +40,11 @@ _Float64 = npt.NDArray[np.float64]
 class WrongPart:
     """A part of a value that is wrong.
 
-    axis: the dimension of the slice, None for an element and for the whole. index: of the slice
-    (one number), or of the element; empty for the whole. size: of the dimension, or of the tensor.
-    error, limit: root mean squares over the part; with `is_mean`, means without their sign. log_p:
-    natural logarithm of the probability that rounding makes such an error in any part of a sound
-    value; at most.
+    axis: the dimension of the slice; None for an element and for the whole value. index: the
+    slice's (one number) or the element's; empty for the whole value. size: the dimension's, or the
+    tensor's. error, limit: root mean squares over the part, or absolute means with `is_mean`.
+    log_p: upper bound of the natural logarithm of the probability that rounding makes such an error
+    in any part of a sound value.
     """
 
     axis: int | None
@@ -85,10 +85,10 @@ def chance_text(log_p: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """The error that rounding may make of a value.
+    """The rounding error that a sound value may have.
 
     noise: PyTorch's rounding error, elementwise. factor: how much larger a device's may be.
-    tolerance: relative error that is fine. epsilon: the distance from 1 to the next number of the
+    tolerance: relative error that passes. epsilon: the distance from 1 to the next number of the
     dtype; 0 for integers. is_even: any element may have the noise of any other, as after
     quantization.
     """
@@ -106,8 +106,8 @@ def wrong_part(
     """Return the part of `found` that is farthest beyond its limit, of those that chance does not
     explain; None if there is none.
 
-    expected: of the same shape. Elements that are not finite in both are left out. values: of the
-    run that are looked at.
+    expected: of the same shape. Elements that are not finite in both are left out. values: how many
+    values of the run are tested.
     """
     known = np.isfinite(expected) & np.isfinite(found) & np.isfinite(rounding.noise)
     if not known.all():

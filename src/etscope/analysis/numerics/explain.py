@@ -45,7 +45,7 @@ class Suspects:
         return is_wrong and len(self.kept) < MOST_EXPLAINED and 0 < size <= _MOST_ELEMENTS
 
     def take(self, row: NumericsRow, suspect: Suspect) -> None:
-        """Keep what a row was judged by."""
+        """Keep copies of the values that a row was judged by."""
         value, local = np.array(suspect.value), np.array(suspect.local)
         wide = None if suspect.wide is None else np.array(suspect.wide)
         if value.dtype.kind in "biuf" and value.shape == local.shape:
@@ -55,9 +55,10 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Values of the device other than the wrong ones: of this run, and of the one before it.
+    """The device's other values, of this run and of the one before: a wrong value may be one of
+    them.
 
-    nodes: with values, in order.
+    nodes: the nodes with values, in order.
     """
 
     nodes: Sequence[str]
@@ -65,7 +66,9 @@ class Others:
     before: Values | None = None
 
     def candidates(self, row: NumericsRow, residual: Residual) -> Iterator[Candidate]:
-        """Yield the values of nodes before a row, and of the run before, that the row's may be."""
+        """Yield the values of earlier nodes, and of the run before, that the row's value may be a
+        copy of.
+        """
         found = residual.found.reshape(-1)
         if self.before is not None:
             for element, value in self.before(row.pair.node, row.loop_pass):

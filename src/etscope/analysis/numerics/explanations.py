@@ -40,9 +40,9 @@ class Explanation:
     """The fault of a value.
 
     kind: "scale", "transposed", "eps", …: see docs/how-to/numerics.md. text: the fault in words.
-    parameters: numbers and names of it. explained: share of the error's energy; the rest is
-    rounding. node: of the graph, the operator that would compute so; None for the whole value.
-    alternatives: others that explain it as well.
+    parameters: numbers and names of it. explained: the share of the error's energy that it
+    explains; the rest is rounding. node: the graph's operator that computes this way; None if the
+    value as a whole shows it. alternatives: others that explain it as well.
     """
 
     kind: str
@@ -62,13 +62,16 @@ class Explanation:
         share += " of the error"
         texts = [self.text, *(one.text for one in self.alternatives)]
         each = "this explains" if len(texts) == 1 else "each explains"
-        return f"{', or '.join(texts)}; {each} {share}, and what is left is rounding"
+        return f"{', or '.join(texts)}; {each} {share}, and the rest is rounding"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Suspect:
-    """A wrong value, `local` that PyTorch computes from the device's own inputs, and `wide`, the
-    same in float64. axis: of the channels."""
+    """A wrong value.
+
+    local: PyTorch's result from the device's own inputs. wide: the same in float64. axis: the
+    channels' dimension.
+    """
 
     value: Any
     local: Any
@@ -84,8 +87,8 @@ class Candidate:
     """An explanation that is to be judged.
 
     value: the prediction. free: how many of its numbers were fitted. choices: how many of its kind
-    were tried. rank: of simplicity, 0 first; by default `free`. count: the number of elements that
-    the error is made of, where slices were fitted one by one.
+    were tried. rank: 0 for the simplest; by default `free`. count: the number of elements with an
+    error, if slices were fitted one by one.
     """
 
     kind: str
@@ -122,8 +125,9 @@ class Residual:
 
     @cached_property
     def weight(self) -> Float64:
-        """The weight of each error: where a part of the value is wrong that others hide by their
-        size, the reciprocal of the mean square of its slice."""
+        """The weight of each error: 1, or the reciprocal of its slice's mean square if larger
+        slices hide the wrong part.
+        """
         part = self.suspect.part
         if part is None or part.axis is None:
             return np.ones((1,) * self.error.ndim)
@@ -146,13 +150,13 @@ class Residual:
 
     @cached_property
     def count(self) -> float:
-        """The number of elements that the error is made of."""
+        """The effective number of elements with an error: it is small if a few have most of it."""
         fourth = float(np.square(self.energy / self.total).sum()) if self.total else 0.0
         return 1.0 / fourth if fourth else 0.0
 
     @cached_property
     def resolution(self) -> float:
-        """The share of the error that rounding the value leaves."""
+        """The share of the error that rounding alone would leave."""
         known = np.where(self.known, self.found, 0.0)
         rounding = self.epsilon**2 * float((self.weight * np.square(known)).sum())
         return max(rounding / self.total, 1e-15) if self.total else 1.0
@@ -175,7 +179,7 @@ class Residual:
         return bool(((found == expected) | (np.isnan(found) & np.isnan(expected))).all())
 
     def is_told(self, explained: float, one: Candidate) -> bool:
-        """True if chance does not explain as much of the error."""
+        """True if a candidate explains more of the error than chance would."""
         left = max(1.0 - explained, self.resolution)
         count = self.count if one.count is None else one.count
         if count <= one.free or left >= 1.0:
@@ -184,7 +188,7 @@ class Residual:
         return log_p <= math.log(CHANCE)
 
     def leaves_rounding(self, prediction: Float64) -> bool:
-        """True if the value is right, compared with a prediction."""
+        """True if the value passes, judged against a prediction in place of PyTorch's result."""
         suspect, rounded = self.suspect, self.rounded(prediction)
         wide = suspect.wide
         if wide is not None and np.shape(wide) == self.expected.shape:
@@ -204,8 +208,9 @@ class Residual:
 
 
 def best_explanation(residual: Residual, candidates: Iterable[Candidate]) -> Explanation | None:
-    """The simplest candidate that leaves rounding, with those that are as simple; None if there is
-    none, or too many."""
+    """Return the simplest candidate that leaves only rounding, and the equally simple ones as
+    alternatives. None if there are none, or too many.
+    """
     told = []
     for one in candidates:
         share = residual.explained(one.value)

@@ -78,18 +78,18 @@ def exceeds(metric: Metric, error: float | None, limit: float | None) -> bool:
 
 
 def check_tolerance(tolerance: float | None) -> None:
-    """Raise `UsageError` for a tolerance that nothing exceeds."""
+    """Raise `UsageError` for a tolerance of NaN, which no error exceeds."""
     if tolerance is not None and math.isnan(tolerance):
         raise UsageError("a tolerance must be a number, not NaN")
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules for a result.
+    """Rules for judging a result.
 
-    tolerance: in the metric; by default the dtype's, and the parts are judged, too. quantized: the
-    result is computed with numbers that are quantized. exact: it is moved, not computed. values: of
-    the run that are judged.
+    tolerance: in the metric. By default the dtype's; then parts of the result are judged, too.
+    quantized: the result is computed from quantized numbers. exact: it is moved, not computed.
+    values: how many values of the run are judged.
     """
 
     tolerance: float | None = None
@@ -145,7 +145,9 @@ def judge(metric: Metric, local: Any, value: Any, wide: Any, rules: Rules = _USU
 
 
 def rounding_of(dtype: np.dtype[Any], noise: _Float64, rules: Rules) -> Rounding:
-    """The error that rounding may make of a result. noise: PyTorch's, elementwise."""
+    """Return the rounding error that a result may have. noise: PyTorch's rounding error,
+    elementwise.
+    """
     is_float = dtype.kind not in "biu"
     return Rounding(
         noise=noise,
@@ -223,8 +225,9 @@ def _numbers(array: _Array) -> _Float64:
 
 
 def tolerated(expected: _Array, share: float | None = None) -> _Array | None:
-    """The result with a relative error, up and down by turns; None for exact dtypes. share: by
-    default the dtype's tolerance."""
+    """Return the result with a relative error, up and down in turn; None for exact dtypes. share:
+    the relative error, by default the dtype's tolerance.
+    """
     if expected.dtype.kind in "biu":
         return None
     share = tolerance_of(expected.dtype) if share is None else share
@@ -351,7 +354,7 @@ class _Sums:
 
     @classmethod
     def of(cls, expected: _Array, found: _Array, rules: Rules) -> _Sums | None:
-        """Add up; None for sums that are not precise, of numbers not finite or far from 1."""
+        """Add up the errors; None if a sum is not precise (numbers not finite, or far from 1)."""
         # Dimensions of one index have the sums of the whole.
         expected, found = expected.squeeze(), found.squeeze()
         sums, shape = cls(rules, expected), expected.shape

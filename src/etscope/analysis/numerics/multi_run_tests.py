@@ -122,7 +122,7 @@ class Evidence:
 class AddedRuns:
     """Adds up the errors of values, run by run. Memory does not grow with the number of runs.
 
-    Values of another shape, as of dynamic sizes, are others.
+    Values of different shapes (dynamic sizes) are added up apart.
     """
 
     def __init__(self) -> None:
@@ -263,8 +263,9 @@ class _Value:
         )
 
     def ratios(self) -> dict[str, tuple[_Float64, _Float64]]:
-        """By test, the squares of the means of PyTorch's rounding over the variance that they have
-        if it is independent from run to run; and the number of errors in each mean."""
+        """For each test: the squared means of PyTorch's rounding error, divided by the variance
+        that independent runs would give them; and the number of errors in each mean.
+        """
         found: dict[str, list[tuple[_Float64, float]]] = {MEAN: [], SCALE: []}
         for sums in self.parts.values():
             n = self.samples * sums.count
@@ -294,8 +295,9 @@ class _Look:
     allowed: float
 
     def deviations(self) -> Iterator[Deviation]:
-        """Yield means beyond their limits: of each test and dimension that which chance explains
-        least."""
+        """Yield the means beyond their limits: for each test and dimension the one that chance
+        explains least.
+        """
         for axis, sums in self.value.parts.items():
             n = self.value.samples * sums.count
             noise, tolerance = self._noise(sums, n), self.value.rounding.tolerance

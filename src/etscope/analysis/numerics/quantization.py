@@ -25,16 +25,16 @@ _MOSTLY, _SHARED = 0.9, 0.1  # shares of the mean squared error
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedOperator:
-    """An operator of the float graph, and the nodes of the quantized one that stand for it.
+    """An operator of the float graph, and its nodes in the quantized graph.
 
     node: of the quantized graph. float_node, op: of the float graph. total: error of the quantized
     reference's value to the float graph's. own: error of what the quantized operator computes from
     the float graph's values: of its weights, of inputs that it quantizes dynamically, and of the
-    rounding and saturation of its result. range: that the quantized result can have, with its
-    scale and zero point; None without a fixed one. low, high: the smallest and the largest number
-    of the float graph. saturated: the share of its numbers beyond the range. alone: error of the
-    method's outputs if this operator alone is quantized; None where that was not tried. Errors are
-    in the metric; None where the value cannot be compared.
+    rounding and saturation of its result. range: that the quantized result can have, with its scale
+    and zero point; None without a fixed one. low, high: the smallest and the largest number of the
+    float graph. saturated: the share of its numbers beyond the range. alone: error of the method's
+    outputs if this operator alone is quantized; None where that was not tried. Errors are in the
+    metric; None where the value cannot be compared.
     """
 
     node: str
@@ -60,12 +60,12 @@ class QuantizedOperator:
 
 @dataclass(frozen=True, slots=True)
 class OutputErrors:
-    """Errors of a method's outputs, of the worst one each, in the metric.
+    """Errors of a method's worst output, in the metric.
 
-    quantization: of the quantized reference to the float graph. backend: of the device to the
-    quantized reference. overall: of the device to the float graph. None where not known. share: of
-    the mean squared error, from 0 to 1, that is quantization's, as if the two did not depend on
-    each other.
+    quantization: of the quantized reference against the float graph. backend: of the device against
+    the quantized reference. overall: of the device against the float graph. None if unknown. share:
+    how much of the mean squared error, from 0 to 1, is due to quantization, as if the two errors
+    were independent.
     """
 
     quantization: float | None = None
@@ -138,7 +138,9 @@ class Quantization:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences: of whom the error is, which operators add most of it, and what is missing."""
+        """Sentences: whether quantization or the backend makes the error, which operators add most
+        of it, and what is missing.
+        """
         return tuple(filter(None, (self._split, self._blame, self._clipped, self._missing)))
 
     @property
@@ -158,8 +160,8 @@ class Quantization:
         )
         if outputs.backend == self.metric.perfect:
             return (
-                f"{title} of the outputs to the float graph: {self._value(outputs.overall)}, all "
-                "of it of quantization"
+                f"{title} of the outputs against the float graph: "
+                f"{self._value(outputs.overall)}, all of it due to quantization"
             )
         if outputs.share is None:
             return split

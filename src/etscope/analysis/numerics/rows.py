@@ -33,7 +33,7 @@ _OTHERS = 3  # wrong operators that the notes describe after the first
 
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """The numbers of NaN and infinities in a device's value, and in the reference's.
+    """The counts of NaN and infinities in a device's value, and in the reference's.
 
     new_nan: NaN in elements where the reference has numbers.
     """
@@ -97,11 +97,11 @@ class NumericsRow:
     squares. share: of the elements that are clearly off.
 
     verdict: "wrong", when the local error exceeds the limit, or only a `part` of the value exceeds
-    its own; "inherited", when it does not, but an
-    operator before is wrong, and that shows; "by design", when the error to the reference exceeds
-    it, and comes from what a backend computes otherwise by design; or "fine". non_finite: None for
-    a value without NaN and infinities. values: kept of some rows only, see `diagnose.KeptValues`.
-    explanation: what the fault is, of the first wrong rows, where one was found.
+    its own; "inherited", when it does not, but an earlier operator is wrong and its error shows
+    here; "by design", when the error to the reference exceeds it, and comes from what a backend
+    computes otherwise by design; or "fine". non_finite: None for a value without NaN and
+    infinities. values: only some rows keep them, see `diagnose.KeptValues`. explanation: the fault;
+    only the first wrong rows may have one.
     """
 
     pair: Pair
@@ -139,7 +139,7 @@ class NumericsRow:
 
     @property
     def node(self) -> str:
-        """The node, and which of its values."""
+        """The node, with the index of its value if it returns several: "split[1]"."""
         element = self.pair.element
         return self.pair.node if element is None else f"{self.pair.node}[{element}]"
 
@@ -183,8 +183,9 @@ class Numerics:
 
     @cached_property
     def non_finite_origin(self) -> NumericsRow | None:
-        """The first value with NaN or infinities that was computed from values without. A value
-        with more of them than the reference comes before one with the reference's NaN."""
+        """The first value with NaN or infinities that was computed from values without any. A value
+        with more of them than the reference comes before one with the reference's NaN.
+        """
         found = [(row, row.non_finite) for row in self.rows if row.non_finite is not None]
         unexpected = [row for row, counts in found if counts.is_unexpected]
         nan = [row for row, counts in found if counts.nan]
@@ -235,8 +236,9 @@ class Numerics:
 
     @property
     def what_it_is(self) -> str | None:
-        """A sentence on what the fault of the first wrong operator is; None if it is not known, or
-        if a fault of the program other than a wrong weight is there: see `causes`."""
+        """A sentence that explains the error of the first wrong operator; None if it is unknown, or
+        if the program has a fault other than a wrong weight: see `causes`.
+        """
         first = self.first
         if first is None or first.explanation is None:
             return None
@@ -246,7 +248,7 @@ class Numerics:
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """Sentences on the faults of the program that are at wrong operators, and what to do."""
+        """Sentences on the program's faults at wrong operators, and on what to do."""
         return (
             *(f"the cause: {fault.sentence}".rstrip(".") for fault in self.faults),
             *(f"to do: {remedy}".rstrip(".") for remedy in remedies_of(self.faults)),
@@ -266,7 +268,7 @@ class Numerics:
             notes.append(f"wrong by themselves, too: {listed}{more}")
         inherited = sum(row.verdict == INHERITED for row in self.rows)
         if inherited:
-            notes.append(f"{_values_are(inherited)} wrong only because of what went in")
+            notes.append(f"{_values_are(inherited)} wrong only because their inputs are")
         by_design = sum(row.verdict == BY_DESIGN for row in self.rows)
         if by_design:
             notes.append(
@@ -283,8 +285,8 @@ class Numerics:
         if self.undocumented:
             where = "by the values that it logged" if self.coverage.sees_inside else "at its border"
             notes.append(
-                f"{' and '.join(self.undocumented)}: compared {where}, by the plain reference, as "
-                "its arithmetic is not known"
+                f"{' and '.join(self.undocumented)}: compared {where} with PyTorch's plain "
+                "result, as its own arithmetic is unknown"
             )
         notes.append(str(self.coverage))
         if self.coverage.hidden is not None:
@@ -371,7 +373,7 @@ class Numerics:
 
 
 def value_columns(rows: Sequence[NumericsRow], node_priority: int) -> dict[Column, list[Any]]:
-    """Columns that say which value of the device a row is."""
+    """Columns that identify the value of each row."""
     return {
         Column("instruction", Kind.INT): [row.pair.instruction for row in rows],
         Column("output", Kind.INT, priority=5): [row.pair.output for row in rows],
@@ -437,11 +439,10 @@ class Narrowed:
     """The place of a fault in a wrong delegate call, found by exports with taps.
 
     call: the original row of the call. row: the wrong row of the last export that narrowed it, the
-    call itself if none did; None if the fault does not show on the runtime of this
-    machine. lines, module: of the operators that are left; op, node: of the last of them. taps:
-    nodes of the export that the row is of. vanished: with taps on all operators of the
-    call the fault is gone. exports, runs: how many there were. failure: why one of them failed, as
-    text; None if none did.
+    call itself if none did; None if the fault does not show on the runtime of this machine. lines,
+    module: of the operators that are left; op, node: of the last of them. taps: the nodes with taps
+    in that export. vanished: with taps on all operators of the call the fault is gone. exports,
+    runs: how many there were. failure: why one of them failed, as text; None if none did.
     """
 
     call: NumericsRow

@@ -85,7 +85,7 @@ def method_by_values(trace: Trace, block: Block) -> str | None:
 
 
 def method_that_ran(trace: Trace, method: str | None) -> str:
-    """The method that is meant: `method`, or "forward", or the only one that ran."""
+    """Return `method`; by default the only one that ran, or "forward"."""
     if method is not None:
         return method
     ran = methods_that_ran(trace)
@@ -95,7 +95,7 @@ def method_that_ran(trace: Trace, method: str | None) -> str:
         return "forward"
     if not ran:
         raise NumericGapError(
-            "the ETDump has no run of a method of the record",
+            "the ETDump has no run of any method of the record",
             hint="methods of the record: " + (", ".join(trace.methods) or "none"),
         )
     raise UsageError(
@@ -104,7 +104,7 @@ def method_that_ran(trace: Trace, method: str | None) -> str:
 
 
 def methods_that_ran(trace: Trace) -> list[str]:
-    """The methods of the record, or the program, that the dump has runs of."""
+    """Names of the methods with runs in the dump."""
     return [name for name in trace.methods if runs_of(trace, name)]
 
 
@@ -138,7 +138,9 @@ def run_of_call(trace: Trace, chosen: RunCalls) -> tuple[str, MethodRun]:
 
 
 def check_record(trace: Trace, wanted_by: str) -> None:
-    """Raise `NumericGapError` without a record. wanted_by: with a verb, "a diagnosis needs"."""
+    """Raise `NumericGapError` without a record. wanted_by: how the message begins, such as "a
+    diagnosis needs".
+    """
     if trace.record is None:
         raise NumericGapError(f"{wanted_by} an ETRecord", hint=NO_RECORD_HINT)
 
@@ -296,7 +298,9 @@ class TracedMethod:
 
     @cached_property
     def call_of(self) -> Callable[[MethodRun], SavedCall | None]:
-        """A function from a run to its call, or None if the call is unknown."""
+        """Return a function that finds the saved call of a run; it returns None for an unknown
+        call.
+        """
         known = self.trace.known_calls
         if not known:
             return lambda _: None

@@ -49,8 +49,7 @@ def value_patterns(residual: Residual) -> Iterator[Candidate]:
 
 
 def non_finite(residual: Residual) -> Candidate | None:
-    """NaN or infinities where numbers are expected, as an explanation of all of the error; None if
-    there are none."""
+    """Explain the whole error by NaN or infinities in place of numbers; None if there are none."""
     value, local = residual.suspect.value, residual.suspect.local
     added = new_nan(local, value)
     kind, mask = "NaN", nan_of(value) & ~nan_of(local)
@@ -66,7 +65,7 @@ def non_finite(residual: Residual) -> Candidate | None:
 
 
 def single_element(residual: Residual) -> Explanation | None:
-    """One element that is wrong, of many that are not, as an explanation; None if more are."""
+    """Explain the error by one wrong element among many right ones; None if more are wrong."""
     rounding = _ROUNDING * residual.epsilon**2 * residual.weight * np.square(residual.found)
     with np.errstate(invalid="ignore"):
         beyond = residual.energy > np.maximum(rounding, 1e-4 * residual.energy.max())
@@ -336,8 +335,9 @@ def _wrong_slices(residual: Residual, axis: int) -> npt.NDArray[np.int64]:
 
 
 def along(residual: Residual, axis: int) -> Iterator[Candidate]:
-    """Yield candidates for slices along a dimension: times a factor, or plus a constant, one for
-    all that are wrong or one for each."""
+    """Yield candidates for the wrong slices along a dimension: multiplied by a factor or shifted by
+    a constant, the same for all or one for each.
+    """
     wrong = _wrong_slices(residual, axis)
     shape = residual.error.shape
     size = shape[axis]

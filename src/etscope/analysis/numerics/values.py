@@ -78,8 +78,9 @@ class Spread:
 class Histogram:
     """Counts of both arrays in the same bins of one width, from `low` to `high`.
 
-    reference, device: finite elements by bin. reference_clipped, device_clipped: finite elements
-    (below, above), which a few far ones would be: without these, all others fell into one bin.
+    reference, device: finite elements by bin. reference_clipped, device_clipped: counts of far
+    elements (below, above) that have no bin. With bins for them, all other elements would share
+    one.
     """
 
     low: float
@@ -116,7 +117,7 @@ class Histogram:
 
     @property
     def clipped_share(self) -> float:
-        """Share of the finite elements of both that no bin has."""
+        """Share of the finite elements of both that are outside of the bins."""
         outside = sum(self.reference_clipped) + sum(self.device_clipped)
         total = outside + sum(self.reference) + sum(self.device)
         return outside / total if total else 0.0
@@ -144,8 +145,8 @@ class Channels:
     """Errors by index of a dimension.
 
     axis: the dimension, `count` its size. worst: the channels with the most error, at most
-    `MOST_CHANNELS`. profile: the root mean square errors of all channels in order, of `per_entry`
-    neighbours the worst.
+    `MOST_CHANNELS`. profile: the root mean square errors of the channels in order; each entry is
+    the worst of `per_entry` neighbours.
     """
 
     axis: int
@@ -169,10 +170,10 @@ class Element:
 class QuantizedRange:
     """The numbers that a value can have, from an operator of the graph that quantizes.
 
-    node, op: the operator. scale, zero_point: None when they are computed at run time, or differ
-    by channel. axis: the dimension with a scale of each index; None for one scale. codes: the value
-    has the integers, otherwise the numbers that they stand for. is_next: the value is quantized
-    only by the operator that reads it.
+    node, op: the operator. scale, zero_point: None when they are computed at run time, or differ by
+    channel. axis: the dimension with a scale of each index; None for one scale. codes: the value
+    has the integer codes, otherwise the dequantized numbers. is_next: the value is quantized only
+    by the operator that reads it.
     """
 
     node: str
@@ -293,7 +294,7 @@ def compare_values(
     """
     expected, found = as_array(reference), as_array(value)
     if expected is None or found is None:
-        raise UsageError("values of tensors are compared, and this is not numeric")
+        raise UsageError("only numbers and numeric tensors can be compared; this value is neither")
     if expected.shape != found.shape:
         shapes = f"{list(expected.shape)} in the reference, {list(found.shape)} on the device"
         raise UsageError(f"the shapes differ: {shapes}")

@@ -75,8 +75,8 @@ def slow_runs(
 ) -> SlowRuns:
     """Apply the rule to the times of a method's runs.
 
-    total: int64 ticks of ``Method::execute``, [runs], in run order. calls: of a language model,
-    those that the runs are. is_warmed_up: other executions came before the first run.
+    total: int64 ticks of ``Method::execute``, [runs], in run order. calls: the runs as calls of a
+    language model. is_warmed_up: other executions came before the first run.
     """
     none = np.zeros(len(total), np.bool_)
     expected = _expected(total, calls)
@@ -109,7 +109,7 @@ def slow_runs(
 
 
 def counted(profile: MethodProfile, *, is_warmed_up: bool = False) -> MethodProfile:
-    """Return the profile of the runs that count. is_warmed_up: as for `slow_runs`."""
+    """Return the profile of the counted runs. is_warmed_up: as for `slow_runs`."""
     found = slow_runs(profile.total, profile.calls, is_warmed_up=is_warmed_up)
     kept = found.counted
     if kept.all():

@@ -71,8 +71,9 @@ class Row:
     @property
     def own_clock(self) -> bool:
         """True for a delegate's event that is not a part of the method's time: bytes, cycles of an
-        accelerator, times on another clock. It is shown, but never added to or compared with the
-        others."""
+        accelerator, times on another clock. Tables show it, but it is never added to or compared
+        with other rows.
+        """
         return self.meaning is not None and not self.meaning.adds
 
     @property
@@ -145,11 +146,11 @@ class Excluded:
 class MethodProfile:
     """All runs of one method. `rows` are in run order, events of a delegate below its call.
 
-    `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load`
-    are the samples of the loading events that were logged, by name. `alternatives` are other
-    methods of the same instructions, which the runs may be of instead. `traced`: debug data was
-    logged, which takes extra time. `calls`: the runs as calls of a language model.
-    `excluded`: other runs of the dump, which do not count; None if all do.
+    `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load` are
+    the samples of the loading events that were logged, by name. `alternatives` are other methods of
+    the same instructions, which the runs may be of instead. `traced`: debug data was logged, which
+    takes extra time. `calls`: the runs as calls of a language model. `excluded`: the runs of the
+    dump that are excluded; None if all count.
     """
 
     method: str | None
@@ -164,7 +165,7 @@ class MethodProfile:
 
     @property
     def every(self) -> MethodProfile:
-        """The profile of all runs, with those that do not count."""
+        """The profile of all runs, the excluded ones too."""
         return self if self.excluded is None else self.excluded.every
 
     @property
@@ -323,7 +324,7 @@ class _Sum:
 
 
 def identity(key: EventKey) -> Hashable:
-    """Return what the events of a method have in common that are added up in one row."""
+    """Return the key of an event: events with the same key are added up in one row."""
     named = key.role not in (*CALL_ROLES, "delegated")
     return key.instruction, key.delegate_id, key.name if named else key.role
 
@@ -382,8 +383,9 @@ def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]
     known = {entry.identity: entry for entry in delegated}
 
     def holder(entry: _Sum) -> Hashable:
-        """The identity of the event that holds this one; None where they hold one another in turn,
-        as events of one name may."""
+        """The identity of the event around this one; None if the two contain each other, as events
+        of one name may.
+        """
         seen, at = {entry.identity}, entry.parent
         while at in known and at not in seen:
             seen.add(at)
@@ -395,7 +397,9 @@ def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]
         below.setdefault(holder(entry), []).append(entry)
 
     def with_parts(whole: Row, parts: Sequence[_Sum], adds: bool) -> Iterator[Row]:
-        """adds: all that holds `whole` is divided."""
+        """Yield a row, the rows of its parts, and their rest. adds: every row around `whole` is
+        fully divided into parts.
+        """
         depth = whole.depth + 1
         rest = None
         if head is not None:

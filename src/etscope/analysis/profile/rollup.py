@@ -33,7 +33,7 @@ class Group:
 
     ticks, calls: int64 [runs], the sums over `members`. own: of a module in `Rollup.tree`, the part
     without the modules inside it; None if all is inside. depth, parent: of a module in
-    `Rollup.tree`, below how many it stands, and the index of the one around it.
+    `Rollup.tree`, the number of modules around it, and the index of the innermost one.
     """
 
     name: str

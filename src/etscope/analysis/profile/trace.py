@@ -138,13 +138,13 @@ UNAVAILABLE = _Unavailable()
 
 @dataclass(frozen=True)
 class Trace(MadeOnce):
-    """A dump, and with it as much as was given of: debug buffer, record, program.
+    """A dump, with its debug buffer, record and program if they were given.
 
-    `forced`: take the runs for the record's even if they contradict it. `calls`: the calls of
-    the dump's runs, in order; by default from the run.json that `etscope run --save` wrote.
-    `chosen`: the executions that are looked at, of those in the dump; see `only`. `all_runs`: the
-    profiles have warm-up and disturbed runs, too. `ran`: what is known of a run that is not saved,
-    by default the run.json next to the dump. `data`: the program's .ptd files.
+    `forced`: take the runs for the record's even if they contradict it. `calls`: the calls of the
+    dump's runs, in order; by default from the run.json that `etscope run --save` wrote. `chosen`:
+    the selected executions of the dump; see `only`. `all_runs`: the profiles have warm-up and
+    disturbed runs, too. `ran`: what is known of a run that is not saved, by default the run.json
+    next to the dump. `data`: the program's .ptd files.
     """
 
     dump: ETDump
@@ -161,7 +161,7 @@ class Trace(MadeOnce):
 
     @property
     def trace(self) -> Trace:
-        """Itself: an export without a run has None by this name."""
+        """The trace itself. `Export` has the same property, which is None."""
         return self
 
     @cached_property
@@ -181,7 +181,9 @@ class Trace(MadeOnce):
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The runs that are looked at by events, and by method and phase where they are known."""
+        """The selected runs, grouped by their events, and by method and phase where these are
+        known.
+        """
         phases = self.run_phases
         parts = [
             part
@@ -214,7 +216,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def calls_of_runs(self) -> RunCalls:
-        """The executions in the dump, those that are looked at, as calls of a language model."""
+        """The selected executions of the dump, as calls of a language model."""
         if self.chosen is not None:
             return self.chosen
         noted = saved_generation(self.dump.path)
@@ -300,8 +302,9 @@ class Trace(MadeOnce):
 
     @cached_property
     def attributions(self) -> tuple[Attribution, ...]:
-        """The attribution of each of `events.events`, to what ran there. What a delegate logged
-        has its backend, if it is known."""
+        """The attribution of each of `events.events`. Events of delegates have their backend, if it
+        is known.
+        """
         of = {id(block): (self.shown_at(block), self.backend_of(block)) for block in self.blocks}
         found: list[Attribution] = []
         for event, meaning in zip(self.events.events, self.events.meaning, strict=True):
@@ -485,8 +488,9 @@ class Trace(MadeOnce):
         }
 
     def run_nodes(self, method: str) -> RunNodes:
-        """The nodes that a method's instructions ran, of the graph that `symbols` are of; none for
-        a method that the program has alone."""
+        """The nodes that a method's instructions ran, in the graph of `symbols`; none for a method
+        that only the program has.
+        """
         return self.once(("run nodes", method), lambda: self._run_nodes(method))
 
     def edge_nodes(self, method: str) -> RunNodes:
@@ -534,11 +538,11 @@ class Trace(MadeOnce):
         return self.run_nodes(method).records
 
     def profiles(self) -> list[MethodProfile]:
-        """The profile of each method that ran and phase, in order of first appearance: of the runs
-        that count, see `etscope.analysis.profile.counted`; of `all_runs`, if they are wanted.
+        """The profile of each method and phase that ran, in order of first appearance: of the
+        counted runs (see `etscope.analysis.profile.counted`), or of all with `all_runs`.
 
-        Runs of an unknown method are taken for one method's as long as no instruction ran
-        different things in them.
+        Runs of an unknown method are taken for one method's as long as no instruction ran different
+        things in them.
         """
         return self.once("profiles", self._profiles)
 
@@ -583,8 +587,9 @@ class Trace(MadeOnce):
         return counted(profile, is_warmed_up=any(warmups))
 
     def warmups(self, method: str | None) -> list[int]:
-        """Return the executions before the recorded ones, of each call of a method. The inputs of a
-        saved run, which `known_calls` has, are not read."""
+        """Return the number of executions before the recorded ones, for each call of a method.
+        Unlike `known_calls`, this does not read the inputs of a saved run.
+        """
         if self.calls:
             return [call.warmup for call in self.calls if call.method == method]
         saved = () if self.saved_run is None else self.saved_run.calls

@@ -124,7 +124,7 @@ def module_path(node: Node) -> str | None:
 
 
 def module_type(node: Node) -> str | None:
-    """Type of that module without its package ("Conv2d")."""
+    """Type of the node's innermost module without its package ("Conv2d")."""
     return None if module_path(node) is None else node.modules[-1].type.rpartition(".")[2]
 
 

@@ -279,17 +279,18 @@ def compare_all(
 def compare_rounds(
     before: npt.ArrayLike, after: npt.ArrayLike, policy: Policy | None = None
 ) -> Comparison:
-    """The comparison of rounds, [rounds] times of each side; see the module for the test.
+    """Compare two sides by the times of rounds, one of each side in a round; the module describes
+    the test.
 
-    low, high are None for fewer rounds than the confidence takes. Raises `UsageError` for times
-    that are not above 0 and finite, or no rounds.
+    `low` and `high` are None if the confidence needs more rounds. Raises `UsageError` for times
+    that are not finite and above 0, or no rounds.
     """
     policy = policy or Policy()
     sides = [np.asarray(one, dtype=np.float64) for one in (before, after)]
     if sides[0].shape != sides[1].shape or sides[0].ndim != 1 or not len(sides[0]):
-        raise UsageError("rounds have a time of each side")
+        raise UsageError("each round needs one time of each side")
     if not all((np.isfinite(one) & (one > 0)).all() for one in sides):
-        raise UsageError("times of rounds are above 0 and finite")
+        raise UsageError("the times of rounds must be finite and above 0")
     differences = np.log(sides[1]) - np.log(sides[0])
     p = signed_rank_p(differences)
     ends = signed_rank_shift(differences, policy.alpha)
@@ -316,17 +317,17 @@ def compare_rounds(
 
 
 def compare_dump(before: npt.ArrayLike, after: float, policy: Policy | None = None) -> Comparison:
-    """The comparison of one dump with earlier dumps of one program, by a time of each.
+    """Compare one dump with earlier dumps of the same program, by one time of each dump.
 
-    before: [k] times, one of each earlier dump, 2 at least. after: the time of the judged dump,
-    in the same unit. `samples` of the answer counts the dumps. Raises `UsageError` for fewer times,
-    or times that are not above 0 and finite.
+    before: [k] times, one of each earlier dump, 2 at least. after: the time of the judged dump, in
+    the same unit. `samples` of the answer counts the dumps. Raises `UsageError` for fewer times, or
+    times that are not above 0 and finite.
     """
     policy = policy or Policy()
     earlier = np.asarray(before, dtype=np.float64)
     noise = replace(pooled_noise([earlier]), sides=(len(earlier), 1))
     if not 0 < after < np.inf:
-        raise UsageError("times of dumps are above 0 and finite")
+        raise UsageError("the times of dumps must be finite and above 0")
     middle = float(np.log(earlier).mean())
     difference = log(after) - middle
     if noise.error:
@@ -354,15 +355,16 @@ def compare_dump(before: npt.ArrayLike, after: float, policy: Policy | None = No
 def pooled_noise(programs: Sequence[npt.ArrayLike]) -> Noise:
     """Estimate the variation between dumps of one program from the dumps of several programs.
 
-    programs: of each, [k] times, one of each of its dumps, 2 at least. The variance is pooled:
-    ``s^2 = sum (k_i - 1) s_i^2 / sum (k_i - 1)``, with the sum in the denominator as its degrees of
-    freedom. Raises `UsageError` for fewer times, or times that are not above 0 and finite.
+    programs: for each program the times of its dumps, one for each dump, at least 2. The variance
+    is pooled: ``s^2 = sum (k_i - 1) s_i^2 / sum (k_i - 1)``, with the sum in the denominator as its
+    degrees of freedom. Raises `UsageError` for fewer times, or times that are not above 0 and
+    finite.
     """
     times = [np.asarray(one, dtype=np.float64) for one in programs]
     if not times or min(map(len, times)) < 2:
-        raise UsageError("noise between dumps takes two dumps of one program at least")
+        raise UsageError("to know the noise between dumps, pass two dumps of one program or more")
     if not all((np.isfinite(one) & (one > 0)).all() for one in times):
-        raise UsageError("times of dumps are above 0 and finite")
+        raise UsageError("the times of dumps must be finite and above 0")
     freedom = sum(len(one) - 1 for one in times)
     logs = [np.log(one) for one in times]
     squares = sum(float(((one - one.mean()) ** 2).sum()) for one in logs)
@@ -371,9 +373,10 @@ def pooled_noise(programs: Sequence[npt.ArrayLike]) -> Noise:
 
 def noise_between(dumps: Sequence[npt.ArrayLike]) -> Noise:
     """Estimate the variation of a set of samples between dumps of one program; NaN or infinite for
-    times of 0. dumps: the samples of each, two dumps at least, else `UsageError`."""
+    times of 0. dumps: the samples of each dump. Raises `UsageError` for fewer than two dumps.
+    """
     if len(dumps) < 2:
-        raise UsageError("noise between dumps takes two dumps of one program at least")
+        raise UsageError("to know the noise between dumps, pass two dumps of one program or more")
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.log(locations(dumps).centre).std(ddof=1)
     return Noise(float(spread), len(dumps))
@@ -384,9 +387,9 @@ def locations(samples: Sequence[npt.ArrayLike], steps: npt.ArrayLike | None = No
     arrays: list[Floats] = [np.asarray(one, dtype=np.float64) for one in samples]
     for array in arrays:
         if array.ndim != 1:
-            raise UsageError(f"samples have one dimension, not {array.ndim}")
+            raise UsageError(f"samples must have one dimension, not {array.ndim}")
         if not (np.isfinite(array) & (array >= 0)).all():
-            raise UsageError("samples are times: finite and not negative")
+            raise UsageError("samples must be times: finite and not negative")
     clocks = np.zeros(len(arrays)) if steps is None else np.asarray(steps, dtype=np.float64)
     count = np.array([len(one) for one in arrays], dtype=np.int64)
     known = np.full((4, len(arrays)), np.nan)  # centre, error, freedom, by range

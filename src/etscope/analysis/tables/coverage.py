@@ -17,8 +17,8 @@ _HAS_LINE = "has a line"
 def coverage_tables(
     profiles: Sequence[MethodProfile], scale: Scale, *, has_record: bool
 ) -> list[Table]:
-    """Return for each method the time of each backend's calls by why it has a line of Python or
-    none, longest first. The times of a backend add up to its calls.
+    """Return a table for each method: the time of each backend's calls, by the reason why it has a
+    line of Python or none, longest first. The times of a backend add up to its calls.
 
     Numbers that are not a part of the time (cycles, estimates, times of a device) are counted as
     `other_events`, by the same reasons.
@@ -107,5 +107,5 @@ def _reason(group: InstructionRows, row: Row, has_record: bool) -> str:
     if row.meaning is not None and row.meaning.identifier is None:
         return "a phase of the call"
     if any(one.attribution.nodes for one in group.below):
-        return "no node is known by its identifier"
-    return "no event of the call is known by its identifier"
+        return "no node is known for the event's identifier"
+    return "no node is known for any event of the call"

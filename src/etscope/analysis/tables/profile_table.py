@@ -126,8 +126,9 @@ def default_columns(
 
 
 def backend_columns(rows: Iterable[Row]) -> dict[str, str]:
-    """Return the columns that the backends of rows add, each with the name in `Meaning.columns`: a
-    name that all rows have is `delegate_<name>`."""
+    """Return the columns that the backends of rows add, each with its name in `Meaning.columns`. A
+    name that all rows have as a column becomes `delegate_<name>`.
+    """
     known = {column.name for column in columns("")}
     told = dict.fromkeys(
         name for row in rows if row.meaning is not None for name in row.meaning.columns
@@ -378,7 +379,7 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def runs_notes(profile: MethodProfile) -> Iterator[str]:
-    """Yield what there is to say of the runs that count."""
+    """Yield notes on the counted runs."""
     if profile.excluded is not None:
         yield "etscope inspect --all-runs counts the excluded runs, too."
     # Of fewer, the median may be of disturbed runs: see `FEWEST`.
@@ -415,7 +416,7 @@ LACKS_PROGRAM = (
 
 
 def lacks_program(profile: MethodProfile) -> bool:
-    """Return True if the program would give the modules of what ran inside a delegate."""
+    """Return True if the program would give the modules of events inside a delegate."""
     calls = [
         group
         for group in profile.instructions

@@ -40,9 +40,10 @@ _SHOWN_OPERATORS = 6  # of unknown work in a note; the others are counted
 
 
 def work_cells(limits: ProfileLimits | None, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the cells of `WORK_COLUMNS` for rows together: the work of one run, the mean of all
-    runs, and the rates in the time of the rows. None where nothing is known; rates of the largest
-    sizes, and of what the events of a call leave, would say nothing."""
+    """Return the cells of `WORK_COLUMNS` for rows together: the work of one run (the mean of all
+    runs), and the rates in the time of the rows. Unknown cells are None. So are rates that would
+    mislead: those for upper bounds of sizes, and for the rest of a delegate call.
+    """
     cells: dict[str, Any] = dict.fromkeys(NAMES)
     if limits is None or not rows:
         return cells

@@ -43,8 +43,9 @@ Moved = Callable[[Operation], Traffic]
 
 
 def work_of(operation: Operation) -> Work:
-    """Return the work of an operator; unknown without a rule here, or if the rule does not know
-    such arguments."""
+    """Return the work of an operator; unknown if there is no rule for it, or if the rule does not
+    fit its arguments.
+    """
     rule = RULES.get(operation.name) or next(
         (rule for names, rule in _FAMILIES.items() if names.fullmatch(operation.name)), None
     )
@@ -75,8 +76,9 @@ def work_of(operation: Operation) -> Work:
 
 
 def whole_tensors(operation: Operation) -> Traffic:
-    """All tensors that go in are read, all that come out are written; a view costs nothing. What
-    runs in place writes its output where it read its input."""
+    """Count all inputs as read and all outputs as written; a view costs nothing. An operator in
+    place writes its output where it read its input.
+    """
     return Traffic.of(every_tensor(operation.inputs), every_tensor(operation.outputs))
 
 
@@ -144,13 +146,15 @@ def _sdpa_with_cache(operation: Operation) -> Traffic:
 
 
 def none(operation: Operation) -> float:
-    """Return 0: data is moved only."""
+    """Return 0, for operators that only move data."""
     return 0
 
 
 def product(position: int, name: str) -> Flops:
-    """Return the count for each element of the output: a multiply-add for each element of the last
-    dimension of the argument (`mm_flop`, `bmm_flop`, `addmm_flop` of torch.utils.flop_counter)."""
+    """Count the FLOPs of a matrix product: for each output element, one multiply-add for each
+    element of the argument's last dimension (`mm_flop`, `bmm_flop`, `addmm_flop` of
+    torch.utils.flop_counter).
+    """
 
     def flops(operation: Operation) -> float:
         return 2 * operation.output.elements * operation.tensor(position, name).size(-1)
@@ -168,7 +172,7 @@ def _convolution(operation: Operation) -> float:
 
 
 def attention(keys: Flops = lambda operation: operation.tensor(1, "key").size(-2)) -> Flops:
-    """Return the count of the products with keys and with values (`sdpa_flop_count` of
+    """Count the FLOPs of the products with keys and with values (`sdpa_flop_count` of
     torch.utils.flop_counter). keys: how many there are for a query.
 
     query: [..., heads, length, size], key and value: [..., heads, keys, size].
@@ -210,7 +214,7 @@ def _start(operation: Operation) -> float | None:
 
 
 def each(count: float) -> Flops:
-    """Return the count of some operations for each element of the output."""
+    """Count a number of operations for each element of the output."""
     return lambda operation: count * operation.output.elements
 
 
@@ -227,13 +231,14 @@ def _clamp(operation: Operation) -> float:
 
 
 def reduction(each_in: float, each_out: float = 0) -> Flops:
-    """Return the count for each element that is reduced, and for each result."""
+    """Count operations for each reduced element, and for each result."""
     return lambda op: each_in * op.input.elements + each_out * op.output.elements
 
 
 def normalization(plain: float, weight: tuple[int, str], bias: tuple[int, str]) -> Flops:
-    """Return the count for each element: `plain`, one for a weight, one for a bias. weight, bias:
-    their positions and names among the arguments."""
+    """Count `plain` operations for each element, and one more each for a weight and a bias. weight,
+    bias: their positions and names among the arguments.
+    """
 
     def flops(operation: Operation) -> float:
         given = (operation.argument(*weight), operation.argument(*bias))

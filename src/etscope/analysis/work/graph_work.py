@@ -35,9 +35,11 @@ _DEQUANTIZERS = frozenset({
 
 
 class GraphWork:
-    """The work of the nodes of a graph, and of its sub-graphs, for some sizes of its symbols.
+    """The work of the nodes of a graph, and of its sub-graphs, for given sizes of its dynamic
+    dimensions.
 
-    sizes: of its symbols; by default the largest that the program was exported for.
+    sizes: the values of the symbols in its shapes; by default the largest that the program was
+    exported for.
     """
 
     def __init__(self, graph: Graph, sizes: Sizes | None = None) -> None:

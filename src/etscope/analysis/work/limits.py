@@ -59,15 +59,15 @@ OVERHEAD_SHARE = 0.25  # of a row's time, from which on the overhead bounds it
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Work in a time with its achieved rates, and the least time that each limit of the machine
-    leaves for it.
+    """Work in a time with its rates, and the least time that each limit of the machine allows for
+    it.
 
-    ns: the time; 0 of one that no clock saw. flops, moved: FLOPs and bytes read and written; None
-    where not known. compute_ns, memory_ns, overhead_ns: the least times; None without a calibration
-    and where the work or the peak is not known; of a row that calls nothing, `overhead_ns` is 0.
-    dtype: the type of most FLOPs. level: the memory of the working set, "L2" or "memory".
-    roof_ns: the time of the roofline; of several rows, the sum of theirs. bound: of `BOUNDS`, or
-    None; of several rows, the bound with most time.
+    ns: the time; 0 if it was not measured. flops, moved: FLOPs and bytes read and written; None
+    where not known. compute_ns, memory_ns, overhead_ns: the least times; None without a
+    calibration, and where the work or the peak is unknown. For a row that calls nothing,
+    `overhead_ns` is 0. dtype: the type of most FLOPs. level: the memory of the working set, "L2" or
+    "memory". roof_ns: the time of the roofline; of several rows, the sum of theirs. bound: of
+    `BOUNDS`, or None; of several rows, the bound with most time.
     """
 
     ns: float
@@ -96,8 +96,9 @@ class Limits:
 
     @property
     def share(self) -> float | None:
-        """The share of the peak that was reached, 0 to 1: of the attainable FLOP/s at this
-        intensity, or of the bytes/s where they are less."""
+        """The share of the peak that was reached, 0 to 1. The peak is the attainable FLOP/s at this
+        intensity, or the bytes/s if they limit more.
+        """
         return None if self.roof_ns is None or self.ns <= 0 else self.roof_ns / self.ns
 
 
@@ -277,8 +278,7 @@ def profile_limits(
 
 
 def calibration_notes(limits: ProfileLimits) -> Iterator[str]:
-    """Yield what a reader of the shares of the peak must know: where the peaks come from, and what
-    makes them doubtful."""
+    """Yield notes on the shares of the peak: where they come from, and why they may be wrong."""
     found, peaks = limits.calibration, limits.peaks
     if found is None or peaks is None:
         yield (
@@ -296,7 +296,9 @@ def calibration_notes(limits: ProfileLimits) -> Iterator[str]:
 
 
 def calibration_doubts(limits: ProfileLimits) -> Iterator[str]:
-    """Yield what speaks against a calibration: that it is of another machine, or marked."""
+    """Yield reasons to doubt a calibration: it belongs to another machine, or is marked as
+    doubtful.
+    """
     found = limits.calibration
     if found is None:
         return

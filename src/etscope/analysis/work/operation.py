@@ -223,13 +223,13 @@ NO_TRAFFIC = Traffic()
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of an operator, or of several together: what is known of it.
+    """The known work of an operator, or of several together.
 
     flops, traffic: sums over the operators with known ones. inner: bytes that operators of a
     delegate's call hand to one another, which are not a part of `traffic`: they may stay in a
-    cache. unknown: names of the operators with unknown FLOPs. is_bound: for the largest sizes that
-    the program allows, because the run's are unknown. dtypes: the FLOPs by the type of numbers that
-    they are computed in, sorted: for a quantized product "int8" or "8da4w".
+    cache. unknown: names of the operators with unknown FLOPs. is_bound: counted for the largest
+    sizes that the program allows, because the run's are unknown. dtypes: the FLOPs by the type of
+    numbers that they are computed in, sorted: for a quantized product "int8" or "8da4w".
     """
 
     flops: float = 0
@@ -246,7 +246,9 @@ class Work:
 
     @property
     def known_bytes(self) -> float | None:
-        """Bytes read and written; None if nothing is known."""
+        """Bytes read and written; None if nothing is known. A lower bound if some operators are
+        unknown.
+        """
         return None if self.unknown and not self.traffic.total else self.traffic.total
 
     @property
@@ -264,7 +266,9 @@ class Work:
         )
 
     def with_flops(self, flops: float) -> Work:
-        """Return the work with more or fewer FLOPs, of the same types in the same parts."""
+        """Return the work with another number of FLOPs, divided among the same types in the same
+        proportion.
+        """
         factor = flops / self.flops if self.flops else 0.0
         return replace(
             self, flops=flops, dtypes=tuple((dtype, part * factor) for dtype, part in self.dtypes)

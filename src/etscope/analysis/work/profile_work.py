@@ -30,7 +30,8 @@ __all__ = ["ProfileWork", "profile_work"]
 class ProfileWork:
     """The work of a profile's rows in one run, the mean over its runs, by `id` of the row.
 
-    together: for a row with the work of several, all of these: how it divides is not known.
+    together: for a row that has the work of several rows, these rows. It is unknown how the work
+    divides among them.
     """
 
     profile: MethodProfile
@@ -146,17 +147,17 @@ class _Scale:
 
 
 class InstructionWork:
-    """The work of the instructions of a method for some sizes, of one call of each: of kernels, of
-    delegates' calls and of the events inside of them.
+    """The work of one call of each instruction of a method, for given sizes: of kernels, of
+    delegate calls and of the events inside them.
 
-    With fixed shapes, the program's values and XNNPACK's data have everything. With dynamic shapes
-    they have the largest sizes; the run's sizes come from the graph's nodes. Which node an
-    instruction runs is not always known; work that all candidates share is known anyway.
+    With fixed shapes, the program's values and XNNPACK's data have all sizes. With dynamic shapes
+    they have only the largest; the run's sizes come from the graph's nodes. It is not always known
+    which node an instruction runs, but work that all candidates share is known.
 
-    of_program: None without a program. of_graph: of the edge graph at the sizes of the run, and
+    of_program: None without a program. of_graph: the edge graph's work at the sizes of the run, and
     `largest` at the largest; both None without a record. inner: the operators of events. position:
-    of the calls of a language model, None if not known. together: by `id` of a row that stands for
-    several, all of them.
+    of the calls of a language model, None if unknown. together: the rows that a row stands for, by
+    its `id`.
     """
 
     def __init__(

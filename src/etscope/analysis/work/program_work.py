@@ -222,7 +222,7 @@ def instruction_table(program: Program, method: str) -> Table:
 def operator_work(node: XnnNode, *, clamps: bool = True) -> Work:
     """The work of an operator of XNNPACK, with the clamp that was fused into it.
 
-    clamps: False if the clamp runs apart.
+    clamps: False if the clamp is a separate operator.
     """
     name = f"xnnpack.{node.kind or 'operator'}"
     formula = _XNNPACK.get(node.kind or "")

@@ -54,10 +54,10 @@ _NAMED = 4  # of operators in a sentence
 class RooflinePoint:
     """An operator, or a group of operators, of one of `PLACES`.
 
-    rows: of the profile; time between the instructions has none. ns: the time of one run, the
-    mean over the runs; share: of the method's time. limits: None unless it computes or moves data.
-    is_partial: some of its operators are not known, so that its FLOPs are a lower bound. reason:
-    why its place is `UNKNOWN`.
+    rows: of the profile; time between the instructions has none. ns: the time of one run, the mean
+    over the runs; share: of the method's time. limits: None unless it computes or moves data.
+    is_partial: some of its operators are unknown, so its FLOPs are a lower bound. reason: why its
+    place is `UNKNOWN`.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Roofline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what the picture leaves out, and on its ceilings."""
+        """Sentences on what the roofline leaves out, and on its ceilings."""
         if not self.has_work:
             return (LACKS_WORK,)
         about = (HOW_TO_CALIBRATE,) if self.ceilings is None else self.ceilings.notes
@@ -243,7 +243,7 @@ class _Operators:
     in_ns: Scale
 
     def operators(self) -> Iterator[_Operator]:
-        """Yield each operator. Rows that share their work are one, of the time of all."""
+        """Yield each operator. Rows that share their work are one, with the time of all."""
         together = {} if self.limits is None else self.limits.work.together
         absorbed = {
             id(member): stands for stands, members in together.items() for member in members
@@ -267,8 +267,9 @@ class _Operators:
         return leaves if tells or id(group.head) not in works else [group.head]
 
     def points(self, by: str | None, keep: Callable[[Row], bool] | None) -> Iterator[RooflinePoint]:
-        """Yield a point for each operator, or for each group and place. Where a group computes,
-        what it moves without FLOPs is a part of that."""
+        """Yield a point for each operator, or for each group and place. In a group that computes,
+        data movement without FLOPs belongs to the same point.
+        """
         named: list[tuple[str, _Operator, str, str | None]] = []
         for one in self.operators():
             if keep is None or any(map(keep, (one.group.head, *one.rows))):
@@ -321,9 +322,10 @@ class _Operators:
 
 
 def choose_calibration(path: PathLike | None, run: SavedRun | None) -> Calibration | None:
-    """Return the calibration of a file, or that which was kept for the machine of a run; None if
-    there is none. A run without run.json may be of any machine: only a file that was named is taken
-    for it. Raises as `read_calibration`."""
+    """Return the calibration in a file, or the one kept for the machine of a run; None without
+    either. Without run.json the machine is unknown: then only a named file counts. Raises as
+    `read_calibration`.
+    """
     if path is not None:
         return read_calibration(path)
     if run is None and VARIABLE not in os.environ:

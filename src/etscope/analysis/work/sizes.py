@@ -54,11 +54,11 @@ _FUNCTIONS: Mapping[str, Callable[..., _Number]] = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """The values of a graph's symbols in a run: "s6" -> 5.
+    """The values of the symbols in a graph's shapes in a run: "s6" -> 5.
 
     position: of the first token of a language model's call in its context, or the mean of several
-    calls; None if not known. bounds: the symbols with the largest values that the program
-    allows, because the run's are unknown.
+    calls; None if not known. bounds: the symbols with the largest values that the program allows,
+    because the run's are unknown.
     """
 
     symbols: Mapping[str, int] = field(default_factory=dict)

@@ -88,8 +88,9 @@ def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
 
 
 def added_transposes(run: RunGraph) -> dict[int, tuple[Leaf, ...]]:
-    """The transposes without a node, by the instruction of their delegate call: XNNPACK
-    convolves with the channels last, and lays out what comes with the channels first."""
+    """The transposes that XNNPACK added, by the instruction of their delegate call. XNNPACK
+    convolves with the channels last, so it transposes values that have the channels first.
+    """
 
     def is_added(leaf: Row) -> bool:
         (value, *others) = leaf.attribution.inputs or ("",)
@@ -168,14 +169,18 @@ def _undone(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
     members = run.members(both)
     taken = facts.time.taken(members)
     evidence = [f"{does(len(pairs), 'permute', 'give')} back the order that another changed."]
-    remedy = Remedy("Read the value from before both.", "pass", {"name": "remove_transposes"})
+    remedy = Remedy(
+        "Leave out both, and read the value before the first one.",
+        "pass",
+        {"name": "remove_transposes"},
+    )
     if between := [node for pair in pairs for node in pair.between]:
         evidence.append(
-            f"Nothing but {operators(between)} is between them, which any order is right for."
+            f"Only operators that work in any order are between them: {operators(between)}."
         )
         remedy = Remedy(
-            "Leave both out, and give weights between them the shape of the order that is there: "
-            "`scale[:, None]` where the channels are not last."
+            "Leave both out. Shape the weights between them for the remaining order: "
+            "`scale[:, None]` if the channels are not last."
         )
     return facts.finding(
         "layout-conversions",
@@ -219,7 +224,7 @@ def _laid_out_anew(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             stand = does(len(members), "transpose", "stand")
             yield facts.finding(
                 "layout-conversions",
-                f"XNNPACK lays out {where} anew, which takes {taken}{places(len(members))}.",
+                f"XNNPACK transposes {where}, which takes {taken}{places(len(members))}.",
                 members,
                 explained(
                     Sureness.MEASURED, [f"{stand} for no operator of the model: {reason}"], [remedy]
@@ -240,16 +245,16 @@ _ONE_DIMENSIONAL = (
     "the values of convolutions of one dimension",
     "XNNPACK convolves images with the channels last, and lays out before and after each.",
     Remedy(
-        "Keep four dimensions from the first to the last of them: `nn.Conv2d(c, d, (k, 1))` on "
-        "`x.unsqueeze(-1)` for `nn.Conv1d(c, d, k)`; with k = 1, use `nn.Linear`."
+        "Keep four dimensions from the first convolution to the last: `nn.Conv2d(c, d, (k, "
+        "1))` on `x.unsqueeze(-1)` for `nn.Conv1d(c, d, k)`; with k = 1, use `nn.Linear`."
     ),
 )
 _INNER = (
     "images between operators",
     "convolutions and pools keep the channels last, and what comes before or after does not.",
     Remedy(
-        "Leave `flatten`, `reshape`, `permute` and such of images with more than one pixel out of "
-        "the way between convolutions and pools."
+        "Avoid `flatten`, `reshape` and `permute` of images with more than one pixel "
+        "between convolutions and pools."
     ),
 )
 
@@ -310,8 +315,8 @@ def _copies(facts: Facts, run: RunGraph, nodes: Sequence[Node], *, is_same: bool
         if "matmul" in functions:
             remedies.append(
                 Remedy(
-                    "torch adds an expand to each product of more than three dimensions: "
-                    "`torch.bmm` of tensors of three dimensions has none."
+                    "torch adds an expand to each matmul of more than three dimensions. "
+                    "`torch.bmm` of three-dimensional tensors has none."
                 )
             )
     else:
@@ -346,10 +351,10 @@ def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -
     evidence += fewer_calls(run, nodes, "Without them")
     remedies = [
         Remedy(
-            "Reorder in one step: every other row first is `x.view(n // 2, 2, -1)."
-            "transpose(0, 1)`; where what reads it does not mind the order, leave it."
+            "Reorder in one step: `x.view(n // 2, 2, -1).transpose(0, 1)` puts every other "
+            "row first. Leave it out if the next operators accept any order."
         ),
-        Remedy("Or put the order into the weights before, once and for all."),
+        Remedy("Or reorder the weights of the operator before, once."),
     ]
     yield facts.finding(
         "needless-copies",

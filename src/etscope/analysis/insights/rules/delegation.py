@@ -221,8 +221,8 @@ def delegate_rest(facts: Facts) -> Iterator[Finding]:
     ]
     if lost:
         evidence.append(
-            f"The events are logged in whole microseconds: up to {time.text(lost)} of it is what "
-            "they round off."
+            "The events are logged in whole microseconds: rounding may lose up to "
+            f"{time.text(lost)} of it."
         )
     all_work = facts.work if Level.FULL in facts.level else None
     work = None if all_work is None else all_work.of(calls)
@@ -233,8 +233,8 @@ def delegate_rest(facts: Facts) -> Iterator[Finding]:
     found = facts.finding(
         "delegate-rest",
         f"No event explains {time.with_share(ticks)} of {len(calls):,} delegate "
-        f"call{'s' if many else ''}: the backend prepares {'them' if many else 'it'}, and takes in "
-        "and gives out tensors.",
+        f"call{'s' if many else ''}: the backend prepares {'them' if many else 'it'}, and "
+        "receives and returns tensors.",
         rests,
         explained(
             Sureness.POSSIBLE,

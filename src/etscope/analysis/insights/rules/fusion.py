@@ -26,7 +26,7 @@ _BATCH_NORM = "native_batch_norm_legit_no_training"
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The nodes of one operator in parts. kind: the operator ("gelu")."""
+    """The nodes of one operator that runs in parts. kind: the operator ("gelu")."""
 
     kind: str
     nodes: tuple[Node, ...]
@@ -246,7 +246,9 @@ def _batch_norms(run: RunGraph) -> Iterator[Parts]:
 
 @needs_graph
 def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """An operator that runs in parts, where one kernel would do: decomposed, or written by hand."""
+    """Find operators that run in parts although one kernel would do: decomposed, or written by
+    hand.
+    """
     groups: dict[tuple[str, tuple[str, ...]], list[Parts]] = {}
     for parts in parts_of(run):
         facts.claim(parts.nodes)

@@ -95,7 +95,7 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
     if not merging:  # perhaps with the kernels around them that other findings are about
         around = connected(run, nodes, run.kernels)
         others = operators(node for node in around if id(node) not in inside)
-        merging += fewer_calls(run, around, f"Inside of delegates with {others} beside it")
+        merging += fewer_calls(run, around, f"Inside of delegates together with {others}")
     same = f"The {count(len(run.calls), 'delegate call')} would stay as many without it."
     told = any(refusals_of(run, node) for node in nodes)
     verb = "runs" if len({written_as(node) or stem(node.op) for node in nodes}) == 1 else "run"
@@ -129,7 +129,7 @@ _SAID = ("dtype", "precision")  # words in the reasons of a partitioner
 
 @needs_graph
 def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Operators that a backend takes, but not of the type that their tensors have."""
+    """Find operators that a backend supports, but not for the type of their tensors."""
     types: dict[str, list[Node]] = {}
     for kernel in run.kernels.values() if run.has_xnnpack else ():
         node = kernel.node
@@ -158,8 +158,9 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         line = first_line(nodes)
         there = f" at {line}" if line else ""
         remedy = Remedy(
-            f"Compute in float32 what floats are made of{there}; or hand in masks and positions as "
-            "inputs, or keep them as buffers, where they do not depend on the inputs."
+            f"Compute{there} in float32 what becomes a float anyway. Hand in masks and "
+            "positions as inputs, or keep them as buffers, if they do not depend on the "
+            "inputs."
         )
         if dtype in _WIDER_FLOATS:
             remedy = Remedy(
@@ -320,7 +321,7 @@ _INSTEAD: Mapping[str, str] = {
 
 
 def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
-    """Say how nodes outside of delegates could be inside."""
+    """Say how nodes outside of delegates could be delegated."""
     texts: dict[str, list[Node]] = {}
     unknown: list[Node] = []
     parts: dict[str, set[str]] = {}
@@ -353,7 +354,7 @@ def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
     ]
     if constant:
         yield Remedy(
-            f"Or compute its weight once, when the program is made ({operators(constant)}).",
+            f"Or compute the weight once, when the program is made ({operators(constant)}).",
             "pass",
             {"name": "fold_constants"},
         )

@@ -25,8 +25,9 @@ _SMALLER = {"float32": 7.5, "float64": 15.0, "float16": 3.75, "bfloat16": 3.75}
 
 
 def memory_bound(facts: Facts) -> Iterator[Finding]:
-    """A run that reads far more weights than it computes with, as decode of a language model
-    does, and waits for them."""
+    """Find a run that reads far more weights than it computes with, so that it waits for memory:
+    decode of a language model does.
+    """
     members = []
     for member in facts.time.members:
         work = facts.work_of(member)
@@ -114,9 +115,9 @@ _LEAST_FLOPS = 1e5  # of a call: shorter ones are bound by other things
 
 @dataclass(frozen=True)
 class Slow:
-    """Products on portable kernels, slow for what they compute.
+    """Slow matrix products and convolutions on portable kernels.
 
-    rate: GFLOP/s. is_known: the runner is etscope's, so its kernels are known.
+    rate: GFLOP/s. is_known: etscope's own runner ran them, so their kernels are known.
     """
 
     members: Sequence[Leaf]
@@ -127,8 +128,9 @@ class Slow:
 
 
 def slow_products(facts: Facts) -> Slow | None:
-    """Find the products and convolutions outside of delegates that are slow, and that no rule
-    before is about; None without."""
+    """Find the slow matrix products and convolutions outside of delegates that no earlier rule
+    claimed; None if there are none.
+    """
     saved = facts.trace.saved_run
     is_known = saved is not None and saved.text("runner") in _OWN_RUNNERS
     names = _PORTABLE_ONLY if is_known else _PORTABLE_ONLY | _OPTIMIZED
@@ -156,8 +158,9 @@ def slow_products(facts: Facts) -> Slow | None:
     evidence = [f"{'; '.join(rates)}."]
     if peak is not None:
         evidence.append(
-            f"Products in float32 reach {peak / 1e9:.3g} GFLOP/s on this machine, by the "
-            f"calibration: this is {format_share(rate / peak * 1e9)} of it."
+            f"Matrix products in float32 reach {peak / 1000000000.0:.3g} GFLOP/s on this "
+            "machine, by the calibration: this is "
+            f"{format_share(rate / peak * 1000000000.0)} of it."
         )
     evidence.append(
         "The kernels of the executorch package have no optimized one for these operators."
@@ -194,7 +197,7 @@ def _rate(facts: Facts, members: Sequence[Leaf]) -> float | None:
 
 
 def portable_kernels(facts: Facts) -> Iterator[Finding]:
-    """Large operators on portable kernels: products that are slow for what they compute."""
+    """Large operators on portable kernels: matrix products and convolutions with a low rate."""
     # Without delegates `not-delegated` has it among its evidence.
     found = slow_products(facts) if facts.has_delegates else None
     if found is None:

@@ -39,7 +39,7 @@ def memory(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "no-program",
             Severity.UNKNOWN,
-            "What takes the memory is not known: no program was given.",
+            "Memory is unknown without the program.",
             method,
             command=("inspect", "-p", "PROGRAM"),
         )
@@ -256,12 +256,12 @@ def values(facts: Facts) -> Iterator[Finding]:
 
 
 def files(facts: Facts) -> Iterator[Finding]:
-    """Unknown or doubtful times and places, for want of a file or because of logged values."""
+    """Times and places that are unknown without a file, or doubtful because values were logged."""
     if facts.trace.record is None:
         yield Finding(
             "no-record",
             Severity.UNKNOWN,
-            "Modules and lines of Python are not known: no ETRecord was given.",
+            "Modules and lines of Python are unknown without the ETRecord.",
             facts.profile.method,
             command=("inspect", "-r", "ETRECORD"),
         )
@@ -269,7 +269,7 @@ def files(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "traced",
             Severity.PROBLEM,
-            "Values were logged in these runs: their times hold the cost of that.",
+            "Values were logged in these runs, which makes their times longer.",
             facts.profile.method,
             command=(facts.runner,),
         )

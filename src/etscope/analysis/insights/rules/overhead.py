@@ -153,7 +153,7 @@ _PRODUCTS = frozenset({"addmm", "convolution", "linear", "mm"})
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """The nodes of a loop that is written out. has_state: steps read what those before made."""
+    """The nodes of an unrolled loop. has_state: a step reads the result of the step before."""
 
     steps: int
     nodes: tuple[Node, ...]
@@ -161,7 +161,7 @@ class Loop:
 
 
 def loops(run: RunGraph) -> Iterator[Loop]:
-    """Find the loops that are written out."""
+    """Find the loops that export unrolled."""
     # The nodes that may be in the steps of a loop, one in each: of one line, and alike.
     found: dict[tuple[object, ...], list[Node]] = {}
     for node in run.partition.linked.graph.nodes:
@@ -219,11 +219,11 @@ def _loop(run: RunGraph, starts: Sequence[Node]) -> Loop | None:
 
 @needs_graph
 def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Loops of Python that export unrolled, with little work a step: inside of delegates.
+    """Find Python loops that export unrolled inside of delegates, with little work in each step.
 
-    `small-operators` reports loops outside of delegates. A loop is recognized by what its
-    steps share: each takes another piece of one value, or multiplies with the same weight, or
-    multiplies one value with another weight.
+    `small-operators` reports loops outside of delegates. A loop is recognized by what its steps
+    share: each takes another piece of one value, or multiplies with the same weight, or multiplies
+    one value with another weight.
     """
     groups: dict[tuple[object, ...], list[Loop]] = {}
     for loop in loops(run):
@@ -259,12 +259,13 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         ]
         if around.any():
             evidence.append(
-                f"{facts.time.text(float(around.mean()))} of it are in no event: what the "
-                "backend does for each operator, by their number in a call."
+                f"{facts.time.text(float(around.mean()))} of it is in no event: the "
+                "backend's own work for each operator, estimated from the number of "
+                "operators in a call."
             )
         yield facts.part(
             "unrolled-loops",
-            f"A loop of {alike[0].steps:,} steps, which export wrote out, runs as "
+            f"A loop of {alike[0].steps:,} steps, which export unrolled, runs as "
             f"{count(len(members), 'small operator')} in delegates: "
             f"{facts.time.with_share(float(ticks.mean()))}{places(len(alike))}{at_lines(nodes)}.",
             ticks,
@@ -278,8 +279,8 @@ def _loop_remedies(loop: Loop) -> Iterator[Remedy]:
     there = f" at {line}" if line else ""
     if loop.has_state:
         yield Remedy(
-            f"Compute{there} for all steps at once what does not depend on the step before, as "
-            "the products with the inputs, and leave only the rest to the loop."
+            f"Compute{there} for all steps at once what does not depend on the step before, "
+            "such as products with the inputs. Keep only the rest in the loop."
         )
         yield Remedy("Or take one step a run, with the state as an input and an output.")
     else:

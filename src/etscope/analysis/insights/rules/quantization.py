@@ -154,10 +154,10 @@ def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         if outside and run.calls:
             evidence += reasons(run, outside)
             evidence += fewer_calls(run, outside, "Inside of delegates")
-        verb = "compute" if several else "computes"
+        verb = "take" if several else "takes"
         yield facts.finding(
             "float-among-quantized",
-            f"{operators(computing)} {verb} in float among int8, with conversions "
+            f"With conversions, {operators(computing)} in float among int8 operators {verb} "
             f"{facts.time.taken(members)}{places(len(alike))}{at_lines(computing)}.",
             members,
             explained(Sureness.LIKELY, evidence, _stretch_remedies(run, computing, alike)),
@@ -233,7 +233,9 @@ def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         "dequantize node before, so the numbers do not change."
     ]
     if moving:
-        evidence.append(f"Nothing but {operators(moving)} is between them, which computes nothing.")
+        evidence.append(
+            f"Only operators that compute nothing are between them: {operators(moving)}."
+        )
     remedy = Remedy("Leave both out, so that int8 stays int8.", "pass", {"name": "cancel_qdq"})
     yield facts.finding(
         "cancelling-quantization",
@@ -255,8 +257,9 @@ _PRODUCTS = ("Fully Connected", "Dynamic Fully Connected", *_CONVOLUTIONS)
 
 
 def float_weights(facts: Facts) -> Iterator[Finding]:
-    """Products and convolutions in floats that limit a method, where a backend has them in
-    integers."""
+    """Products and convolutions in float that limit a method, although the backend has int8 kernels
+    for them.
+    """
     if facts.profile.phase == DECODE or facts.work is None:
         return  # `memory-bound` reports decode
     bound = [member for member in facts.time.members if _is_bound_product(facts, member)]
@@ -296,8 +299,8 @@ def float_weights(facts: Facts) -> Iterator[Finding]:
         )
     found = facts.finding(
         "float-weights",
-        f"Products and convolutions in float32 take {facts.time.with_share(ticks)}, in XNNPACK, "
-        "which has them in int8 too.",
+        f"Products and convolutions in float32 take {facts.time.with_share(ticks)} in "
+        "XNNPACK, which has int8 kernels for them.",
         bound,
         explained(Sureness.POSSIBLE, evidence, remedies),
     )

@@ -54,9 +54,9 @@ class _First:
 
     @classmethod
     def of_run(cls, facts: Facts) -> _First | None:
-        """The first execution before the dump's runs, from the untraced run in run.json. Of a
-        generation the first token after loading; only with the prefill, so that it is reported
-        once."""
+        """The first execution before the dump's runs, from the untraced run in run.json. For a
+        generation it is the first token after loading, reported for the prefill only.
+        """
         saved, method = facts.trace.saved_run, facts.profile.method
         if saved is None or facts.scale.source is TimeScale.CYCLES:
             return None
@@ -237,7 +237,7 @@ def single_runs(facts: Facts) -> Iterator[Finding]:
 
 
 def outlier(time: LeafTimes) -> Finding | None:
-    """Find the leaf with the longest average of those that one run makes.
+    """Find the leaf with the longest average among those whose average one run decides.
 
     A run that is slow as a whole is reported itself, not each of its leaves.
     """
@@ -309,8 +309,8 @@ def threads(facts: Facts) -> Iterator[Finding]:
         evidence = [f"The run had {threads:,} threads, and could use {could_use}."]
         yield facts.finding(
             "threads",
-            f"{threads:,} threads share {could_use} in the operators of XNNPACK, which "
-            f"take {facts.time.taken(members)}: each waits for those that have none.",
+            f"{threads:,} threads share {could_use} in the operators of XNNPACK, which take "
+            f"{facts.time.taken(members)}: threads with a core wait for those without.",
             members,
             explained(Sureness.LIKELY, evidence, [_set_threads(cores)]),
         )
@@ -340,8 +340,8 @@ def _for_small_work(facts: Facts, threads: int) -> Iterator[Finding]:
     flops = facts.work_of(*products).flops
     found = facts.finding(
         "threads",
-        f"{threads:,} threads divide {calls:,.0f} products of XNNPACK of less than "
-        f"{_SMALL_FLOPS / 1e3:g} kFLOP each, in delegate calls that take "
+        f"{threads:,} threads split {calls:,.0f} small matrix products of XNNPACK (each "
+        f"below {_SMALL_FLOPS / 1000.0:g} kFLOP), in delegate calls that take "
         f"{facts.time.taken(members)}: one thread may be faster.",
         members,
         explained(

@@ -27,7 +27,7 @@ _FEW = 0.5  # of the positions: a call that writes more has reason to write all
 
 
 def whole_caches(facts: Facts) -> Iterator[Finding]:
-    """KV caches that are copied whole, where a call writes a few positions of them."""
+    """KV caches that are copied whole, although a call writes only a few positions."""
     caches, tokens = copied_caches(facts), _tokens(facts)
     if not caches:
         return
@@ -113,7 +113,7 @@ _WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
 
 @needs_graph
 def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Buffers that are made anew, and written back as a whole, to change a part of them."""
+    """Buffers that are copied and written back as a whole to change a part of them."""
     copied = [
         member
         for member in run.members_of_run
@@ -191,8 +191,9 @@ _LAYOUTS = SAME_VALUE | {"permute", "t", "transpose"}
 
 @needs_graph
 def runtime_constants(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Values that are the same in each run, and are computed in each: masks, positions, weights
-    that are laid out or converted anew."""
+    """Values that are the same in each run, but are computed in each: masks, positions, and weights
+    that are transposed or converted.
+    """
     groups: dict[str, list[Node]] = {}
     for node in run.partition.linked.graph.operators.values():
         if id(node) in run.constant and facts.is_free(node) and run.members([node]):

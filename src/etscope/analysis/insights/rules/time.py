@@ -80,7 +80,7 @@ def slowest_module(time: LeafTimes) -> Finding | None:
 
 
 def module_of_roll_up(time: LeafTimes, path: str, kind: str | None) -> Finding:
-    """A module with all inside it, as the roll-up by module has it."""
+    """A module and all modules inside it, with the times of the roll-up by module."""
     tree = rollup(time.profile, "module").tree()
     ticks = next(float(one.ticks.mean()) for one in tree if one.name == path)
     sentence = (
@@ -161,7 +161,8 @@ _MS = 1e6  # ns
 
 def generation(facts: Facts) -> Iterator[Finding]:
     """A language model's calls: where decode spends its time, what grows with the context, and what
-    a token costs outside of the runtime. Other models have no such findings."""
+    a token costs outside of the runtime. Other models have none.
+    """
     time, phase, saved = facts.time, facts.profile.phase, facts.trace.saved_run
     if phase is None or not time.total:
         return
@@ -216,8 +217,8 @@ def _beside_the_runtime(
     yield Finding(
         "beside-the-runtime",
         Severity.COST if share >= BESIDE_SHARE else Severity.FACT,
-        f"Of the time between tokens {format_share(sampling)} goes into the choice of the token "
-        f"and {format_share(host)} into the host, {each:.3f} ms a token without tracing.",
+        f"Of the time between tokens, {format_share(sampling)} is spent choosing the token "
+        f"and {format_share(host)} in the host, {each:.3f} ms a token without tracing.",
         method,
         Quantity(each, "ms", share),
         Place("generation"),
