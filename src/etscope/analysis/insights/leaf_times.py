@@ -106,7 +106,7 @@ class LeafTimes:
 
     @cached_property
     def cells(self) -> Mapping[int, tuple[Mapping[str, Sequence[str]], ...]]:
-        """What selectors match in each row, by the row's `id`: the fields of its nodes
+        """Texts that selectors match in each row, by the row's `id`: the fields of its nodes
         (`--select`), and the cells of the tables (the page's filter).
         """
         found = {}

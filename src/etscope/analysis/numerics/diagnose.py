@@ -78,7 +78,7 @@ _WAITING_BYTES = 64 << 20  # of values that wait until it is known which rows ke
 
 @dataclass(frozen=True, slots=True)
 class KeptValues:
-    """Which rows of a diagnosis keep a comparison of their values.
+    """Choice of the rows of a diagnosis that keep a comparison of their values.
 
     selector: picks the rows. None picks the `worst` rows by verdict and excess, the first wrong
     rows, and the method's outputs.
