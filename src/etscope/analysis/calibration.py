@@ -45,8 +45,11 @@ _CHAIN = re.compile(rf"({'|'.join(CHAINS)})_([1-9]\d{{0,5}})")
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A method and its sizes: a group of methods ("gemm float32", "adds"), the width of products
-    or the operators of a chain, and the sizes of the inputs."""
+    """A method of the calibration program, and its sizes.
+
+    group: "gemm float32", "adds", and so on. size: the width of the matrix products, or the number
+    of operators in a chain. rows, columns: the sizes of the inputs.
+    """
 
     method: str
     group: str
@@ -56,7 +59,7 @@ class Execution:
 
     @property
     def dtype(self) -> str:
-        """The type of the products; of others float32."""
+        """The type of the matrix products; float32 for other methods."""
         return self.group.removeprefix(f"{GEMM} ") if self.group.startswith(GEMM) else "float32"
 
     @property
@@ -70,8 +73,9 @@ Times = Mapping[Execution, Sequence[float]]
 
 
 def executions_of(methods: Iterable[str], most_bytes: int | None = None) -> list[Execution]:
-    """Return what is timed of a program with these methods; methods of other names are left out.
-    most_bytes: of a working set; None for any."""
+    """Return the methods to time. Methods with other names are left out. most_bytes: the largest
+    working set; None for any.
+    """
     found = []
     for method in methods:
         if product := _GEMM.fullmatch(method):

@@ -15,8 +15,9 @@ _SPREAD = Column("spread", Kind.SHARE, priority=1)
 
 
 def calibration_report(calibration: Calibration) -> Report:
-    """Return the peaks: products by dtype, memory by level and by working set, overheads. The
-    summary are the marks."""
+    """Return a report of the peaks: products by dtype, memory by level and by working set,
+    overheads. Its summary lists the marks (reasons to doubt them).
+    """
     about = {
         "device": calibration.device.in_words(),
         "runner": calibration.runner,

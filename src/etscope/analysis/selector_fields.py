@@ -12,7 +12,7 @@ from etscope.model.selector import Fields
 
 
 def fields_of_row(row: Row) -> Fields:
-    """The fields of a row of a profile: from its names and its nodes."""
+    """The fields of a profile's row that selectors match, from its names and its nodes."""
     found = row.attribution
     is_delegated = row.depth > 0 or row.kind in ("delegate", "delegated")
     backends = [found.backend_id or "delegate"] if is_delegated else []
@@ -43,7 +43,9 @@ def fields_of_row(row: Row) -> Fields:
 
 
 def fields_of_node(node: Node) -> Fields:
-    """The fields of a node of a graph. A delegate call's backend is its `delegate`."""
+    """The fields of a graph's node that selectors match. A delegate call's backend is its
+    `delegate`.
+    """
     return {
         **_fields_of_nodes([node]),
         "name": [node.name, *(value.name for value in node.outputs)],

@@ -42,8 +42,8 @@ _DELEGATE_CALL = "executorch_call_delegate"
 def calibration_program(
     dtypes: Sequence[str] = DTYPES, widths: Sequence[int] = WIDTHS
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the program, with products, additions and delegates of XNNPACK, and in words why it
-    has no products in a dtype.
+    """Return the calibration program (matrix products, additions and XNNPACK delegates), and for
+    each dtype without products the reason in words.
 
     Raises `ExportFailure` if ExecuTorch cannot make it, or if XNNPACK does not take all of it.
     """
@@ -77,7 +77,7 @@ def calibration_program(
         raise
     except Exception as error:
         raise ExportFailure(
-            f"ExecuTorch cannot make the program of the calibration: {innermost(error)}"
+            f"ExecuTorch cannot make the calibration program: {innermost(error)}"
         ) from error
     finally:
         logging.root.setLevel(level)

@@ -34,7 +34,7 @@ Execute = Callable[[str, list[Any]], Sequence[Any]]
 def generate(
     task: GenerationTask, program: Program, execute: Execute, *, keep_outputs: bool
 ) -> GenerationResult:
-    """Do a task and return what was recorded. SIGINT ends it after the call that runs.
+    """Run a generation task and return its record. SIGINT ends it after the current call.
 
     keep_outputs: copy the outputs that later calls take, as other methods overwrite them.
     """
@@ -134,7 +134,7 @@ class _Loop:
         self._logits_of = {self.task.prompt[-1].method, self.task.decode[-1].method}
 
     def generate(self, number: int) -> None:
-        """Do one generation, which begins at position 0."""
+        """Run one generation, which begins at position 0."""
         task = self.task
         prompt = [(call, *self.tensors.of(call)) for call in task.prompt]
         template = [(call, *self.tensors.of(call)) for call in task.decode]
@@ -215,7 +215,7 @@ class _Loop:
         """Return the logits of the latest call of a method: [rows, vocabulary]."""
         found = self.outputs[call.method][self.task.logits_output]
         if not isinstance(found, torch.Tensor) or found.dim() < 2:
-            raise RuntimeFailure(f"output {self.task.logits_output} of {call.method} is no logits")
+            raise RuntimeFailure(f"output {self.task.logits_output} of {call.method} is not logits")
         return found.reshape(-1, found.shape[-1])
 
     def _choose(self, call: PlannedCall, count: int, step: int) -> int:
@@ -243,7 +243,7 @@ class _Loop:
                 self.row_positions.append(first + offset)
 
     def result(self) -> GenerationResult:
-        """Return what was recorded."""
+        """Return the record of the task."""
         columns = (self.run, self.start, self.took, self.sampling)
         run, start, took, sampling = (np.array(column, np.int64) for column in columns)
         return GenerationResult(

@@ -97,8 +97,9 @@ def numpy_value(value: Any) -> Any:
 
 
 class StoredWeights(Mapping[str, torch.Tensor]):
-    """Tensors by name over arrays of a mapped file; each look-up makes one, with separate
-    memory."""
+    """Tensors by name, from the arrays of a mapped file. Each look-up makes one with separate
+    memory.
+    """
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         self._arrays = arrays
@@ -109,14 +110,16 @@ class StoredWeights(Mapping[str, torch.Tensor]):
 
     def shared(self, name: str) -> torch.Tensor:
         """Return a tensor over the file's own memory, if torch can take that and computes the same
-        from it. Writing to it would end the process. Two that are in use at one time are one."""
+        from it. Writing to it would crash the process. While one is in use, another look-up returns
+        the same tensor.
+        """
         found = self._shared.get(name)
         if found is None:
             self._shared[name] = found = tensor_sharing(self._arrays[name])
         return found
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, which is not made."""
+        """The shape of a tensor, without making it."""
         return tuple(self._arrays[name].shape)
 
     def __iter__(self) -> Iterator[str]:

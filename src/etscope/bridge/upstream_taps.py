@@ -321,7 +321,7 @@ def tap_intermediate_outputs_(
     if isinstance(given, tuple) and len(given) == 2 and callable(given[0]):
         given = [given]
     if not given:
-        raise UsageError("no rules of what to tap")
+        raise UsageError("rules that say what to tap are missing")
     pairs = [(selects, get_reducer(reducer)) for selects, reducer in given]
     wanted = [  # found before marks are put in
         (node, value, reducer)

@@ -57,12 +57,14 @@ class Setting(click.Option):
 
 
 def setting(name: str, **options: Any) -> Callable[[Any], Any]:
-    """Return the decorator of a setting; `options` are those of `click.option`."""
+    """Return a decorator that adds a setting to a command; `options` are those of
+    `click.option`.
+    """
     return click.option(f"--{name}", name, cls=Setting, **options)
 
 
 def switch(name: str, default: bool | None, help: str) -> Callable[[Any], Any]:
-    """Return the decorator of a setting that is true or false."""
+    """Return a decorator that adds a true-or-false setting to a command."""
     return setting(name, type=click.BOOL, metavar="true|false", default=default, help=help)
 
 

@@ -68,8 +68,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Choice of the next token: at temperature 0 the likeliest one. Otherwise it is drawn with the
-    seed from the `top_k` likeliest, limited to the likeliest with `top_p` together."""
+    """Choice of the next token. At temperature 0 it is the likeliest one. Otherwise it is drawn
+    with the seed from the `top_k` likeliest, limited to the fewest that have the probability
+    `top_p` together.
+    """
 
     temperature: float = 0.0
     top_k: int | None = None

@@ -107,8 +107,9 @@ def check_identifier(buffer: memoryview, wanted: bytes, kind: str, name: str) ->
 
 
 def check_ends(size: int, at: int, **ends: int) -> None:
-    """Raise `FormatError` for a part of a file ("its tables") that the header at byte `at` lets end
-    beyond the `size` of the file."""
+    """Raise `FormatError` if a part of a file ("its tables") ends beyond the `size` of the file, by
+    the header at byte `at`.
+    """
     for part, end in ends.items():
         if end > size:
             raise FormatError(

@@ -220,7 +220,7 @@ def test_a_program_lists_its_instructions(run: Run) -> None:
         ("@cnn_portable edge --sort nothing", 2, "unknown column 'nothing'"),
         ("@cnn_portable edge --columns nothing", 2, "unknown column 'nothing'"),
         ("@cnn_portable --tree --sort nodes", 2, "--sort does not go with --tree"),
-        ("@cnn_portable --node x --tree", 2, "it shows everything about one node"),
+        ("@cnn_portable --node x --tree", 2, "--node shows everything about one node"),
         ("@cnn_portable --dump @two_methods.etdp", 3, "do not belong together"),
         ("@method_only --dump @method_only.etdp", 4, "logged no instructions"),
         ("@cnn_xnnpack_lowered executed", 4, "name the .pte too"),

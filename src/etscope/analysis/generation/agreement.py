@@ -39,7 +39,8 @@ _NOISE = 64 * float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """A program compared with the reference at each token, as columns [tokens].
+    """A program compared with the reference at each token, as columns [tokens]. At a flip, the
+    likeliest token differs.
 
     token: int64, the id that came next in the text. reference_top, top: int64, the likeliest token
         in the reference and in the program, the first one of several.
@@ -73,7 +74,7 @@ class Agreement:
         """Compare logits [tokens, vocabulary] of the reference and of the program, of any float
         type; `tokens` are the ids that came next, [tokens].
 
-        Raises `MismatchError` for logits of other shapes, and ids that they are not of.
+        Raises `MismatchError` for logits of other shapes, and for ids beyond their vocabulary.
         """
         forced = np.asarray(tokens, np.int64).reshape(-1)
         if reference.ndim != 2 or reference.shape != program.shape:
@@ -89,7 +90,9 @@ class Agreement:
         size = reference.shape[1]
         if len(forced) and not (forced.min() >= 0 and forced.max() < size):
             wrong = int(forced[(forced < 0) | (forced >= size)][0])
-            raise MismatchError(f"token {wrong} is not one of the {size:,} that the logits are of")
+            raise MismatchError(
+                f"token {wrong} is not in the vocabulary of the logits, which has {size:,} tokens"
+            )
         rows = max(1, _CHUNK // max(size, 1))
         parts = [
             cls._of_few(reference[at : at + rows], program[at : at + rows], forced[at : at + rows])
@@ -146,7 +149,7 @@ class Agreement:
     def joined(cls, parts: Sequence[Agreement]) -> Agreement:
         """Return the tokens of all parts. Raises `MissingDataError` without any."""
         if not any(len(part) for part in parts):
-            raise MissingDataError("no token to compare logits at")
+            raise MissingDataError("there is no token to compare logits at")
         return cls(
             **{
                 field.name: np.concatenate([getattr(part, field.name) for part in parts])
@@ -158,25 +161,28 @@ class Agreement:
 
     @property
     def flips(self) -> npt.NDArray[np.bool_]:
-        """A mask of the tokens at which another one is the likeliest."""
+        """A mask of the flips: tokens at which the likeliest token differs."""
         found: npt.NDArray[np.bool_] = self.top != self.reference_top
         return found
 
     @property
     def ties(self) -> npt.NDArray[np.bool_]:
-        """A mask of the flips that rounding alone may make: to a token as good as equal."""
+        """A mask of the flips that rounding alone may cause: the two tokens are nearly as
+        likely.
+        """
         found: npt.NDArray[np.bool_] = self.flips & (self.gap <= self.noise)
         return found
 
     @property
     def top1_agreement(self) -> float:
-        """The share of the tokens without a flip."""
+        """The share of the tokens with the same likeliest token."""
         return 1.0 - float(self.flips.mean())
 
     @property
     def first_divergence(self) -> int | None:
-        """The index of the first token at which the program does not say the same: a flip that is
-        no tie, or NaN that the reference has not; None without one."""
+        """The index of the first token at which the program disagrees: a flip that is not a tie, or
+        NaN where the reference has a number. None if there is none.
+        """
         found = np.flatnonzero((self.flips & ~self.ties) | self.non_finite)
         return int(found[0]) if len(found) else None
 
@@ -204,7 +210,7 @@ class Agreement:
 
     @property
     def reference_perplexity(self) -> float:
-        """The same in the reference."""
+        """The perplexity in the reference."""
         return _perplexity(self.reference_log_p)
 
     @property
@@ -215,8 +221,9 @@ class Agreement:
 
     @property
     def standard_error(self) -> float | None:
-        """The standard error of `log_likelihood_difference`, of the differences at each token
-        (paired), as if the tokens were drawn one by one; None for a single token."""
+        """The standard error of `log_likelihood_difference`, from the paired differences at each
+        token, as if the tokens were independent; None for a single token.
+        """
         if len(self) < 2:
             return None
         with np.errstate(invalid="ignore"):

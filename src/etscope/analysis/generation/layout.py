@@ -46,8 +46,8 @@ _LOOKS_LIKE = (
 class Role:
     """A method that takes tokens or embeddings.
 
-    inputs: what each is. length: the tokens of each call, None when that varies up to `bound`,
-    which is None without a bound.
+    inputs: the kind of each. length: tokens in each call; None if that varies, up to `bound` (None:
+    without a limit).
     """
 
     method: str
@@ -64,8 +64,8 @@ class Role:
 class Encoder:
     """A method that makes the embeddings of an image or of sound, or the states of an encoder.
 
-    takes: how many inputs it has. rows: the tokens that its output stands for; None when that is
-    known when it has run only.
+    takes: how many inputs it has. rows: how many tokens its output stands for; None if only a run
+    shows that.
     """
 
     method: str
@@ -80,8 +80,9 @@ class Layout:
     prefill, decode: the same role when one method does both. embedding: the method that makes
     embeddings of tokens for them. encoders: methods with outputs that take places in the context;
     source: the encoder with the output that each call of the decoder reads (Whisper, T5). cached:
-    whether the program keeps what it saw. end_tokens, bos_token: of the program's metadata.
-    all_rows: of the method, whether its logits have a row for each token that it takes."""
+    whether the program keeps earlier tokens in a cache. end_tokens, bos_token: from the program's
+    metadata. all_rows: for each method, whether its logits have a row for each token that it takes.
+    """
 
     prefill: Role
     decode: Role
@@ -138,7 +139,7 @@ def layout_of(program: Program) -> Layout:
     lengths = _integers(program, "get_max_context_len") or _integers(program, "get_max_seq_len")
     if not then.is_positioned:
         if keeps[:1] == (True,):
-            raise _unknown(then.method, "it says that it has a cache, and takes no position")
+            raise _unknown(then.method, "its metadata names a cache, but it takes no position")
         if not (all_rows or known):
             raise _unknown(then.method, "its output has no row of logits for each token")
     return Layout(
@@ -227,7 +228,7 @@ def _role(method: Method, source: Encoder | None, embedding: Method | None) -> R
         value = method.values[index]
         kind = _kind(value)
         if kind is None or kind in inputs:
-            raise _unknown(method.name, f"it is not known what to give its input {number}: {value}")
+            raise _unknown(method.name, f"the meaning of its input {number} is unknown: {value}")
         inputs.append(kind)
         counts_tokens = kind == TOKENS or (kind == STATES and source is None)
         if counts_tokens and isinstance(value, TensorValue):
@@ -237,7 +238,7 @@ def _role(method: Method, source: Encoder | None, embedding: Method | None) -> R
             bound = None if unbound else value.sizes[1]
     wanted = STATES if embedding is not None else TOKENS
     if wanted not in inputs:
-        raise _unknown(method.name, "none of its inputs is of token ids")
+        raise _unknown(method.name, "none of its inputs takes token ids")
     made_by = embedding.name if embedding is not None else source and source.method
     states = STATES if made_by is None else f"output 0 of {made_by}"
     words = tuple(states if kind == STATES else kind for kind in inputs)

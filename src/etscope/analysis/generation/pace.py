@@ -41,7 +41,7 @@ _MS = 1e6  # ns
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhasePace:
-    """One phase of the generations of a pass.
+    """The pace of one phase of the generations of a pass (traced or untraced).
 
     calls, tokens: of one generation, the mean of several. wall_ns: [generations] the time of the
     phase, from the start of each of its calls to the start of the next call of any phase. rates:
@@ -63,7 +63,7 @@ class PhasePace:
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """The pace of the generations of a pass, from its calls.
+    """The pace of the generations of a pass (traced or untraced), from its calls.
 
     load_ns: reading the program and loading its methods. cold_first_token_ns: the time to the first
     token of the first generation after loading, None if not known.
@@ -79,7 +79,9 @@ class Pace:
 
     @cached_property
     def first_token_ns(self) -> Ints:
-        """[generations] with a first token: from the first call's start to its choice."""
+        """The time from the start of a generation to the choice of its first token; [generations]
+        that have one.
+        """
         decodes = self.calls.in_phase(DECODE)
         last = np.flatnonzero(~decodes & (self.calls.sampling_ns > 0))
         return self._ends[last]
@@ -108,12 +110,14 @@ class Pace:
 
     @property
     def positions(self) -> Ints:
-        """[tokens] of all generations: the position of each decoded token."""
+        """The position of each decoded token of all generations; [tokens]."""
         return self._decoded[0]
 
     @property
     def inter_token_ns(self) -> Ints:
-        """[tokens]: from the choice of one token to the next one's, in the order of `positions`."""
+        """The time from the choice of one token to the choice of the next, in the order of
+        `positions`; [tokens].
+        """
         return self._decoded[1]
 
     @cached_property
@@ -125,7 +129,9 @@ class Pace:
 
     @cached_property
     def wall_ns(self) -> Ints:
-        """[calls]: from the start of each call to the start of the next one of its generation."""
+        """The time from the start of each call to the start of the next call of its generation;
+        [calls].
+        """
         found: Ints = self._ends - self.calls.start_ns
         same = np.diff(self.calls.run) == 0
         found[:-1][same] = np.diff(self.calls.start_ns)[same]
@@ -179,8 +185,9 @@ RATES = (
 
 
 def rate(rates: Floats, name: str) -> float | None:
-    """Return a percentile of the times of tokens as a rate: that which this share of the tokens
-    reaches. rates: tokens a second; None without any."""
+    """Return a percentile of the tokens' times as a rate: this share of the tokens is at least as
+    fast. rates: tokens a second; None without any.
+    """
     return 1 / statistic(1 / rates, name) if len(rates) else None
 
 
@@ -227,7 +234,7 @@ def pace_section(pace: Pace) -> Section:
         time("first_token", "time to first token", float(np.median(first)) if len(first) else None),
         time(
             "first_token_with_load",
-            "the same, cold and with load",
+            "cold time to first token, with loading",
             None if cold is None else cold + pace.load_ns,
         ),
         time("inter_token_p50", "between tokens, p50", p50),
@@ -287,9 +294,10 @@ def growth_in_words(pace: Pace) -> Iterator[str]:
 class PhaseTimes:
     """The calls of a phase, of one method or of all that run in it, int64 [calls].
 
-    method: None for one that is not known. is_whole: of all methods of the phase. ticks: of each
-    call. tokens: that each call takes, 0 where it is not known. total_tokens: that the phase took;
-    of all methods each token once. note: a sentence on phases that were inferred from the dump.
+    method: None if unknown. is_whole: the calls are of all methods of the phase. ticks: of each
+    call. tokens: how many each call takes, 0 if unknown. total_tokens: how many the phase took;
+    with several methods each token counts once. note: a sentence if the phases were inferred from
+    the dump.
     """
 
     phase: str
@@ -384,7 +392,7 @@ def traced_phase_table(phases: Sequence[PhaseTimes], scale: Scale) -> Table:
         *dict.fromkeys(one.note for one in phases if one.note is not None),
     ]
     if any(not one.total_tokens and one.phase in (PREFILL, DECODE) for one in phases):
-        notes.append("How many tokens some calls took is not known: they have no times of a token.")
+        notes.append("Some calls took an unknown number of tokens: they have no times per token.")
     return Table.of_cells(
         columns,
         [one.cells(scale, whole) for one in phases],

@@ -53,10 +53,11 @@ class PlannedCall:
 class GenerationTask:
     """A generation, done `warmup` + `runs` times in one load of the program.
 
-    given: the arrays of images and sound. logits_output: index of the logits in the outputs of the
-    last call of the prompt and of the template. last_position: the greatest that a decoded token
-    may have, None if not known. forced: tokens that are taken whatever the sampler would.
-    values_at: the calls of each run, from A to B inclusive, that values are logged of; all if None.
+    given: the arrays of images and sound. logits_output: index of the logits among the outputs of
+    the prompt's last call, and of the last call for a decoded token. last_position: the greatest
+    position of a decoded token, None if unknown. forced: tokens to take in place of the sampler's
+    choice. values_at: the calls of each run, from A to B inclusive, with logged values; None for
+    all.
     """
 
     prompt: tuple[PlannedCall, ...]
@@ -86,7 +87,9 @@ class GenerationTask:
 
     @property
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """The sources of each method's inputs, for a decoded token if the prompt has others."""
+        """The sources of each method's inputs. If a method takes others for the prompt, those for a
+        decoded token.
+        """
         found = {call.method: call.inputs for call in (*self.prompt, *self.decode)}
         return {method: found[method] for method in self.methods}
 
@@ -217,8 +220,9 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class PromptCalls:
-    """The calls of a prompt, the template of a decoded token's, and the ids of the context: -1 for
-    a token of an image or of sound."""
+    """The calls of a prompt, the calls for each decoded token, and the ids of the context (-1 for a
+    token of an image or of sound).
+    """
 
     prompt: tuple[PlannedCall, ...]
     decode: tuple[PlannedCall, ...]
@@ -230,8 +234,8 @@ def plan_prompt(
 ) -> PromptCalls:
     """Plan the calls of a prompt; its parts are ids or the output of an encoder.
 
-    source: the encoder's part that each call of the decoder reads, when the layout has one. Raises
-    `MismatchError` for a prompt that the methods do not take.
+    source: the encoder's part that each call of the decoder reads, if the layout has such an
+    encoder. Raises `MismatchError` for a prompt that the methods do not take.
     """
     calls: list[PlannedCall] = []
     context: list[int] = []
@@ -289,8 +293,8 @@ def _text_calls(layout: Layout, ids: Sequence[int], position: int) -> Iterator[P
                         else "it returns logits for the last of them only"
                     )
                     raise MismatchError(
-                        f"{role.method} takes {role.length} tokens a call, and the {left} at the "
-                        f"end of the prompt cannot be filled up to that: {why}",
+                        f"{role.method} takes {role.length} tokens a call. The {left} left "
+                        f"at the end of the prompt are too few, and cannot be padded: {why}",
                         hint=f"give a prompt with a length that is a multiple of {role.length}",
                     )
         chunk = tuple(ids[done : done + (left if size is None else size)])

@@ -92,7 +92,7 @@ class TracedCalls:
 
 
 def traced_calls(trace: Trace) -> TracedCalls | None:
-    """Return the calls that a trace looks at; None if no phase is known."""
+    """Return the selected calls of a trace; None if no phase is known."""
     if trace.chosen is not None:  # what a call is hangs on those before it
         every = traced_calls(replace(trace, chosen=None))
         return every and every.select(np.isin(every.run, trace.chosen.run))

@@ -33,12 +33,12 @@ class Export(MadeOnce):
 
     @property
     def export(self) -> Export:
-        """Itself: a run has its export by this name."""
+        """The export itself. `Trace` has the same property."""
         return self
 
     @property
     def trace(self) -> None:
-        """No run."""
+        """None: an export has no run."""
         return
 
     @cached_property

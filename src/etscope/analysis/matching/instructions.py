@@ -164,7 +164,7 @@ _NAMED = ("aten", "dim_order_ops", "quantized_decomposed", "executorch_prim", "e
 
 
 class InstructionMatcher:
-    """Pairs all values that can be paired; see `found`. symbols: with `graph` as their graph."""
+    """Pairs all values that can be paired; see `found`. symbols: their graph is `graph`."""
 
     def __init__(self, runtime: Runtime, symbols: MethodSymbols, graph: Graph) -> None:
         self._runtime, self._symbols, self._graph = runtime, symbols, graph

@@ -27,7 +27,7 @@ class LoggedSpec:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An output of an instruction, or of an operator inside its delegate."""
+    """An output of an instruction, or of an operator inside an instruction's delegate."""
 
     instruction: int
     output: int

@@ -19,11 +19,11 @@ _NAMES = 3  # of weights, in a message
 
 
 def model_of_config(config_file: Path, seed: int | None) -> Any:
-    """Return the language model of a config.json, in float32: with the weights in safetensors
-    files next to it, else with random ones of that seed.
+    """Return the language model of a config.json, in float32: with the weights in safetensors files
+    next to it, else with random ones of that seed.
 
-    No code that the folder may hold is run, and nothing is downloaded. Raises `UsageError` for a
-    config of no language model, and for weights that are damaged or of another model.
+    No code that the folder may hold is run, and nothing is downloaded. Raises `UsageError` if the
+    config is not a language model's, and for weights that are damaged or of another model.
     """
     folder = config_file.parent
     with _blaming(f"cannot read the config {config_file}"):

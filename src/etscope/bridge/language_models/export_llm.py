@@ -32,7 +32,7 @@ def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
     Paths in the config are relative to the current folder, as upstream's are; its names of output
     files are not used. new_record: makes an empty `ETRecord`.
 
-    Raises `MissingDependencyError`, `UsageError` for a config that is none or that asks for what a
+    Raises `MissingDependencyError`, `UsageError` for an invalid config, or one with a result that a
     program and its record cannot hold, and `ExportFailure`.
     """
     require("omegaconf", wanted_by=_WANTED_BY)
@@ -59,13 +59,13 @@ def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
         except Exception as error:
             raise ExportFailure(f"export_llm fails: {innermost(error)}") from error
         else:
-            raise ExportFailure(f"export_llm makes no program of {config_file}")
+            raise ExportFailure(f"export_llm did not make a program of {config_file}")
     try:
         record = program.get_etrecord()
     except RuntimeError as error:
         raise ExportFailure(
-            f"export_llm keeps no record for the backend of {config_file}",
-            hint="it does for XNNPACK, Vulkan and Core ML",
+            f"export_llm cannot keep a record for the backend of {config_file}",
+            hint="it can for XNNPACK, Vulkan and Core ML",
         ) from error
     record.partition = kept.of(record.edge_programs)
     methods = {

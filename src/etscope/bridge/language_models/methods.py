@@ -47,7 +47,7 @@ def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
     if choices.custom_sdpa:
         if not is_text:
             raise UsageError(
-                "only causal models of text are exported with the custom sdpa",
+                "a context of {1} tokens is too long: this {2} has {3} positions",
                 hint="take the plain one: sdpa='plain', or leave it out",
             )
         use_custom_attention(model)
@@ -69,8 +69,8 @@ def _text(model: Any, text: Any, context: int, choices: Choices) -> ModelMethods
     if isinstance(prompt, int):
         if not 1 < prompt <= context:
             raise UsageError(
-                f"a prompt of {prompt:,} tokens for a context of {context:,}",
-                hint="it takes at least 2 tokens, and at most the context",
+                f"a prompt of {prompt:,} tokens does not fit a context of {context:,}",
+                hint="use at least 2 tokens, and at most the context",
             )
         if choices.all_logits is False:
             raise UsageError(

@@ -63,7 +63,8 @@ class EdgePasses:
 
     def check(self, program: ExecutorchProgramManager) -> None:
         """Raise `ExportFailure` for a pass that had nothing to change in the lowered methods, or
-        made what no kernel runs."""
+        that made an operator without a kernel.
+        """
         nodes = [
             node
             for method in program.methods
@@ -78,8 +79,9 @@ class EdgePasses:
                 raise ExportFailure(f"the pass {name} finds nothing to change in this model")
 
     def keep_in(self, record: Any) -> None:
-        """Make the programs after the rewrites the edge programs of an `ETRecord`: its nodes are
-        then those that run."""
+        """Replace the edge programs of an `ETRecord` by the programs after the rewrites, whose
+        nodes run.
+        """
         if not self.transforms:
             return
         graphs = record.graph_map or {}
@@ -142,10 +144,10 @@ _COPIES = frozenset(
 
 
 def remove_dead_copies(program: ExportedProgram, partitioners: Sequence[Partitioner] = ()) -> int:
-    """Read the value itself in place of a copy of the same type, shape and layout.
+    """Replace copies by the value itself if type, shape and layout are the same.
 
-    Copies stay that make a value of the program's own of an input or a weight for an output, or
-    two outputs of one value.
+    Copies stay if an output needs them: to be separate from an input or a weight, or from another
+    output of the same value.
     """
     outputs = set(program.graph.output_node().all_input_nodes)
     found = 0
@@ -170,8 +172,9 @@ def remove_dead_copies(program: ExportedProgram, partitioners: Sequence[Partitio
 
 
 def remove_transposes(program: ExportedProgram, partitioners: Sequence[Partitioner] = ()) -> int:
-    """Leave out permutes that undo each other, and make one of two in a row, by ExecuTorch's
-    `FuseCascadedTransposeOrPermuteOps`."""
+    """Remove permutes that undo each other, and merge two in a row, by ExecuTorch's
+    `FuseCascadedTransposeOrPermuteOps`.
+    """
     remove_dead_copies(program)  # that stand between two of them
     fuse, module = FuseCascadedTransposeOrPermuteOps(), program.graph_module
     before = len(list(_permutes(program)))
@@ -196,7 +199,8 @@ _MOVING = frozenset(
 
 
 def cancel_qdq(program: ExportedProgram, partitioners: Sequence[Partitioner] = ()) -> int:
-    """Leave a value in int8 that is dequantized, at most moved, and quantized to the same numbers.
+    """Keep a value in int8 if it is dequantized, at most moved, and quantized again to the same
+    numbers.
 
     What a backend takes in between does not change: backends recognise int8 operators by the nodes
     around them that dequantize and quantize.

@@ -107,7 +107,7 @@ class ModelMethods:
     """A model of several methods that are not exported yet.
 
     constants: methods without inputs that return a value: a number, a boolean, or a list of those.
-    shared_state: a buffer of a name is one for all methods.
+    shared_state: buffers of the same name are one buffer for all methods.
     """
 
     methods: Mapping[str, ModuleMethod]
@@ -456,8 +456,9 @@ def quantized(
     *,
     fold: bool = True,
 ) -> Method:
-    """Quantize a method, as its quantizer says; its outputs then come from the quantized graph in
-    PyTorch. fold: keep weights in int8, rather than in float before their quantization."""
+    """Quantize a method with a quantizer. Its outputs then come from the quantized graph in
+    PyTorch. fold: store weights in int8, not in float before a quantize node.
+    """
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     if dynamic is None and method.program.range_constraints:
@@ -506,8 +507,8 @@ def _with_taps(
 class Lowering:
     """Options of a lowering, other than the programs and the backends.
 
-    quantize: the programs were quantized. fuse_embeddings: so were embeddings, and a kernel for
-        them exists. passes: names; those of the exported program were applied. constants,
+    quantize: the programs were quantized. fuse_embeddings: embeddings were quantized, and a kernel
+        for them exists. passes: names; those of the exported program were applied. constants,
         shared_state: see `ModelMethods`.
     """
 

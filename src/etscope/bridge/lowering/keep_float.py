@@ -49,7 +49,7 @@ class Unit:
 
 @dataclass(slots=True)
 class KeepFloat:
-    """A quantizer for `prepare_pt2e`: another one, which is kept from some nodes.
+    """A quantizer for `prepare_pt2e` that wraps another one and keeps some nodes in float.
 
     selectors: pick the nodes to keep in float. names: more of these nodes. units: those that would
     be quantized, and matched: how many units each selector picks, in all graphs so far.

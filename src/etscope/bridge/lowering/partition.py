@@ -54,8 +54,9 @@ class KeptPartition:
     calls: dict[str, tuple[LoweredCall, ...]] = field(default_factory=dict)
 
     def of(self, methods: Iterable[str]) -> dict[str, MethodPartition]:
-        """Return the partition of these methods; of one that no partitioner was asked about it is
-        empty."""
+        """Return the partition of these methods; it is empty for a method that no partitioner
+        saw.
+        """
         return {
             name: MethodPartition(tuple(self.partitionings.get(name, ())), self.calls.get(name, ()))
             for name in sorted(methods)

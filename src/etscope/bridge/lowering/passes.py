@@ -124,9 +124,8 @@ def fuse_sdpa(program: ExportedProgram) -> int:
     """Lower `scaled_dot_product_attention` to products and one softmax.
 
     PyTorch's own decomposition looks for rows of scores that are -inf throughout, by operators that
-    no delegate takes (`torch.nn.functional._safe_softmax`). Here a mask becomes a finite number
-    that is added, and a row without keys is set to zero by a factor of a mask's row, which is a
-    head's part of the work.
+    no delegate takes (`torch.nn.functional._safe_softmax`). Here the mask adds a finite number, and
+    a factor for each of its rows sets rows without keys to zero.
     """
     attention = torch.ops.aten.scaled_dot_product_attention.default
     found = program.graph.find_nodes(op="call_function", target=attention)

@@ -55,8 +55,8 @@ from etscope.model.graph import NodeValue
 
 
 class Subject(NamedTuple):
-    """A program to cut, without effects on its arguments and of static shapes; and samples of its
-    flat inputs, in torch's values.
+    """A functional program with static shapes that can be cut, and samples of its flat inputs as
+    torch values.
 
     floats: for each sample the values of the float graph that a quantized program was made of, by
     node, as (element or None, array); empty to take the program's own.

@@ -205,7 +205,9 @@ def with_channels_last(model: Any, inputs: Any) -> Any:
 def _module_of(model: Any) -> torch.nn.Module:
     module = getattr(model, "model", model)  # of a `LanguageModel`
     if not isinstance(module, torch.nn.Module):
-        raise UsageError("the model is exported already: only a torch.nn.Module can be changed so")
+        raise UsageError(
+            "the model is exported already: only a torch.nn.Module can be changed this way"
+        )
     return module
 
 

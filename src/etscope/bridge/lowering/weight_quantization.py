@@ -38,7 +38,9 @@ class WeightQuantization(NamedTuple):
     group_size: int | None = None
 
     def check(self) -> None:
-        """Raise `UsageError` for a scheme, bits or a group size that there is not."""
+        """Raise `UsageError` for an unknown scheme, or an impossible number of bits or group
+        size.
+        """
         if self.scheme is not None and self.scheme not in SCHEMES:
             raise UsageError(
                 f"unknown quantization {self.scheme!r}",

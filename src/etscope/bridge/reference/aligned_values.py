@@ -18,8 +18,8 @@ Places = Mapping[str, Sequence[tuple[int | None, str, int | None]]]
 
 
 class AlignedValues:
-    """Looks up values of a run of the later graph, which goes on as far as is needed. A value is
-    kept from when it is computed to when it is looked up.
+    """Looks up values of the later graph. Its run advances as far as needed, and keeps each value
+    until it is looked up.
 
     places: by the earlier graph's names. state: buffers of the later graph, by name; updated.
     """
@@ -54,7 +54,7 @@ class AlignedValues:
         return self._last[1]
 
     def finish(self) -> None:
-        """Go on to the end of the run, so that its state is complete."""
+        """Finish the run, so that its state is complete."""
         finished(self._run)
 
     def _take(self, path: str) -> Any:
@@ -82,9 +82,10 @@ KeepResult = Callable[[str, int, list[Any]], None]
 def run_modules(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], keep: KeepResult
 ) -> None:
-    """Run an eager model in evaluation mode, and hand on what each call of a module returns, as
-    arrays that share the tensors' memory; the model itself is called "". Its buffers and its mode
-    are as before then."""
+    """Run an eager model in evaluation mode, and pass each module's result to `keep`, as arrays
+    that share the tensors' memory. The model itself is named "". Afterwards its buffers and its
+    mode are as before.
+    """
     calls: dict[str, int] = {}
 
     def hook(path: str) -> Callable[..., None]:
@@ -105,8 +106,9 @@ def run_modules(
 
 
 def turned(values: Sequence[Any], factor: float) -> list[Any] | None:
-    """Other inputs for a model, made of some that it takes: numbers in reverse order, and floats
-    times a factor. None where nothing changes, or integers alone for a negative factor."""
+    """Make other inputs from given ones: reverse the order of the numbers, and multiply floats by a
+    factor. None if nothing changes, or for integers alone with a negative factor.
+    """
     changed = []
     is_other = False
     for value in values:

@@ -171,7 +171,8 @@ COMPUTED_IN_HALVES = "{} computed in float16, as its values show"
 
 
 def in_codes(node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes) -> Compute | None:
-    """Return the function that computes a node of such a backend; None for one without integers.
+    """Return the function that computes a node with values rounded to their integer codes, as such
+    a backend does; None for a node without codes.
 
     backends: of each node inside a delegate. codes: by the graph's names.
     """
@@ -211,7 +212,7 @@ def in_codes(node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes)
 
 
 def in_halves(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_wide: bool) -> Any:
-    """Compute an operator in float16, by float32 as far as it adds up; in float64, if `is_wide`."""
+    """Compute an operator in float16, with sums in float32; in float64, if `is_wide`."""
     if is_wide:
         return _widely(target, args, kwargs)
 

@@ -83,7 +83,7 @@ _TRIED_ALONE = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloatReference:
-    """A quantized graph, the float graph that it was made of, and which values go together."""
+    """A quantized graph, the float graph that it was made of, and the pairs of their values."""
 
     graph: Graph
     floats: Graph

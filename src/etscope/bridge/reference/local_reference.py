@@ -36,11 +36,11 @@ DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
 
 @dataclass(slots=True)
 class Memory:
-    """The model's state between runs, buffers by name for each of the three runs, and for the
-    float graph of a quantized model; and the outputs of the last reference run, flat, as arrays and
-    numbers, and of the float graph's.
+    """The model's state between runs: buffers by name, for each of the three runs and for the float
+    graph of a quantized model. Also the outputs of the last reference run and of the float graph's,
+    flat, as arrays and numbers.
 
-    The state of `local` is the device's, as far as the values that it is made of were logged.
+    The state of `local` is the device's, as far as it follows from logged values.
     """
 
     reference: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Memory:
     float_outputs: list[Any] | None = None
 
     def take_device_state(self, state: Mapping[str, Any]) -> None:
-        """Replace the device's state by what it is known to be: arrays by buffer."""
+        """Replace the device's state by known values: arrays by buffer."""
         for name, value in state.items():
             found = tensor_from_numpy(np.array(value))
             before = self.wide.get(name, found)

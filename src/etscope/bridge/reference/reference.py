@@ -372,7 +372,7 @@ def _stored(
     if spec.kind is InputKind.TOKEN:
         return None
     raise FormatError(
-        f"the program has no values of {spec.target!r}",
+        f"the program lacks the values of {spec.target!r}",
         hint="a slimmed record has no weights: pass the full record",
     )
 

@@ -88,12 +88,12 @@ def record_calls(
     memory: Memory,
     arithmetic: Arithmetic,
 ) -> dict[Place, list[RecordedCall]]:
-    """Run a graph with the device's values, and return the calls that lead to the `wanted` values,
-    in order: of the nodes named there, in the same pass of a loop. Values with too large or partly
-    unknown calls are left out.
+    """Run a graph with the device's values, and return for each `wanted` value the calls that lead
+    to it, in order: calls of the nodes named there, in the same pass of a loop. Values with too
+    large or partly unknown calls are left out.
 
-    memory: as before the run that is repeated; it is not changed. A graph with
-    nodes that write to values has no result: its values may change later.
+    memory: as before the run that is repeated; it is not changed. A graph with nodes that write to
+    values has no result: its values may change later.
     """
     if graph.own_memory is not None:
         return {}
@@ -144,8 +144,8 @@ def record_calls(
 class Reruns:
     """Computes a value again from recorded calls, one of them changed.
 
-    element: of the last call's result that is the value. Work is limited: `value` is None when it
-    is used up.
+    element: index of the value in the last call's result. Work is limited: when the limit is used
+    up, `value` is None.
     """
 
     def __init__(self, calls: Sequence[RecordedCall], element: int | None) -> None:

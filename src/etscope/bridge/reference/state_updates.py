@@ -29,7 +29,7 @@ _WRITE_ELEMENTS = frozenset(
 
 
 def updated_buffers(graph: ReferenceGraph) -> dict[str, str]:
-    """Return the buffers of a graph that an operator writes elements of, by the operator's node."""
+    """Return the buffers of a graph that an operator updates in part, by the operator's node."""
     if not isinstance(graph, NamedProgram):
         return {}
     buffers = {
@@ -45,8 +45,9 @@ def updated_buffers(graph: ReferenceGraph) -> dict[str, str]:
 
 
 def take_logged_state(graph: ReferenceGraph, device: DeviceValues, memory: Memory) -> None:
-    """Put what a run logged of its buffers into the device's state before it. The elements that the
-    run writes are its own: it writes them again."""
+    """Correct the device's state before a run by the buffers that the run logged. Elements that the
+    run itself writes do not matter: it writes them again.
+    """
     for node, buffer in updated_buffers(graph).items():
         for element, value in device(node, 0):
             known = memory.local.get(buffer)

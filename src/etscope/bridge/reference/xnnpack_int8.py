@@ -314,8 +314,10 @@ _LEAST, _MOST = -128.0, 127.0
 
 
 def dynamic_of(node: GraphNode) -> Compute | None:
-    """Scales by row, for a node that chooses or uses them; None for any other node. They go from
-    node to node in float64, in place of the graph's own ones."""
+    """Return the function that computes a node with scales by row, if it chooses or uses them; None
+    for any other node. The scales go from node to node in float64, in place of the graph's own
+    ones.
+    """
     if node.operator in _CHOOSE:
         return _choose(3 if _feeds_a_convolution(node) else 1)
     for positions, make in ((_QUANTIZE, _quantize_rows), (_DEQUANTIZE, _dequantize_rows)):

@@ -45,7 +45,7 @@ def calibration_options(function: Function) -> Function:
 
 
 def warn_of_marks(calibration: Calibration, output: OutputOptions, device: str = "") -> None:
-    """Warn of the marks, which are in every output, if that is a file."""
+    """Warn of a calibration's marks if its output goes to a file, where they are easily missed."""
     import warnings
 
     from etscope.errors import EtscopeWarning

@@ -347,8 +347,9 @@ def output_options(
 
 
 def view_options(function: Function) -> Function:
-    """Add `--by --select --columns --sort --limit --work`, and the settings unit and peaks: with
-    the command's `--method` the parameter `view`."""
+    """Add `--by --select --columns --sort --limit --work`, and the settings unit and peaks. With
+    the command's `--method` they are the parameter `view`.
+    """
     work = click.option(
         "--work",
         is_flag=True,
@@ -447,7 +448,7 @@ class GivenFiles:
         if files.record is None and files.program is None:
             raise UsageError(
                 f"{files.name} has neither an ETRecord nor a program",
-                hint="graphs are in both: name one, too",
+                hint="an ETRecord or a program has them: name one, too",
             )
         return files
 
@@ -486,7 +487,7 @@ class GivenFiles:
         return self.files.named([*self.given, *(path for path in options if path is not None)])
 
     def findings(self, trace: Trace) -> Findings:
-        """Return the function that finds what matters in a profile of the trace."""
+        """Return a function that returns the findings of a profile of the trace."""
         files = self.named
         has_values = self.files.values is not None or trace.refers_to_tensors
 

@@ -77,7 +77,8 @@ class DatasetOptions:
         if len(self.show) > 1 and not output.is_text:
             raise UsageError(
                 "this format holds one table",
-                hint=f"--show {', or '.join(SHOWN)}; table and md hold several",
+                hint=f"choose one of --show {', or '.join(SHOWN)}, or a format with several "
+                "tables: table, md",
             )
 
     def write(self, found: Evaluation, output: OutputOptions, view: ViewOptions) -> int:
@@ -158,8 +159,8 @@ _DATASET = (
         "--show",
         callback=some_of(SHOWN),
         metavar="TABLE,…",
-        help="summary, operators, samples, flips. Default: the last three; operators in formats "
-        "for programs.",
+        help="Tables: summary, operators, samples, flips. Default: the last three; in formats "
+        "for programs only operators.",
     ),
     setting(
         "worst",
@@ -215,14 +216,14 @@ class TokenOptions:
                 raise UsageError(f"{given[0]} needs tokens", hint="add --tokens FILE")
             if dataset is None:
                 raise UsageError(
-                    "there is nothing to evaluate the program on",
+                    "evaluate needs a dataset or tokens",
                     hint="give --dataset PATH, or for a language model --tokens FILE",
                 )
             return
         if dataset is not None:
             raise UsageError("--tokens and --dataset exclude each other")
         if others:
-            raise UsageError(f"{others[0]} is for the samples of a --dataset")
+            raise UsageError(f"{others[0]} needs samples of a --dataset")
 
     def opened_reference(self) -> Any:
         """Return the reference: a path, or the module that a name such as model.py:make gives."""
@@ -244,7 +245,8 @@ class TokenOptions:
         model = model.model if isinstance(model, LanguageModel) else model
         if not callable(model):
             raise UsageError(
-                f"{name} is no torch.nn.Module", hint="a .pt2 has no tokens of any number to take"
+                f"{name} is no torch.nn.Module",
+                hint="a .pt2 has a fixed number of tokens: name a model in PyTorch",
             )
         return model
 
@@ -287,7 +289,8 @@ _TOKENS = (
         "stride",
         type=POSITIVE,
         metavar="N",
-        help="Predict N tokens in each window after the first. Default: the context.",
+        help="Predict N tokens in each window after the first, from the tokens before them. "
+        "Default: the context.",
     ),
     setting(
         "prompt_length",
@@ -300,13 +303,14 @@ _TOKENS = (
         "--max-kl",
         type=click.FloatRange(min=0),
         metavar="NATS",
-        help="Exit with 1 if the mean KL divergence from the reference is more.",
+        help="Exit with 1 if the mean KL divergence from the reference exceeds this.",
     ),
     click.option(
         "--min-agreement",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
-        help="Exit with 1 if the likeliest token is the reference's at a smaller share of tokens.",
+        help="Exit with 1 if less than this share of the tokens has the reference's likeliest "
+        "token.",
     ),
     click.option("--by-token", is_flag=True, help="Show each token."),
     path_option(

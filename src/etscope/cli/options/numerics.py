@@ -99,7 +99,9 @@ def stages_options(function: Function) -> Function:
 
 
 def refuse(what: str, given: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for options that do not go with something."""
+    """Raise `UsageError` for an option that excludes `what`. given: the options with their
+    values.
+    """
     for name, value in given.items():
         if value is not None and value is not False:
             raise UsageError(f"{what} and {name} exclude each other")

@@ -78,7 +78,9 @@ class RemedyArguments:
 
     @property
     def words(self) -> list[str]:
-        """Options of `etscope export` that make the model, beside those of the export."""
+        """The options of `etscope export` that name inputs and seed, and those of a language
+        model.
+        """
         given = {"seed": self.values["seed"] or None}
         given.update((name, self.values[name]) for name in _GENERATION)
         settings = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -98,16 +100,16 @@ _OPTIONS = (
         "--allow",
         multiple=True,
         type=click.Choice(("quantize",)),
-        help="With --try: take what is faster with other numbers, too; with everything, try "
-        "quantization.",
+        help="With --try: accept faster programs with other numbers, too. With everything, also "
+        "try quantization.",
     ),
     setting(
         "tolerance",
         type=float,
         default=20.0,
         metavar="DB",
-        help="The least SQNR of outputs, against the model in PyTorch, of what "
-        "quantizes. Default: 20.",
+        help="The least SQNR of the outputs of a quantized program, against the model in "
+        "PyTorch. Default: 20.",
     ),
     setting(
         "rounds",

@@ -67,11 +67,14 @@ class RunArguments:
                 hint="add events to --show, or --save",
             )
         if self.of_run.memory and not self.keeps:
-            raise UsageError("--memory is kept in the files of the run", hint="add --save DIR")
+            raise UsageError(
+                "--memory needs the files of the run, which are not kept", hint="add --save DIR"
+            )
         if len(self.show) > 1 and not output.is_text:
             raise UsageError(
                 "this format holds one table",
-                hint="--show events, or latency, or verification; table and md hold several",
+                hint="choose one of --show events, latency or verification, or a format with "
+                "several tables: table, md",
             )
 
     def check_pools(self) -> None:
@@ -178,22 +181,25 @@ _OPTIONS = (
         "--iterations", type=POSITIVE, metavar="N", default=20, help="Number of timed executions."
     ),
     click.option(
-        "--warmup", type=COUNT, default=1, help="Number of untimed executions before them."
+        "--warmup",
+        type=COUNT,
+        default=1,
+        help="Number of untimed executions before the timed ones.",
     ),
     threads_option,
     choice_option("--debug-level", DEBUG_LEVELS, "Values to record, in a run of their own."),
     click.option(
         "--memory",
         is_flag=True,
-        help="Measure who takes the process's memory, in a run of its own; with --save. Shown by "
-        "etscope info --memory DIR.",
+        help="Measure the memory of the process by owner, in a run of its own; with --save. "
+        "etscope info --memory DIR shows it.",
     ),
     click.option(
         "--show",
         callback=some_of(SHOWN),
         metavar="TABLE,…",
-        help="events, latency, verification. Default: all that there are; events in formats for "
-        "programs.",
+        help="Tables: events, latency, verification. Default: all that exist; in formats for "
+        "programs only events.",
     ),
     *SAVE_OPTIONS,
     setting("testset_index", type=COUNT, metavar="K", help="Run only test case K."),
@@ -206,7 +212,7 @@ _OPTIONS = (
         "traced_iterations",
         type=POSITIVE,
         metavar="N",
-        help="Executions that record values. Default: 1.",
+        help="Number of executions that record values. Default: 1.",
     ),
     setting(
         "debug_buffer_size",

@@ -112,8 +112,9 @@ def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
 
 @contextmanager
 def saying(name: str) -> Iterator[Callable[[str], None]]:
-    """Yield a function of what is done next; it is shown like the text of `progress`, which is
-    about `name` at first."""
+    """Yield a function that shows the next step, like the text of `progress`. name: shown at
+    first.
+    """
     with ExitStack() as bars:
         bars.enter_context(progress(name))
 

@@ -357,8 +357,9 @@ def _nothing_selected(
 def nothing_selected(
     select: str, again: Callable[[Callable[[Fields], bool]], object]
 ) -> MissingDataError:
-    """Return the error for a selector that matches nothing. again: makes the tables once more with
-    a test that takes what there is, for the hint."""
+    """Return the error for a selector that matches nothing. again: builds the tables once more with
+    a test for rows, which collects the known names for the hint.
+    """
     known: list[Fields] = []
 
     def collected(fields: Fields) -> bool:

@@ -72,7 +72,9 @@ found, 0 the whole model is good, 4 the model could not be judged.
     multiple=True,
     help="A sample of inputs. Repeatable. Default: the model's example inputs.",
 )
-@click.option("--method", "-m", metavar="NAME", help="Default: forward, or the only one.")
+@click.option(
+    "--method", "-m", metavar="NAME", help="Method to search. Default: forward, or the only one."
+)
 @click.option(
     "--check", metavar="METRIC", help="Metric that compares outputs with PyTorch's. Default: snr."
 )

@@ -30,7 +30,9 @@ runs; the first time another one or two, to make the program.
     details=_DETAILS,
 )
 @calibration_options
-@click.option("--program", type=FILE, help="A program of --make-program; else it is made once.")
+@click.option(
+    "--program", type=FILE, help="A program that --make-program wrote. Default: make one, once."
+)
 @click.option(
     "--make-program",
     "folder",
@@ -64,7 +66,8 @@ def command(
 
     if folder is not None and (program is not None or save is not None):
         raise UsageError(
-            "--make-program measures nothing", hint="leave out --program and --save, or it"
+            "--make-program measures nothing",
+            hint="leave out --program and --save, or leave out --make-program",
         )
     if folder is not None:
         from etscope.cli.output.progress import progress

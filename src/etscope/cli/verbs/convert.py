@@ -118,7 +118,7 @@ def _write_slim(files: GivenFiles, output: Path) -> None:
     given = Path(files.model)
     record = files.files.record if given.is_dir() else given
     if record is None:
-        raise UsageError(f"{given} has no ETRecord", hint="name one, or a run with one")
+        raise UsageError(f"{given} has no ETRecord", hint="name an ETRecord, or a run with one")
     if output.exists() and record.exists() and output.samefile(record):
         raise UsageError(f"input and output are the same file: {output}", hint="name another file")
     with progress(f"writing {output}"):

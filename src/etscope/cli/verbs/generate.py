@@ -74,7 +74,9 @@ class GenerateArguments:
         }
         for name, is_given in kept.items():
             if is_given and not self.keeps:
-                raise UsageError(f"{name} is kept in the files of the run", hint="add --save DIR")
+                raise UsageError(
+                    f"{name} needs the files of the run, which are not kept", hint="add --save DIR"
+                )
         if self.of_run.end_tokens and self.ignore_end:
             raise UsageError("-X end_tokens and -X ignore_end exclude each other")
         if self.logits_out is not None and self.logits_out.suffix != ".npz":
@@ -115,7 +117,7 @@ _OPTIONS = (
     click.option(
         "--prompt-length", type=POSITIVE, metavar="N", help="A prompt of N ids drawn from the seed."
     ),
-    setting("seed", type=COUNT, help="Of --prompt-length and of the sampler. Default: 0."),
+    setting("seed", type=COUNT, help="Seed of --prompt-length and of the sampler. Default: 0."),
     file_option(
         "--inputs",
         "-i",
@@ -138,7 +140,7 @@ _OPTIONS = (
         "top_p",
         type=click.FloatRange(min=0, min_open=True, max=1),
         metavar="X",
-        help="Draw from the likeliest that have the probability X together.",
+        help="Draw from the likeliest tokens that together have the probability X.",
     ),
     setting(
         "end_tokens",
@@ -155,13 +157,16 @@ _OPTIONS = (
     ),
     click.option("--iterations", type=POSITIVE, default=3, help="Number of timed generations."),
     click.option(
-        "--warmup", type=COUNT, default=1, help="Number of untimed generations before them."
+        "--warmup",
+        type=COUNT,
+        default=1,
+        help="Number of untimed generations before the timed ones.",
     ),
     setting(
         "profiled_iterations",
         type=POSITIVE,
         default=1,
-        help="Generations in the run that records the times of operators.",
+        help="Number of generations in the run that records the times of operators.",
     ),
     choice_option(
         "--debug-level", DEBUG_LEVELS, "Values to record, of one generation, in a run of its own."
@@ -176,7 +181,7 @@ _OPTIONS = (
     click.option(
         "--memory",
         is_flag=True,
-        help="Measure who takes the process's memory, in a run of its own; with --save.",
+        help="Measure the memory of the process by owner, in a run of its own; with --save.",
     ),
     threads_option,
     library_option,

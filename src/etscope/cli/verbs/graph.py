@@ -172,7 +172,7 @@ def _write_tables(
     rows = asked.tree or view.select or view.columns or view.sort or view.limit is not None
     if asked.node and rows:
         raise UsageError(
-            "--node goes with --format only", hint="it shows everything about one node"
+            "--node goes with --format only", hint="--node shows everything about one node"
         )
     linked, times = _linked_graph(files.open_graphs(), name or "edge", all_runs=asked.all_runs)
     if asked.node:

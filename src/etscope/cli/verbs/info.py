@@ -231,7 +231,7 @@ class _Beside:
     def memory_report(
         self, file: str, record: RecordFile | None, *, context: int | None, force: bool
     ) -> Report:
-        """Return the owners of the memory that a program needs, or that a run took."""
+        """Return the memory that a program needs, or that a run took, by owner."""
         from etscope.analysis.matching.export import Export
         from etscope.analysis.memory.measured import measured_report
         from etscope.analysis.memory.needs import program_memory, with_owners

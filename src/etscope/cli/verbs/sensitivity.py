@@ -89,11 +89,15 @@ Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
     "Try pairs of neighbours, too: a value between two parts is in float only if both are.",
 )
 @setting("rounds", type=POSITIVE, default=7, help="Number of interleaved rounds of timing.")
-@click.option("--method", "-m", metavar="NAME", help="Default: forward, or the only one.")
+@click.option(
+    "--method", "-m", metavar="NAME", help="Method to try. Default: forward, or the only one."
+)
 @click.option("--limit", "-n", type=COUNT, metavar="N", help="Show only the N best.")
 @path_option("--keep", "folder", metavar="DIR", help="Keep results and programs in DIR.")
 @click.option("--resume", is_flag=True, help="Continue from the results in DIR.")
-@setting("timeout", type=float, metavar="SECONDS", help="Time limit of each run for an error.")
+@setting(
+    "timeout", type=float, metavar="SECONDS", help="Time limit of each run that measures an error."
+)
 @switch(
     "isolate",
     True,

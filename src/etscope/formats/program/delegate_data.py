@@ -167,7 +167,7 @@ def _qnn(data: memoryview) -> Iterator[DelegatePart]:
         raise FormatError("not a QNN context")
     start = next((at for at in (_QNN_ALIGNMENT, _QNN_HEADER.size) if at + size == len(data)), None)
     if start is None:
-        raise FormatError("a QNN context of another size")
+        raise FormatError("a QNN context of another size than its header says")
     yield DelegatePart("context binary", start, size)
 
 

@@ -535,8 +535,8 @@ _UNREAD = -1
 
 
 class TableKind(NamedTuple):
-    """An owner of bytes in the tables: `content`, its method and its operator ("aten::add.out"; the
-    backend for delegates), if it has them.
+    """The owner of bytes in a program's tables: `content` names the part, and a method and an
+    operator ("aten::add.out"; the backend for delegates) own it, if it has them.
 
     A value belongs to the first operator that names it.
     """
