@@ -411,7 +411,7 @@ class _Cells:
         return frame
 
     def compared(self, comparator: Any) -> pd.DataFrame:
-        """With a comparator of the user's, which is given all values at once."""
+        """Make the table with the user's comparator, which gets all values at once."""
         mapping = {}
         aot: dict[tuple[int, ...], list[str]] = {}
         runtime: dict[tuple[int, ...], list[str]] = {}

@@ -112,15 +112,14 @@ def whole_program(record: RecordView, name: str) -> Any:
 
 
 class ReferenceGraphs(MadeOnce):
-    """The graphs of a trace's record that are compared with, and the programs that run them, each
-    made once."""
+    """The reference graphs of a trace's record, and the programs that run them, each made once."""
 
     def __init__(self, trace: Trace) -> None:
         self._record = trace.needed_record
 
     @classmethod
     def of(cls, trace: Trace) -> ReferenceGraphs:
-        """The only ones of a trace: they take seconds to make."""
+        """Return the only instance of a trace: its graphs take seconds to make."""
         return trace.once("reference graphs", lambda: cls(trace))
 
     def graph(self, name: str) -> Graph:

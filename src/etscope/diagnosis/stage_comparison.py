@@ -190,8 +190,8 @@ class _Comparing:
             self._before = [one.inputs for one in before.runs if one.method == own]
             if others := [one.name for one in inputs.writers]:
                 self._doubts.append(
-                    f"what {', '.join(others)} wrote to the buffers that it shares is not in the "
-                    "stages before the device"
+                    f"the stages before the device do not include what {', '.join(others)} "
+                    "wrote to shared buffers"
                 )
         self._matched: list[GraphAlignment] = [
             align_graphs(one.graph, other.graph, other.between)
@@ -225,8 +225,8 @@ class _Comparing:
             programs.append(_Program(EXPORTED, EXPORT, exported))
             if any("dequantize" in node.op for node in exported.operators.values()):
                 self._absent.append(
-                    "the model is quantized, and the record does not have it in float: what "
-                    "quantization costs is not compared"
+                    "the model is quantized, and the record does not have it in float: the "
+                    "cost of quantization is unknown"
                 )
         else:
             programs.append(_Program(QUANTIZED, QUANTIZATION, exported))
@@ -275,9 +275,10 @@ class _Comparing:
         )
 
     def export_step(self, eager: EagerModel) -> None:
-        """Compare the first program with the eager model: what the modules return, on the inputs
-        of the run and on others that are made of them: what an export took for a constant is the
-        same for its own inputs."""
+        """Compare the first program with the eager model by the results of modules, on the inputs
+        of the run and on changed ones. Only changed inputs reveal a constant that the export made
+        of an input.
+        """
         from etscope.bridge.reference.aligned_values import turned
         from etscope.bridge.reference.reference import given_values
 
@@ -302,7 +303,7 @@ class _Comparing:
             found += errors
         if not outputs:
             raise NumericGapError(
-                "no module of the eager model is known to have a value in the exported program",
+                "no module of the eager model matches a value of the exported program",
                 hint="the model must be the one that was exported",
             )
         if all(error.verdict != WRONG for error in outputs) and any(
@@ -325,7 +326,7 @@ class _Comparing:
         errors = self._aligned(later.step, earlier.graph, later.graph, places, runnable)
         if not errors:
             raise NumericGapError(
-                f"no value of {later.graph.name} is known to be one of {earlier.graph.name}",
+                f"no value of {later.graph.name} matches a value of {earlier.graph.name}",
                 hint="both graphs of the record must be of one export",
             )
         self._rows.add(later.name, at - 1, errors)

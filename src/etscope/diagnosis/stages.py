@@ -92,8 +92,8 @@ class StageError:
 class Stage:
     """A stage that is compared with the one before it.
 
-    step: what made it of the stage before. compared, of: values of it that were compared, of how
-    many; of what: "operators", "modules" or "logged values".
+    step: what made it from the stage before. compared, of: how many of its values were compared,
+    out of how many. what: the kind of these values, "operators", "modules" or "logged values".
     """
 
     name: str
@@ -111,8 +111,8 @@ class Stage:
 class StageRow:
     """An operator in all stages.
 
-    node, op: of the first graph that has it. errors: by the stage's name. causes: a finer word for
-    a step, by the stage's name ("decomposition" for what is otherwise lowering).
+    node, op: of the first graph that has it. errors: by the stage's name. causes: a more specific
+    name of a step, by the stage's name ("decomposition" for a part of lowering).
     """
 
     node: str
@@ -136,8 +136,8 @@ class NumericStages:
     """The operators of a model in all stages, in order of execution.
 
     first: the name of the first stage, which the second is compared with. absent: why stages are
-    not among them. doubts: reasons why the comparison may mislead. device: the diagnosis of the
-    device's run.
+    missing. doubts: reasons why the comparison may mislead. device: the diagnosis of the device's
+    run.
     """
 
     method: str
@@ -273,7 +273,7 @@ class NumericStages:
 
 
 def worst_of(found: Sequence[NumericStages]) -> NumericStages:
-    """Return the stages of several samples as one: of each operator and stage the worst error."""
+    """Merge the stages of several samples: the worst error of each operator and stage counts."""
     first = found[0]
     if len(found) == 1:
         return first
@@ -505,14 +505,14 @@ class Rows:
         return graph, path
 
     def add(self, stage: str, graph: int, errors: Iterable[StageError]) -> None:
-        """Add the errors of a stage, by nodes of a graph; of several of an operator the worst."""
+        """Add the errors of a stage, by nodes of a graph. The worst error of an operator counts."""
         for error in errors:
             known = self._errors.setdefault(self.owner(graph, error.node), {})
             if stage not in known or error.rank > known[stage].rank:
                 known[stage] = error
 
     def blame(self, stage: str, graph: int, path: str, cause: str) -> None:
-        """Give a step a finer word, for one operator."""
+        """Name the cause of a stage's error more specifically, for one operator."""
         self._causes.setdefault(self.owner(graph, path), {})[stage] = cause
 
     def rows(self) -> tuple[StageRow, ...]:

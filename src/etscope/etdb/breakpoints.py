@@ -123,7 +123,9 @@ class Breakpoints:
 
     @property
     def name_call(self) -> bool:
-        """True if a condition depends on the number of the run, which other runs may meet."""
+        """True if a condition depends on the number of the run, so that it may still hold in
+        another run.
+        """
         return any(one.enabled and one.condition and one.condition.names_call for one in self)
 
     def partly_decided(self) -> list[Breakpoint]:

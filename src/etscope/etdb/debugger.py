@@ -116,12 +116,14 @@ class Debugger:
     # -- files and targets
 
     def load(self, files: RunFiles) -> None:
-        """Open files in place of those that are open. Raises as `RunFiles.open`."""
+        """Open files in place of the open ones. Raises as `RunFiles.open`."""
         # Without a dump, record and program are checked when the program runs.
         self.use(files, files.capture(force=self.forced or files.dump is None))
 
     def use(self, files: RunFiles, capture: Trace | Export) -> None:
-        """Take open files. The target becomes the recorded run of the dump, if there is one."""
+        """Use files that are already open. The target becomes the recorded run of the dump, if
+        there is one.
+        """
         before = self.files, self.capture
         self.files, self.capture = files, capture
         try:
@@ -249,13 +251,13 @@ class Debugger:
         self.some_target()
         stop = self.stop
         if stop is None:
-            over = "the run is over" if self.ended else "the run has not been begun"
+            over = "the run is over" if self.ended else "the run has not begun"
             raise UsageError(over, hint="begin it: run, or start to stop at the first operator")
         return stop
 
     @contextmanager
     def standing_at(self, position: int) -> Iterator[None]:
-        """Make a stop the current one inside, for what is evaluated there; nothing is run."""
+        """Treat a stop as the current one inside, to evaluate expressions there. Nothing runs."""
         before = self.position, self.ended
         self.position, self.ended = position, False
         try:
@@ -303,8 +305,9 @@ class Debugger:
         return self._program[1]
 
     def load_ahead(self) -> None:
-        """Begin to load the reference in the background, as a session at a prompt does: PyTorch at
-        its beginning, the program when a run has begun."""
+        """Begin to load the reference in the background, for a session at a prompt: PyTorch when
+        the session begins, the program once a run has begun.
+        """
         from importlib.util import find_spec
 
         record = self.record
@@ -420,10 +423,10 @@ def profiles_of(trace: Trace | None) -> Mapping[str | None, MethodProfile]:
 
 def with_files(files: RunFiles, *paths: str, debug_buffer: str | None = None) -> RunFiles:
     """Add files, identified by content; each replaces a file of the same kind, and a dump also the
-    debug buffer. debug_buffer: one with any name.
+    debug buffer. debug_buffer: a debug buffer with any name.
 
-    A folder stands for the files of its run, of two dumps the one with values. Given with a debug
-    buffer, run.etdp of such a folder stands for its values.etdp.
+    A folder stands for the files of its run; if it has two dumps, for the one with values. Given
+    with a debug buffer, run.etdp of such a folder stands for its values.etdp.
     """
     kinds = {one: _kind_of(one) for path in paths for one in _files_of(path)}
     with_values = debug_buffer is not None or DEBUG_BUFFER in kinds.values()

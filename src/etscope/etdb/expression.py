@@ -250,7 +250,7 @@ def _value(node: ast.AST, scope: Scope) -> Any:
             is_plain = constant is None or isinstance(constant, (bool, float, str))
             if is_plain or (isinstance(constant, int) and abs(constant) < 1 << 63):
                 return constant
-            raise UsageError(f"{str(constant)[:30]} is not a number that is known here")
+            raise UsageError(f"{str(constant)[:30]} is not a supported number")
         case ast.Name(id=name):
             return _NUMBERS[name] if name in _NUMBERS else scope.value(name)
         case ast.Tuple(elts=items) | ast.List(elts=items):

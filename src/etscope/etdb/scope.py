@@ -63,7 +63,8 @@ class DebuggerScope:
 
     def device(self, name: Any = None) -> Any:
         """device(NAME): the device's value of a node or, without a name, of the current operator.
-        In a live run it comes from the dump, of several calls from the run of the same place."""
+        In a live run it comes from the dump; with several calls, from the run at the same place.
+        """
         debugger = self._debugger
         if debugger.target is not None and not debugger.target.is_reference:
             return self._current() if name is None else self.value(str(name))
@@ -224,14 +225,14 @@ class DebuggerScope:
         target = debugger.some_target()
         stops = [s for s in target.stops if s.instruction == number and s.depth == 0]
         if not stops:
-            raise UsageError(f"no stop of this run is of instruction {number}")
+            raise UsageError(f"no stop of this run belongs to instruction {number}")
         at = debugger.position if debugger.position is not None else len(target.stops)
         over = [stop for stop in stops if debugger.ended or stop.position <= at]
         if not over:
             raise MissingDataError(f"instruction {number} has not run yet")
         values = target.device_values(over[-1].position)
         if not values:
-            raise MissingDataError(f"nothing was recorded of instruction {number}")
+            raise MissingDataError(f"nothing was recorded for instruction {number}")
         return values
 
     def _of_node(self, name: str) -> Any:
@@ -317,8 +318,9 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
 
 
 def values_read(debugger: Debugger, name: str, value: Any) -> Any:
-    """The value of a node; of several, those that nothing reads become None. Such a value may be
-    zero up to rounding, like the mean of a layer norm, and its gap would say nothing."""
+    """Return the value of a node. If it has several, those that nothing reads become None: such a
+    value may be zero up to rounding, like the mean of a layer norm, and its gap would say nothing.
+    """
     node = debugger.nodes().get(name)
     if not isinstance(value, (list, tuple)) or node is None or len(value) != len(node.outputs):
         return value

@@ -123,7 +123,7 @@ class Session:
 
     @property
     def prompt(self) -> str:
-        """The text before the next line: ">" for the lines of `commands` and `define`."""
+        """The prompt of the next line; ">" inside `commands` and `define`."""
         return _PROMPT if self.debugger.block is None else _CONTINUED
 
     def value(self, expression: str = "$") -> Any:

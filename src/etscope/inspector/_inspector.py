@@ -506,7 +506,7 @@ class Inspector:
         inputs: Any = None,
     ) -> pd.DataFrame:
         """Compare the values that the device logged with a graph of the ETRecord, computed by
-        PyTorch on the same inputs. `numeric_gap` has the same with all that is known of it.
+        PyTorch on the same inputs. `numeric_gap` returns the same with more detail.
 
         distance: "MSE", "L1", "SNR", or another metric of `etscope.analysis.metrics`; or a
             `NumericalComparatorBase`.

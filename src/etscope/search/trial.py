@@ -219,7 +219,8 @@ def open_model(model: Any, inputs: Any = None, *, seed: int, dynamic_shapes: Any
 
 
 def read_samples(source: Source, samples: Sequence[Any]) -> list[Any]:
-    """Samples with those that are named read: a file is one, a folder one for each tensor file.
+    """Return samples; those given by name are read. A file is one sample, a folder one for each
+    tensor file.
 
     Raises `MissingDataError` for a folder without tensor files, and what `Source.read_inputs`
     raises.

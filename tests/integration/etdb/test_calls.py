@@ -248,7 +248,7 @@ def test_a_live_call_is_compared_with_its_recorded_run(
 @pytest.mark.parametrize("kind", ["runtime", "live"])
 def test_a_checkpoint_is_a_state_with_what_was_set_before_it(kind: str, folder: Path) -> None:
     one = live(folder, kind)
-    assert "has not been begun" in refused(one, "checkpoint")
+    assert "has not begun" in refused(one, "checkpoint")
     said(one, "start", "until op:addmm")
     first = one.value("$")
     assert said(one, "checkpoint").startswith("checkpoint 1: run 0, [")

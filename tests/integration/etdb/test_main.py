@@ -57,7 +57,7 @@ def test_options_and_files_of_commands_keep_the_order_given(tmp_path: Path) -> N
 def test_answers_to_standard_output_and_errors_to_standard_error() -> None:
     done = etdb(*files("cnn_portable"), "--batch", *ex("step", "start"))
     assert done.returncode == 2
-    assert "has not been begun" in done.stderr
+    assert "has not begun" in done.stderr
     assert "error" not in done.stdout
     assert "aten_convolution_default" in done.stdout
 

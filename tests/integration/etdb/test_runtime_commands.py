@@ -234,7 +234,7 @@ def test_nodes_in_a_branch_are_taken_as_they_are_printed() -> None:
     assert "the run against the reference" in said(one, f"gap {path}")
     # A value that changes the way says where the run stands.
     text = said(one, "delete", "start", "until op:sigmoid", "set aten_gt_scalar = False")
-    assert "the run takes another way with it, and stands at" in text
+    assert "with this value the run takes another path, and now stands at" in text
     here = one.debugger.here().path or ""
     assert "submodule_1" in here and here.rpartition("/")[2] in text
     assert "another way" not in said(one, "set aten_gt_scalar = False")
@@ -285,7 +285,7 @@ def test_a_value_that_an_operator_fails_on_leaves_the_run_where_it_failed() -> N
 
 def test_what_does_not_fit_is_refused_and_nothing_is_set() -> None:
     one = on_runtime("cnn_portable")
-    assert "has not been begun" in refused(one, "set $ = 0")
+    assert "has not begun" in refused(one, "set $ = 0")
     before = said(one, "start", "print $")
     for line, why in {
         "set $ = $[0, 0, :3]": "shape",

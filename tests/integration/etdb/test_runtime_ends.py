@@ -26,7 +26,7 @@ def test_a_core_is_what_ran_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.chdir(tmp_path)
     one = on_runtime("cnn_portable")
-    assert "has not been begun" in refused(one, "gcore run.etdp")
+    assert "has not begun" in refused(one, "gcore run.etdp")
     value = said(one, "start", "until op:add", "set $ = $ * 2", "step", "print $")
     assert "debug buffer: run.bin" in said(one, "generate-core-file run.etdp")
     assert said(one, "print $") == value
@@ -63,7 +63,7 @@ def test_what_takes_long_is_told_of_what_ran(tmp_path: Path) -> None:
 def test_a_run_is_ended_and_begun_again() -> None:
     with on_runtime("cnn_portable") as one:
         said(one, "start", "set $ = 0", "kill")
-        assert "has not been begun" in refused(one, "step")
+        assert "has not begun" in refused(one, "step")
         assert float(said(one, "start", "print $.max()").splitlines()[0]) > 0
         runner = target_of(one)._execution._runner
         assert runner is not None
@@ -87,7 +87,7 @@ def test_an_abort_leaves_a_core_by_itself(
         assert "native_call_add.out (instruction 0): the runtime aborted" in result.text
         assert f"core {name}.etdp {name}.bin" in result.text
         assert Path(f"{name}.etdp").stat().st_size and Path(f"{name}.bin").exists()
-    assert "has not been begun" in refused(one, "print $")
+    assert "has not begun" in refused(one, "print $")
     said(one, f"core etdb-core-{os.getpid()}.etdp etdb-core-{os.getpid()}.bin")
 
 

@@ -203,7 +203,7 @@ def test_a_ctrl_c_while_something_is_asked_waits_for_the_answer_and_a_second_doe
     with running(_Pressing(2)) as runner:
         with pytest.raises(KeyboardInterrupt):
             runner.statistics(0)
-        with pytest.raises(DeviceLost, match="interrupted in a request"):
+        with pytest.raises(DeviceLost, match="interrupted during a request"):
             runner.describe(0)
 
 

@@ -79,7 +79,7 @@ def test_lists_and_numbers_of_the_program() -> None:
             target.value_at(9)
         target.go(-1, no_stop)
         assert np.array_equal(target.value_at(18), recorded_value("cond", 6))
-        with pytest.raises(MissingDataError, match="no value of the program is nobody"):
+        with pytest.raises(MissingDataError, match="no value of the program matches nobody"):
             target.value_of("nobody", 0)
 
 

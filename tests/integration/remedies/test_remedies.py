@@ -211,7 +211,7 @@ def test_a_budget_ends_the_trials(plant: Plant, tried: Any) -> None:
     assert found.best is found.confirmation is None
     assert found.command == "etscope export MODEL --backend portable"
     assert any(note.startswith("2 not tried: the budget") for note in found.table().notes)
-    assert any("Nothing that was tried" in note for note in found.table().notes)
+    assert any("No change that was tried" in note for note in found.table().notes)
     with pytest.raises(UsageError, match="more than 0 seconds"):
         tried(linear, effort=Effort(budget=0))
 

@@ -219,7 +219,7 @@ def test_there_must_be_something_to_quantize_and_to_compare() -> None:
     with pytest.raises(MissingDataError, match="finds nothing to quantize"):
         sensitivity(torch.nn.Softmax(dim=1), (torch.ones(1, 4),), samples=[(torch.ones(1, 4),)])
     model, inputs = planted()
-    with pytest.raises(MissingDataError, match="nothing that would be quantized is picked"):
+    with pytest.raises(MissingDataError, match="picks nothing that would be quantized"):
         sensitivity(model, inputs, samples=SAMPLES, select="module:nowhere")
     with pytest.raises(MissingDataError, match="has NaN for sample 1"):
         nan = (torch.full((4, WIDTH), torch.nan),)

@@ -68,7 +68,7 @@ def test_an_earlier_value_can_be_patched_from_later_on() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     one = live("cnn_portable")
-    assert "has not been begun" in refused(one, "set $ = 0")
+    assert "has not begun" in refused(one, "set $ = 0")
     said(one, "start")
     assert "shape" in refused(one, "set $ = weight('stem.bn.weight')[:3]")
     assert "has not run yet" in refused(one, "set aten__softmax_default = 0")

@@ -55,7 +55,7 @@ class Far:
 
     def _get(self) -> Far:
         if not self.is_current:
-            raise UsageError("this tensor was of another step")
+            raise UsageError("this tensor is from another step")
         return self
 
     def read(

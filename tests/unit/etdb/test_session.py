@@ -126,7 +126,7 @@ def test_lines_that_cannot_be_meant() -> None:
     said(one, "start")
     for line, words in {
         "print 2 ** 9999": "an exponent is a number up to",
-        "print #999": "no stop of this run is of instruction 999",
+        "print #999": "no stop of this run belongs to instruction 999",
         "print {1}": "is not part of the language of expressions",
         "print nothing(1)": "nothing() is not known",
         "print/e 1": "print has no option /e",

@@ -108,7 +108,7 @@ def test_runs_are_chosen_by_their_number() -> None:
 
 def test_the_ends_of_a_run_are_said() -> None:
     one = session("cnn_portable")
-    assert "has not been begun" in refused(one, "step")
+    assert "has not begun" in refused(one, "step")
     assert "the start of the run" in said(one, "start", "reverse-step")
     assert "is over" in said(one, "continue")
     assert "the run is over" in refused(one, "step")

@@ -93,7 +93,7 @@ class KeepFloat:
         for selector in self.selectors:
             if not self.matched.get(selector.text):
                 raise UsageError(
-                    f"nothing that would be quantized is picked by {selector.text!r}",
+                    f"{selector.text!r} picks nothing that would be quantized",
                     hint=self._hint(selector),
                 )
 

@@ -126,7 +126,7 @@ def ignore(debugger: Debugger, rest: str) -> Output:
         raise UsageError("ignore needs a breakpoint and a number of hits", hint="ignore N COUNT")
     number, count = _number(debugger, word), whole(text.strip(), what="the number of hits")
     if count < 0:
-        raise UsageError("how many hits: 0 or more")
+        raise UsageError("the number of hits must be 0 or more")
     debugger.breakpoints.find(number).ignored = count
     return Output().say(f"breakpoint {number} is ignored at its next {counted(count, 'hit')}")
 
@@ -150,9 +150,9 @@ def commands(debugger: Debugger, rest: str) -> Output:
 
 @command("save breakpoints FILE", group=GROUP, words=("breakpoints", "file"))
 def save(debugger: Debugger, rest: str) -> Output:
-    """Write the commands that make all breakpoints and watchpoints again to a file.
+    """Write commands that restore all breakpoints and watchpoints to a file.
 
-    `source FILE` and `etdb -x FILE` read it. Another file is not replaced.
+    `source FILE` and `etdb -x FILE` read it. A file that `save` did not write is not replaced.
     """
     word, _, name = rest.partition(" ")
     if word != "breakpoints" or not name.strip():

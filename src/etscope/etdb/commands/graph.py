@@ -185,7 +185,9 @@ def select(debugger: Debugger, rest: str) -> Output:
     Any other name is used as a selector (help selectors).
     """
     if not rest:
-        raise UsageError("select what?", hint="a node, module, operator, type of module, or weight")
+        raise UsageError(
+            "select what?", hint="name a node, module, operator, type of module, or weight"
+        )
     output = _describe(_graph_view(debugger), rest)
     debugger.selected = [*debugger.selected[: debugger.selected_at + 1], rest]
     debugger.selected_at = len(debugger.selected) - 1
@@ -230,8 +232,9 @@ class _GraphView:
         return self.summary(title, sorted(groups.items(), key=lambda item: -len(item[1])))
 
     def summary(self, title: str, groups: Iterable[tuple[str, Sequence[Node]]]) -> Table:
-        """Count and times of each group. A measurement shared by several nodes counts once, at the
-        node that displays it."""
+        """The count and times of each group. A measurement that several nodes share counts once, at
+        the node that displays it.
+        """
         times, rows = self.times, []
         for name, nodes in groups:
             ticks = [times.at[id(n)].ticks for n in nodes if id(n) in times.at] if times else []
@@ -258,7 +261,7 @@ class _GraphView:
         return Table.of(content, title=title or f"By {head.replace('_', ' ')}")
 
     def elements(self, nodes: Sequence[Node]) -> Table:
-        """The rows of nodes in the graph's table."""
+        """The rows of these nodes in the graph's table."""
         wanted = {id(node) for node in nodes}
         table = NodeTables(
             self.linked, lambda fields: True, times=self.times, scale=self.debugger.scale

@@ -328,8 +328,8 @@ def info(debugger: Debugger, rest: str) -> Output:
         raise UsageError(message, hint="topics are: " + ", ".join(TOPICS))
     if rest.strip() and found[0] not in _SELECTED:
         raise UsageError(
-            f"info {found[0]} takes nothing more, and not {rest.strip()!r}",
-            hint=f"info {found[0]}; of {' and '.join(_SELECTED)}, info takes a selector",
+            f"info {found[0]} takes no arguments, got {rest.strip()!r}",
+            hint=f"leave them out; only {' and '.join(_SELECTED)} take a selector",
         )
     return TOPICS[found[0]](debugger, rest.strip())
 

@@ -65,7 +65,7 @@ def blame(debugger: Debugger, rest: str) -> Output:
     if found is None:
         raise UsageError(
             "a live run is PyTorch itself: no operator of it goes wrong",
-            hint="target runtime or target recorded; gap shows what set has changed",
+            hint="choose target runtime or target recorded. gap shows what set has changed",
         )
     output = Output().say(*found.notes)
     output.finding = not found.is_fine
@@ -188,7 +188,7 @@ def gap(debugger: Debugger, rest: str) -> Output:
         if word.isdecimal():
             count = whole(word)
             if not count:
-                raise UsageError("gap lists 1 row or more")
+                raise UsageError("the number of rows must be at least 1")
         elif word == "run":
             in_order = True
         else:

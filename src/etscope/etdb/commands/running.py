@@ -203,7 +203,7 @@ def _move(debugger: Debugger, times: int, direction: int, own: Reason | None) ->
     """Go to the next stop with a reason of `own` (None: at the same level), `times` times.
     Breakpoints on the way end it."""
     if times < 1:
-        raise UsageError("how many times: 1 or more")
+        raise UsageError("the number of times must be at least 1")
     output = Output()
     for _ in range(times):
         wanted = own or _same_level(debugger.stop)
@@ -273,7 +273,7 @@ def _start_of(debugger: Debugger, direction: int) -> int:
             hint += "; run --keep goes on in the state that it left"
         raise UsageError("the run is over", hint=hint)
     if debugger.position is None:
-        raise UsageError("the run has not been begun", hint="run, or start")
+        raise UsageError("the run has not begun", hint="run, or start")
     return debugger.position
 
 
@@ -379,7 +379,7 @@ def checkpoint(debugger: Debugger, rest: str) -> Output:
     target = debugger.some_target()
     position = debugger.position
     if position is None:
-        raise UsageError("the run has not been begun", hint="run, or start")
+        raise UsageError("the run has not begun", hint="run, or start")
     where = stop_lines(debugger, target.stops[position])[0]
     if debugger.ended:
         where = f"the end, after {where}"

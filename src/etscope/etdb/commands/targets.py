@@ -122,7 +122,7 @@ def kill(debugger: Debugger, rest: str) -> Output:
     """End the runner of a run on the runtime. `run` and `start` begin it anew."""
     found = debugger.on_runtime
     if found is None:
-        raise UsageError("nothing runs that could be ended", hint="target runtime")
+        raise UsageError("no run on the runtime is active", hint="target runtime")
     found.close()
     debugger.begin(found)
     return Output().say("the run is ended; run or start begins it anew")
@@ -221,7 +221,7 @@ def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
     launcher = request.launcher()
     paths, seed = request.options.get("inputs", []), request.one("seed")
     if paths and seed is not None:
-        raise UsageError("inputs are of a file, or made of a seed")
+        raise UsageError("--inputs and --seed exclude each other")
     inputs = read_inputs(*paths) if paths else debugger.inputs
     threads = whole(request.one("threads") or "0", what="a number of threads")
     prepared = prepare_method(
@@ -289,7 +289,7 @@ def generate_core_file(debugger: Debugger, rest: str) -> Output:
     if not rest:
         raise UsageError("write it where?", hint="generate-core-file run.etdp")
     if debugger.stop is None and not debugger.ended:
-        raise UsageError("the run has not been begun", hint="run, or start")
+        raise UsageError("the run has not begun", hint="run, or start")
     path = Path(os.path.expanduser(rest))  # noqa: PTH111 (never fails)
     _check_free(path)
     core = target.core()

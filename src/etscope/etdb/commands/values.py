@@ -75,7 +75,7 @@ def _comparison(
         output.say(f"{what}: {value_lines(other)[0]}").values.append((what + of, other))
         if isinstance(device, RemoteTensor) and device.nbytes > _MOST_FETCHED:
             size = format_bytes(device.nbytes)
-            output.say(f"gap: of {size}, which print gap(sqnr) fetches")
+            output.say(f"gap: not computed here; print gap(sqnr) fetches {size} for it")
             return
         gaps = []
         for metric in map(find_metric, ("sqnr", "max_abs")):
@@ -228,7 +228,10 @@ def set_(debugger: Debugger, rest: str) -> Output:
     said = Output().say(f"{name if output else named} = " + value_lines(value)[0])
     now = debugger.here()
     if (now.path, now.instruction) != (stop.path, stop.instruction):
-        said.say("the run takes another way with it, and stands at", *stop_lines(debugger, now))
+        said.say(
+            "with this value the run takes another path, and now stands at",
+            *stop_lines(debugger, now),
+        )
     return said
 
 

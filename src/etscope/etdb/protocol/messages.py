@@ -182,7 +182,7 @@ _REASONS = frozenset(StopReason)
 
 
 class Kind(IntEnum):
-    """Requests."""
+    """The kinds of requests."""
 
     HELLO = 1
     UPLOAD = 2
@@ -202,7 +202,7 @@ class Kind(IntEnum):
 
 
 class Event(IntEnum):
-    """Events: sent without a request when the program kills the process."""
+    """Messages that the server sends without a request: the program killed the process."""
 
     DIED = 0x4001
     CORE_PART = 0x4002
@@ -224,7 +224,7 @@ class Code(IntEnum):
 
 
 class Tag(IntEnum):
-    """Tags of values."""
+    """Tags that mark the kind of a value."""
 
     NONE = 0
     INT = 1
@@ -238,7 +238,7 @@ class Tag(IntEnum):
 
 
 class Writer:
-    """A body, field by field."""
+    """Writes the body of a message, field by field."""
 
     def __init__(self) -> None:
         self._parts: list[bytes | memoryview] = []
@@ -322,7 +322,7 @@ class Writer:
 
 
 class Reader:
-    """The fields of a body, in order."""
+    """Reads the fields of a message's body, in order."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = memoryview(data)
@@ -467,7 +467,7 @@ class Reader:
             firsts, counts = ranges[:, 1], ranges[:, 2]
             total, last = int(counts.sum()), int((firsts + counts).max(initial=0))
         if last > instructions:
-            raise self.fail(f"instructions ran that are not there: there are {instructions}")
+            raise self.fail(f"instructions ran that do not exist: the method has {instructions}")
         if total > most:
             raise self.fail(f"{total:,} instructions ran, {most:,} could at most")
         if len(ranges) == 1:

@@ -88,7 +88,7 @@ def server_error(code: int, message: str, log: str, kind: Kind, place: str) -> E
         case Code.LIMIT:
             hint = "start it with the program (etdb-server PROGRAM), or with a larger --max-upload"
             return RuntimeFailure(
-                f"the server at {place} has its limits: {message}",
+                f"the server at {place} refuses it because of a limit: {message}",
                 log=relevant(log),
                 hint=None if kind == Kind.HELLO else hint,
             )
@@ -157,8 +157,9 @@ class InterruptHandler:
 
     @contextmanager
     def defer(self) -> Iterator[None]:
-        """Deliver a Ctrl-C inside, but outside of `capture`, at the end: for code that processes
-        an answer."""
+        """Delay a Ctrl-C to the end of the block, unless `capture` is active: for code that
+        processes an answer.
+        """
         before = _own_handler()
         if before is None:
             yield
@@ -238,7 +239,7 @@ class Connection:
                     self.end(refused.message)
                 raise refused
             if code != kind | ANSWER:
-                raise FormatError(f"etdb-server answers {kind.name} by the kind {code:#06x}")
+                raise FormatError(f"etdb-server answers {kind.name} with the kind {code:#06x}")
         except RunnerDied as died:
             self.end(died.message)
             raise
@@ -246,7 +247,7 @@ class Connection:
             self.end(f"its answer was malformed: {error.message}")
             raise
         except KeyboardInterrupt:
-            self.end("it was interrupted in a request")
+            self.end("it was interrupted during a request")
             raise
         except (OSError, EOFError) as error:
             if isinstance(error, EtscopeError):
@@ -496,7 +497,7 @@ class Runner:
         return self._run(Kind.GOTO, piece, more, 0)
 
     def deferring_interrupt(self) -> AbstractContextManager[None]:
-        """Keep a Ctrl-C from separating a request inside from the processing of its answer."""
+        """Delay a Ctrl-C until the answer to a request inside is processed."""
         return self._connection.interrupts.defer()
 
     def interrupt(self) -> None:

@@ -237,8 +237,8 @@ class RecordedRuns(Target):
         others = sorted({one.method for one in before.runs} - {self.method})
         if others:
             self._news.append(
-                f"{self.method} has buffers that {' and '.join(others)} wrote to before: the "
-                "reference here does not know what; etscope numerics does"
+                f"{self.method} has buffers that {' and '.join(others)} wrote to before. "
+                "The reference here does not include that; etscope numerics does"
             )
         return [one.inputs for one in before.runs if one.method == self.method]
 
@@ -252,7 +252,8 @@ class RecordedRuns(Target):
         earlier = self._traced.sequences.before(self.chosen)
         if len(earlier) >= len(given):
             raise UsageError(
-                f"run {self.run} is call {len(earlier)}, and inputs of {len(given)} are given",
+                f"run {self.run} is call {len(earlier)}, but there are inputs for only "
+                f"{len(given)}",
                 hint="give a set for each call: --inputs FILE, repeatable",
             )
         return earlier

@@ -65,7 +65,7 @@ class Background(Generic[T]):
 
     @classmethod
     def is_any_running(cls) -> bool:
-        """True if work is not over yet."""
+        """True if any work is not over yet."""
         return not all(one.is_over for one in cls._all)
 
     @classmethod
@@ -136,7 +136,9 @@ class ReferenceProgram:
         return LiveRun(self._program, inputs, self._names, state)
 
     def state_after(self, earlier: Callable[[], Sequence[Any]]) -> Mapping[str, Any]:
-        """The state that runs on the inputs of `earlier` leave, which is asked if there is any."""
+        """The state that runs on the inputs of `earlier` leave; {} for a program without state,
+        which does not call `earlier`.
+        """
         from etscope.bridge.reference.reference import keeps_state, state_after
 
         if not keeps_state(self._program):

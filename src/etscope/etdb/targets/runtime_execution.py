@@ -199,7 +199,9 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class SavedExecution:
-    """A state of a run, as the way to it: the calls before, and the values that were set."""
+    """A state of a run, stored as the way to reach it: the calls before it, and the values that
+    were set.
+    """
 
     before: Sequence[_Call]
     call: _Call  # up to the state

@@ -66,7 +66,7 @@ class RuntimeValues:
             index = nodes.placeholders.get(node)
             if index is None:
                 raise MissingDataError(
-                    f"no value of the program is {node}", hint=nodes.why_unpaired(node)
+                    f"no value of the program matches {node}", hint=nodes.why_unpaired(node)
                 )
             return [ValueAtStep(index, self._last_write(index, until), node)]
         found: dict[int | None, ValueAtStep] = {}
@@ -195,7 +195,7 @@ class RuntimeValues:
         def reader() -> Runner:
             if self._execution.generation != generation:
                 raise UsageError(
-                    "this tensor was of another step: its memory may have been overwritten",
+                    "this tensor is from another step: its memory may have been overwritten",
                     hint="ask for the value again",
                 )
             return self._execution.runner()

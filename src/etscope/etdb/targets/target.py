@@ -78,7 +78,7 @@ class Stop:
 
     @property
     def node(self) -> str | None:
-        """Name of the node that the stop has the value of."""
+        """Name of the node whose value the stop has."""
         return self.nodes[-1].name if self.nodes else None
 
 
@@ -197,13 +197,13 @@ class Target(ABC):
 
     @abstractmethod
     def go_on(self) -> None:
-        """Begin that run, after the end of this one."""
+        """Begin the next run, after the end of this one."""
 
     def add_call(self, inputs: Any = None) -> None:
         """Add a run after all others, on other inputs or the last run's. Raises `UsageError`
         for recorded runs."""
         raise UsageError(
-            "recorded runs are over; no run can be added", hint="target runtime, or target live"
+            "no run can be added to recorded runs", hint="target runtime, or target live"
         )
 
     @abstractmethod

@@ -244,7 +244,7 @@ def bisect(
     if whole.failure == UNKNOWN:
         raise MissingDataError(
             f"the whole model cannot be judged: {whole.detail}",
-            hint="it must run and be checked, or fail to, before a part of it can be blamed",
+            hint="first make the whole model run, and give an answer that is good or bad",
         )
 
     def verdict(piece: Piece) -> Verdict:
@@ -332,7 +332,9 @@ def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str 
 
 
 class Verdict(NamedTuple):
-    """bad: the piece fails as the whole model does (None: unknown). outputs: its wrong ones."""
+    """The judgement of a piece. bad: it fails as the whole model does; None if unknown. outputs:
+    its wrong outputs.
+    """
 
     bad: bool | None
     outputs: tuple[str, ...] = ()
@@ -383,8 +385,9 @@ class PieceSearch:
         return [tuple(group) for group in groups.values()]
 
     def shrink(self, piece: Piece) -> Piece:
-        """A failing piece within a failing piece: no connected part of it that leaves out a node
-        fails."""
+        """Return a smaller failing piece of a failing piece. No connected part of the result that
+        leaves out a node fails.
+        """
         # The shortest failing beginning, in order of execution.
         piece = piece[: self._boundary(0, len(piece), lambda length: piece[:length])]
         # Of that, only the nodes that a wrong output depends on.

@@ -141,7 +141,9 @@ class MetricCheck:
 
 
 def metric_check(name: str, tolerance: float) -> MetricCheck:
-    """Raises `UsageError` for an unknown metric and a tolerance that is NaN."""
+    """Return the check of a metric. Raises `UsageError` for an unknown metric and a tolerance that
+    is NaN.
+    """
     check_tolerance(tolerance)
     return MetricCheck(find_metric(name), tolerance)
 

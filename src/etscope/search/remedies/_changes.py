@@ -60,11 +60,11 @@ class Setting:
 
     @property
     def has_other_model(self) -> bool:
-        """True if lines of Python are needed, as no option of a command does it."""
+        """True if the setting needs lines of Python, because no command has an option for it."""
         return self.dtype is not None or self.channels_last
 
     def command(self, spec: str, words: Sequence[str] = ()) -> str:
-        """The command that exports a model so; words: further options."""
+        """The command that exports a model with this setting; words: further options."""
         given = dict(self.export)
         backend, scheme = str(given.pop("backend", "")), given.pop(QUANTIZE, None)
         found = ["--backend", backend] if backend else []
@@ -84,7 +84,7 @@ class Setting:
         return shlex.join(["etscope", "export", spec, *found, *words])
 
     def python(self, spec: str) -> str:
-        """The lines of Python that export a model so."""
+        """The lines of Python that export a model with this setting."""
         lines = [
             "from etscope.export import export, load_model",
             "",
@@ -155,8 +155,9 @@ def changes_of(findings: Iterable[Finding]) -> list[Change]:
 
 
 def general_changes(setting: Setting, allowed: Sequence[str], cores: int) -> list[Change]:
-    """Changes that are worth a try with any model. allowed: "quantize" among them, if numbers may
-    change by more than rounding."""
+    """Changes that are worth a try with any model. allowed: contains "quantize" if numbers may
+    change by more than rounding.
+    """
     found = [
         Change("backend", {"backend": "xnnpack"}, "Lower it to XNNPACK."),
         Change(PASS, {"name": "fuse_sdpa"}, "Lower attention with a plain softmax."),
@@ -203,7 +204,7 @@ def _changed(setting: Setting, name: str, given: Mapping[str, Any]) -> Setting:
     if name == QUANTIZE:
         wanted = str(given["scheme"])
         if wanted == ("int8" if scheme is True else scheme):
-            raise UsageError(f"the model is quantized so already: {wanted}")
+            raise UsageError(f"the model is quantized to {wanted} already")
         if scheme and wanted != "int8":  # only int8 is calibrated, and kept in float in parts
             setting = _exported(setting, keep_float=(), calibration=None)
         return _exported(setting, quantize=wanted)

@@ -79,12 +79,12 @@ _NOT_TRIED = ("taps", "float_model")  # they change what a program returns or re
 class Effort:
     """The extent of a search.
 
-    everything: try general changes too, whatever was found. allow: "quantize" among them, to take
-    what is faster with other numbers, and with `everything` to try quantization that no finding
-    asks for. metric, tolerance, exact: the metric of outputs, and the worst number of a setting
-    that quantizes, and of the same numbers; what is as good as the baseline has these, too. budget:
-    seconds for new trials, None without a limit; what is put in order and confirmed at the end is
-    not counted. least_share, rules: as for
+    everything: try general changes too, whatever was found. allow: contains "quantize" to accept a
+    faster setting with other numbers, and with `everything` to try quantization that no finding
+    asks for. metric: of the outputs. tolerance: its worst number for a setting that quantizes.
+    exact: its worst number for numbers that count as the same; those of a setting as good as the
+    baseline count, too. budget: seconds for new trials, None without a limit; the final ordering
+    and confirmation are not counted. least_share, rules: as for
     `etscope.analysis.insights.insights.insights`. policy: of the verdicts.
     """
 
@@ -104,7 +104,7 @@ class Effort:
             if name != QUANTIZE:
                 raise UsageError(f"cannot allow {name!r}", hint=f"it is {QUANTIZE}")
         if self.budget is not None and not self.budget > 0:
-            raise UsageError("a budget is more than 0 seconds")
+            raise UsageError("the budget must be more than 0 seconds")
         find_metric(self.metric)
 
 
@@ -134,7 +134,7 @@ class RemedyOptions(ExportOptions, SearchOptions):
         check_resume(self.folder, resume=self.resume)
         for name in _NOT_TRIED:
             if getattr(self, name):
-                raise UsageError(f"{name} is not an option of trying remedies")
+                raise UsageError(f"try_remedies does not have the option {name}")
 
     @property
     def setting(self) -> Setting:

@@ -51,7 +51,7 @@ _LOCATION = 25  # percentile: other work on the machine makes runs longer, never
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Runs(SharedOptions):
-    """The runs of a search.
+    """Options of the runs of a search.
 
     method: the one that is timed; None: forward, or decode, or the first. isolate: start a separate
     process for each run of a round, as the runner "native" always does; others run in this one, as
@@ -88,7 +88,7 @@ class Laboratory:
 
     @property
     def method(self) -> str:
-        """The method that is timed. Raises `MissingDataError` for one that there is not."""
+        """The method that is timed. Raises `MissingDataError` if the model lacks it."""
         wanted = self.runs.method
         names = [wanted] if wanted is not None else ["forward", "decode", next(iter(self.floats))]
         for name in names:
@@ -99,7 +99,7 @@ class Laboratory:
         )
 
     def path(self, setting: Setting) -> Path:
-        """The program of a setting; threads are not in it."""
+        """The path of a setting's program, which does not depend on threads."""
         stem = hashlib.sha256(setting.of_export.encode()).hexdigest()[:16]
         return self.folder / PROGRAMS / f"{stem}.pte"
 
@@ -163,7 +163,7 @@ class Laboratory:
         return Trace(dump=read_etdump(folder / RUN_ETDP), record=opened)
 
     def confirmed(self, key: str, setting: Setting) -> Trial:
-        """Time a setting that was tried in fresh rounds, with another order and twice as many."""
+        """Time a setting again in fresh rounds: twice as many, in another order."""
 
         def attempt() -> Trial:
             known, seed = self.state.trials[key], self.runs.seed + 1
@@ -176,7 +176,9 @@ class Laboratory:
         return self.state.trial(f"again: {key}", attempt)
 
     def in_common(self, settings: Mapping[str, Setting]) -> Trial:
-        """Time settings that were tried in rounds that all of them run in, in this order."""
+        """Time settings together, in rounds that run all of them. The times are in the order of
+        `settings`.
+        """
 
         def attempt() -> Trial:
             try:

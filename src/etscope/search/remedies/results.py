@@ -39,7 +39,7 @@ _VERDICTS = {
 
 
 class Numbers(Enum):
-    """The outputs of a setting, held against the model's."""
+    """The result of comparing a setting's outputs with the model's."""
 
     SAME = "same numbers"
     OTHER = "other numbers"  # precision was given up on purpose, within the limit
@@ -50,9 +50,9 @@ class Numbers(Enum):
 class Limits:
     """The worst numbers that are allowed.
 
-    exact: of the same numbers, which are only rounded otherwise. quantized: of a setting that loses
-    precision on purpose. baseline: the metric of the baseline; a setting that is as good has its
-    numbers.
+    exact: for outputs that count as the same, up to rounding. quantized: for a setting that loses
+    precision on purpose. baseline: the metric of the baseline; a setting that is as good counts as
+    the same.
     """
 
     metric: Metric
@@ -109,7 +109,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """The verdict in a few words; that on the numbers comes first."""
+        """The verdict in a few words. A verdict on the numbers goes before one on the time."""
         if self.trial is None:
             return NOT_TRIED
         if self.trial.failure is not None:
@@ -176,12 +176,12 @@ class Remedies:
     """The results of the remedies of a model's findings.
 
     findings: of the baseline. outcomes: remedies and combinations: first those that are faster with
-    the numbers that are wanted, the fastest first, then those with other numbers. best: the
-    best that was confirmed; None if none was. confirmation: the best again, in fresh rounds.
-    unconfirmed: faster at first, but not in fresh rounds. beside: the fastest with other numbers,
-    if these are not wanted and it is faster than the best. own: times in common
-    rounds, ns, by key of the outcome. setting: all options of the best, or of the baseline.
-    command, python: export the model so. files: those written of the best export.
+    the wanted numbers, the fastest first, then those with other numbers. best: the best that was
+    confirmed; None if none was. confirmation: the best again, in fresh rounds. unconfirmed: faster
+    at first, but not in fresh rounds. beside: the fastest with other numbers, if these are not
+    wanted and it is faster than the best. own: times in common rounds, ns, by key of the outcome.
+    setting: all options of the best, or of the baseline. command, python: export the model so.
+    files: those written of the best export.
     """
 
     method: str
@@ -264,7 +264,7 @@ class Remedies:
         if not_tried:
             notes.append(f"{not_tried} not tried: the budget was used up; --resume goes on.")
         if self.best is None or self.confirmation is None:
-            notes.append("Nothing that was tried is surely faster with the same numbers.")
+            notes.append("No change that was tried is surely faster with the same numbers.")
         else:
             notes.append(
                 f"Best: {self.best.words}. In fresh rounds: "

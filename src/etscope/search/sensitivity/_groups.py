@@ -55,7 +55,7 @@ def groups_of(units: Sequence[Unit], by: str, select: str | None = None) -> list
     if select is not None:
         lossy = [unit for unit in lossy if picks(Selector(select), unit)]
         if not lossy:
-            raise MissingDataError(f"nothing that would be quantized is picked by {select!r}")
+            raise MissingDataError(f"{select!r} picks nothing that would be quantized")
     members: dict[str, list[Unit]] = {}
     for unit in lossy:
         first = unit.nodes[0]
