@@ -35,7 +35,7 @@ def test_a_seed_goes_before_the_records_inputs_and_not_with_a_file(tmp_path: Pat
     assert "seed" not in said(begun(one), "info target")
     assert "seed 5" in said(one, "target runtime --seed 5")
     np.save(tmp_path / "x.npy", np.zeros((2, 3, 32, 32), np.float32))
-    assert "of a file, or made" in refused(
+    assert "--inputs and --seed exclude each other" in refused(
         one, f"target runtime --seed 5 --inputs {tmp_path / 'x.npy'}"
     )
     assert "a whole number" in refused(one, "target runtime --seed one")

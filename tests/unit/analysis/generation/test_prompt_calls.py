@@ -68,7 +68,7 @@ def test_where_it_cannot_be_filled_up_tokens_go_one_by_one() -> None:
         "prefill", "decode", "decode", "decode",
     ]  # fmt: skip
     alone = layout(8, None, all_rows={"prefill": False})
-    with pytest.raises(MismatchError, match="takes 8 tokens a call. The 2 left at the end"):
+    with pytest.raises(MismatchError, match=r"takes 8 tokens a call\. The 2 left at the end"):
         plan_prompt(alone, [list(range(10))], None)
 
 
