@@ -114,7 +114,7 @@ class Client:
     def submit_new(
         self, spec: JobSpec, *, again: bool = False, submitter: str = ""
     ) -> tuple[Job, bool]:
-        """`submit`; True when the job is a new one."""
+        """Do `submit`; return the job, and True if it is new."""
         files = {field: self._stored(ref) for field, ref in spec.files.items()}
         known = spec.with_files(files)
         answer = self._send(
@@ -171,8 +171,9 @@ class Client:
         return _read(_job, self._send("POST", f"/jobs/{_part(job_id)}/cancel", idempotent=False))
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Wait for the end of a job; return it. A server that is away for a while, as one that is
-        restarted, is waited for."""
+        """Wait for the end of a job; return it. Keeps waiting while the server is away, for example
+        during a restart.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         answered = time.monotonic()
         while True:
@@ -192,8 +193,9 @@ class Client:
                 raise TimeoutError(f"job {job.id} is {job.state} after {timeout:g} s")
 
     def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
-        """A file of a job, in pieces. Raises `FormatError` after the last one when they are not its
-        content."""
+        """Yield the content of a job's file in pieces. Raises `FormatError` at the end if it is
+        damaged.
+        """
         found = self.job(job_id).artifact(artifact)
         path = f"/jobs/{_part(job_id)}/files/{_part(artifact)}"
         with self._stream(path) as answer:
@@ -436,8 +438,9 @@ def _part(text: str) -> str:
 
 
 def verified(pieces: Iterable[bytes], artifact: Artifact, progress: Progress) -> Iterator[bytes]:
-    """Pass on the pieces of an artefact. Raises `FormatError` at the end when they are not its
-    content."""
+    """Yield the pieces of an artefact. Raises `FormatError` at the end if they are not its
+    content.
+    """
     digest, done = hashlib.sha256(), 0
     for piece in pieces:
         digest.update(piece)
@@ -446,6 +449,7 @@ def verified(pieces: Iterable[bytes], artifact: Artifact, progress: Progress) ->
         yield piece
     if digest.hexdigest() != artifact.sha256:
         raise FormatError(
-            f"{artifact.name} came damaged: {done:,} bytes of {artifact.size:,}, or other ones",
+            f"{artifact.name} arrived damaged: {done:,} of {artifact.size:,} bytes, or "
+            "changed content",
             hint="fetch it again",
         )

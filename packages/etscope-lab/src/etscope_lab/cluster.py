@@ -173,7 +173,9 @@ class Cluster:
         }
 
     def run(self, order: Order) -> None:
-        """Send an order to its device's worker, which keeps it while it has another one."""
+        """Send an order to its device's worker, which keeps it until its present order has
+        ended.
+        """
         token = order.token
         future = self._submit(order.device.name, worker.work, order, self._topic)
         self._futures[token] = future
@@ -193,7 +195,7 @@ class Cluster:
         future.add_done_callback(ended)
 
     def check(self, config: DeviceConfig) -> None:
-        """Have a device checked, after the job it has."""
+        """Check a device, after its present job."""
         future = self._submit(config.name, worker.check, config)
         self._futures[f"check:{config.name}"] = future
 
@@ -208,7 +210,7 @@ class Cluster:
         future.add_done_callback(ended)
 
     def calibrate(self, order: CalibrationOrder) -> None:
-        """Have a device calibrated, after the jobs it has."""
+        """Calibrate a device, after its present jobs."""
         name, token = order.device.name, order.token
         future = self._submit(name, worker.calibrate, order)
         self._futures[token] = future
@@ -229,7 +231,7 @@ class Cluster:
         self._futures.pop(token, None)
 
     def withdraw(self, token: str, address: str | None) -> None:
-        """Take an order back; stop it if its worker has begun it meanwhile."""
+        """Take an order back. If its worker has begun it meanwhile, stop it."""
         future = self._futures.pop(token, None)
         self.stop(token, address)
         if future is not None:
@@ -326,9 +328,9 @@ class _Local:
     folder: tempfile.TemporaryDirectory[str]
 
     def start_missing(self) -> None:
-        """Start workers in place of those that Dask gave up: a worker that was killed, and is not
-        back after `distributed.deploy.lost-worker-timeout`, 15 s, as on a machine with much work,
-        is not started again otherwise."""
+        """Restart workers that Dask gave up on: killed ones that are not back after
+        `distributed.deploy.lost-worker-timeout` (15 s), as happens on a busy machine.
+        """
         if len(self.cluster.workers) < len(self.cluster.worker_spec):
             self.cluster.scale(len(self.cluster.worker_spec))
 

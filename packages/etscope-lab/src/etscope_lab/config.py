@@ -174,8 +174,8 @@ class Home:
         return self.folder / "live" / f"{job_id}.txt"
 
     def hold_engine(self, engine: str) -> Callable[[], None]:
-        """Hold a lock as long as this process lives. It shows `dead_engines` that an engine of
-        this folder is alive. Returns the function that lets it go.
+        """Hold a lock as long as this process lives. It shows `dead_engines` that an engine of this
+        folder is alive. Returns the function that releases it.
 
         The lock goes with the process, however that ends, so that no timeout is needed.
         """
@@ -314,7 +314,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         for key, _ in node.value:
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is here twice", key.start_mark
+                    None, None, f"duplicate key {key.value!r}", key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)

@@ -186,7 +186,7 @@ def choose(slots: Sequence[Slot], job: Job) -> Slot | None:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """The job is queued again. counted: the attempt counts as one of those that the job has."""
+    """The job is queued again. counted: the attempt counts as one of the job's attempts."""
 
     message: str
     counted: bool = False
@@ -195,8 +195,7 @@ class Requeue:
 def conclude(attempt: Attempt, outcome: Outcome, *, patient: bool = True) -> Outcome | Requeue:
     """Decide about a job from the outcome of an attempt: its final state, or another attempt.
 
-    patient: a job waits for a store or disk that fails for as long as it does, not for its number
-    of attempts.
+    patient: while the store or a disk fails, the job waits, whatever its number of attempts.
     """
     if outcome.interruption is Interruption.LAB:
         if attempt.cancelled:
@@ -245,12 +244,13 @@ class Outbox:
         self._complained = ""
 
     def add(self, change: Callable[[], object]) -> None:
-        """Have `change` called by the next `save`. It is called twice when the connection breaks
-        before the database answers; the second call must change nothing."""
+        """Call `change` in the next `save`. It is called twice if the connection breaks before the
+        database answers; the second call must change nothing.
+        """
         self._unsaved.append(change)
 
     def save(self) -> bool:
-        """Write all changes. False when some are left, as the database is away."""
+        """Write all changes. False if some are left because the database cannot be reached."""
 
         def write() -> None:
             while self._unsaved:
@@ -280,13 +280,12 @@ class Outbox:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """devices: names of the lab's configured devices; None: all. scheduler: the address of a Dask
-    cluster; None: the configured one, or workers on this machine. only: ids of the jobs to
-    work on; None: all. in_process: workers are threads of this process; None: when `only` is given,
-    as there are few jobs to do then. lease_seconds: time after which another engine takes over
-    the jobs of one that died on another machine; on the same machine and folder it does so at
-    once. drain_seconds: time that running jobs get to end when the engine is
-    closed.
+    """Options of an engine. devices: names of the lab's configured devices; None: all. scheduler:
+    the address of a Dask cluster; None: the configured one, or workers on this machine. only: ids
+    of the jobs to work on; None: all. in_process: workers are threads of this process; None: if
+    `only` is given, as there are few jobs to do then. lease_seconds: time after which another
+    engine takes over the jobs of one that died on another machine; on the same machine and folder
+    it does so at once. drain_seconds: time that running jobs get to end when the engine is closed.
     """
 
     devices: Sequence[str] | None = None

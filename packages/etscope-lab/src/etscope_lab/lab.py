@@ -84,7 +84,7 @@ class Lab:
     def submit_new(
         self, spec: JobSpec, *, again: bool = False, submitter: str = ""
     ) -> tuple[Job, bool]:
-        """`submit`; True when the job is a new one."""
+        """Do `submit`; return the job, and True if it is new."""
         files = {field: self._taken(ref) for field, ref in spec.files.items()}
         known = spec.with_files(files)
         job, new = self.database.add(known, submitter=submitter, again=again)

@@ -93,7 +93,7 @@ def _measure(
     options = arguments.options()
     options.check()
     if program is None:
-        with progress("making the program of the calibration, once"), quiet():
+        with progress("making the calibration program (once)"), quiet():
             program = str(find_program())
     with counting("measuring") as told:
         found = calibrate(program, options, told=told)

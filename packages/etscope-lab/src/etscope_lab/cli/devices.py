@@ -87,7 +87,7 @@ def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
 
 @click.command(cls=Verb)
 @click.argument("names", nargs=-1, metavar="[DEVICE]...")
-@click.option("--program", type=FILE, help="A program of etscope calibrate --make-program.")
+@click.option("--program", type=FILE, help="A program that etscope calibrate --make-program wrote.")
 @calibration_options
 @in_lab
 @output_options
@@ -109,7 +109,7 @@ def calibrate(
 
     with where.open(direct=True) as lab:
         if not isinstance(lab, Lab):
-            raise UsageError("devices are measured from this machine, not by a server")
+            raise UsageError("calibrate needs direct access to the lab: leave out --server")
         return _calibrate(lab, names, program, options, output)
 
 
@@ -134,7 +134,7 @@ def _calibrate(
             f"the lab has no device {unknown[0]!r}", hint=f"it has: {', '.join(configs) or 'none'}"
         )
     if program is None:
-        with progress("making the program of the calibration, once"), quiet():
+        with progress("making the calibration program (once)"), quiet():
             program = str(find_program())
     found, failed = [], 0
     for name in names or configs:
@@ -176,14 +176,15 @@ def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
     """Offer devices to the lab with the Dask scheduler at ADDRESS, until SIGINT or SIGTERM.
 
     Each device gets its own worker process, which is restarted when it dies. If the scheduler does
-    not answer or goes away, the worker tries again every few seconds. The lab's lab.yaml
-    describes the device, its driver and its address; this machine needs the driver's tools, a
-    connection to the device, and access to the lab's store.
+    not answer or goes away, the worker tries again every few seconds. The lab's lab.yaml describes
+    the device, its driver and its address; this machine needs the driver's tools, a connection to
+    the device, and access to the lab's store.
 
     Dask workers run whatever their scheduler sends: keep them in a network of your own, or give
     Dask certificates (distributed.comm.tls in its configuration, and a tls:// address).
 
-    Exit codes: 0 stopped so; 2: ADDRESS is not an address; 5: what listens there takes no workers.
+    Exit codes: 0 stopped by a signal; 2: ADDRESS is not an address; 5: what listens there takes no
+    workers.
     """
     import asyncio
     import logging

@@ -74,8 +74,8 @@ def serve(
     API's documentation is at /api/docs.
 
     Ctrl-C or SIGTERM stops it: running jobs get a moment to end, then they are queued again. Exit
-    codes: 0 stopped so; 2: cannot listen there; 5: no tokens, or the database or store cannot be
-    reached.
+    codes: 0 stopped by a signal; 2: cannot listen there; 5: no tokens, or the database or store
+    cannot be reached.
     """
     from etscope_lab.config import Home
     from etscope_lab.lab import Lab
@@ -83,7 +83,7 @@ def serve(
     from etscope_lab.server.settings import settings_of
 
     if no_engine and (devices or scheduler):
-        raise UsageError("--no-engine runs no jobs: no --device and no --scheduler with it")
+        raise UsageError("--no-engine runs no jobs: leave out --device and --scheduler")
     here = Home.open(where.home)
     running = here.server_url
     if running is not None:
@@ -225,7 +225,7 @@ def _age(context: click.Context, parameter: click.Parameter, value: str) -> int:
 @click.command()
 @click.option(
     "--older-than", "seconds", default="1d", metavar="AGE", callback=_age,
-    help="12h, 7d, 2w: keep newer files, which a job may be about to use.",
+    help="Keep files newer than this (12h, 7d, 2w), which a job may be about to use.",
 )  # fmt: skip
 @in_lab
 def sweep(seconds: int, where: LabOptions) -> None:

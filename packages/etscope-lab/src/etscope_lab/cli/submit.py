@@ -117,19 +117,25 @@ device_lost; 130 interrupted, which cancels a job that this process runs.
     cls=Setting,
     help="Compare the logits with this program's or ETRecord's, at each of quality_tokens.",
 )
-@file_option("--quality_tokens", cls=Setting, help="Ids of a text that both are given.")
+@file_option("--quality_tokens", cls=Setting, help="Token ids of the text to compare on.")
 @setting(
-    "max_kl", type=float, metavar="NATS", help="Gate: the largest mean divergence of the logits."
+    "max_kl",
+    type=float,
+    metavar="NATS",
+    help="Quality gate: the largest mean divergence of the logits.",
 )
 @setting(
     "min_agreement", type=float, metavar="SHARE",
-    help="Gate: the smallest share of tokens with the reference's likeliest one.",
+    help="Quality gate: the smallest share of tokens with the reference's likeliest one.",
 )  # fmt: skip
 @click.option(
     "--iterations", type=int, metavar="N", help="Number of timed executions. Default: 50."
 )
 @setting(
-    "warmup", type=int, metavar="N", help="Number of untimed executions before them. Default: 5."
+    "warmup",
+    type=int,
+    metavar="N",
+    help="Number of untimed executions before the timed ones. Default: 5.",
 )
 @setting(
     "traced_iterations", type=int, metavar="N",
@@ -229,7 +235,9 @@ def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> J
     if model is not None:
         plain["model"] = model
     if "model" not in plain:
-        raise UsageError("no model", hint="etscope lab submit MODEL, or model: in --spec FILE")
+        raise UsageError(
+            "no model", hint="name it: etscope lab submit MODEL, or model: in --spec FILE"
+        )
     limits: dict[str, Any] = {}
     for key, text in options.pop("limits").items():
         limits[key] = text == "true" if text in ("true", "false") else text

@@ -229,8 +229,9 @@ def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:
 
 
 def judge_family(rounds: Mapping[str, Sequence[Round]], policy: Policy) -> dict[str, AbResult]:
-    """Judge several times of the same processes, by name. Each is judged at the confidence that all
-    together have the policy's (C. E. Bonferroni's correction). Raises as `judge`."""
+    """Judge several times of the same processes, by name. Each is judged more strictly, so that all
+    together have the policy's confidence (C. E. Bonferroni's correction). Raises as `judge`.
+    """
     alpha = (1 - policy.confidence) / max(len(rounds), 1)
     strict = replace(policy, confidence=1 - alpha)
     return {name: judge(one, strict) for name, one in rounds.items()}

@@ -237,7 +237,7 @@ def compare_sides(
         )
     for which, job in zip(("first", "second"), jobs, strict=True):
         if job.marks:
-            notes.append(f"Of the {which} job: {'; '.join(job.marks)}.")
+            notes.append(f"Marks of the {which} job: {'; '.join(job.marks)}.")
     if first.dump is not None and second.dump is not None:
         try:
             rows, more = operator_changes(
@@ -393,7 +393,7 @@ def _samples_of(lab: LabApi, job_id: str) -> dict[str, list[int]]:
             for metric, samples in generation_samples(run).items():
                 found[f"{metric} of {prompt_of(run)}"] = samples.tolist()
     if not found:
-        raise MissingDataError(f"job {job_id} has no untraced samples")
+        raise MissingDataError(f"job {job_id} has no samples without tracing")
     return found
 
 

@@ -99,9 +99,9 @@ class DeviceNoise:
         return None if self.spread is None else Noise(self.spread, self.freedom + 1)
 
     def floor(self, policy: Policy) -> float | None:
-        """The largest relative change between two jobs that noise alone explains. None when it is
-        not known: repeats that are so few or so different that it exceeds `MOST_FLOOR` show
-        nothing."""
+        """The largest relative change between two jobs that noise alone explains. None if it is
+        unknown, or exceeds `MOST_FLOOR`: the repeats are too few or too different.
+        """
         floor = None if self.noise is None else self.noise.floor(policy)
         return floor if floor is not None and floor <= MOST_FLOOR else None
 
@@ -115,8 +115,8 @@ class AbHistory:
     """The results of repeated A/B jobs of one model and baseline on one device.
 
     changes: of each job, relative. spread: the standard deviation of their logarithms, None for
-    fewer than two. floor: the change that one more such job may show without a real one, at the
-    job's confidence.
+    fewer than two. floor: the change that noise alone may show in one more such job, at the job's
+    confidence.
     """
 
     changes: tuple[float, ...]

@@ -47,7 +47,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class Connections:
-    """A database to read and to write. patience: seconds to retry while it is away."""
+    """A database to read and to write. patience: seconds to retry while it cannot be reached."""
 
     def __init__(self, url: str, patience: float) -> None:
         parsed = _parse(url)

@@ -70,9 +70,9 @@ class Database:
     """Jobs, devices and tokens in SQLite or PostgreSQL. Usable from several threads, processes and
     machines at once.
 
-    Each method is one transaction, which is repeated when the database goes away meanwhile; no step
-    is lost or done twice by that. Raises `LabError` when the database stays away, is full or
-    refuses; `MissingDataError` and `UsageError` where a method says so.
+    Each method is one transaction. It is repeated if the connection breaks; no step is then lost or
+    done twice. Raises `LabError` when the database stays away, is full or refuses;
+    `MissingDataError` and `UsageError` where a method says so.
     """
 
     def __init__(self, url: str, *, patience_seconds: float = _PATIENCE) -> None:
@@ -125,7 +125,7 @@ class Database:
     def jobs(
         self, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page:
-        """Jobs, newest first. Raises `UsageError` for a cursor that is not of a page."""
+        """Jobs, newest first. Raises `UsageError` for an invalid cursor."""
         return self._connections.read(jobs.page, wanted or Filter(), limit, cursor)
 
     def events(self, job_id: str) -> list[JobEvent]:
@@ -337,7 +337,7 @@ class Database:
             return None
 
         def find(connection: Connection) -> tuple[Token | None, bool]:
-            """The token; and True when its use is to be noted."""
+            """Return the token, and True if its use must be recorded."""
             query = select(schema.tokens).where(_tokens.key == key)
             row = connection.execute(query).one_or_none()
             kept = "" if row is None else row.sha256
@@ -391,9 +391,9 @@ def _check_token(name: str, scopes: set[str], expires_at: datetime | None, at: d
         )
     if expires_at is not None:
         if expires_at.tzinfo is None:
-            raise UsageError(f"the end of the token, {expires_at}, has no time zone")
+            raise UsageError(f"the expiry of the token, {expires_at}, has no time zone")
         if expires_at <= at:
-            raise UsageError(f"the end of the token, {expires_at}, is in the past")
+            raise UsageError(f"the expiry of the token, {expires_at}, is in the past")
 
 
 def _key_of(secret: str) -> str | None:
@@ -473,7 +473,7 @@ def _migrate(connection: Connection, found: int) -> None:
     schema.calibrations.create(connection, checkfirst=True)
     connection.execute(update(schema.version).values(version=schema.VERSION))
     _logger.warning(
-        "the lab's database was of version %s and is of version %s now%s",
+        "migrated the lab's database from version %s to version %s%s",
         found, schema.VERSION, f"; {copy} is a copy of the old one" if copy else "",
     )  # fmt: skip
 

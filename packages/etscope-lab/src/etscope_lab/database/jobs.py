@@ -528,7 +528,7 @@ def history(
 
 
 def fill_history(connection: Connection) -> None:
-    """Add all done jobs to the series, which are empty."""
+    """Fill the empty series with all done jobs."""
     kinds = _jobs.kind.in_(("benchmark", "generate"))
     done = _select().where(_jobs.state == State.DONE, kinds).order_by(_jobs.seq)
     last = 0
@@ -543,7 +543,7 @@ def _results_of(seq: int, job: Job) -> list[dict[str, Any]]:
     """A done job's rows of `results`: of a benchmark one, of generations one for each prompt and
     time; none of other jobs. Times that are not finite have none."""
     if job.finished_at is None:
-        raise LabError("a done job has no time at which it ended")
+        raise LabError("a done job has no end time")
     latency = job.summary.get("latency")
     latency = latency if isinstance(latency, Mapping) else {}
     found: list[tuple[str, str, Mapping[str, Any]]] = []  # inputs, metric, times

@@ -29,7 +29,7 @@ def calibrate_device(
 ) -> DeviceCalibration:
     """Measure the peaks of a device that is in reach of this machine.
 
-    rest_seconds: how long to wait at most for what ran on the device to be over.
+    rest_seconds: the longest wait for earlier work on the device to end.
 
     Raises as `etscope.run.calibration.calibrate`, `DeviceLost`, and `LabError` for an invalid
     configuration of the device.

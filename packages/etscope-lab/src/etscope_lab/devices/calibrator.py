@@ -25,10 +25,10 @@ _logger = logging.getLogger("etscope_lab")
 
 
 class Calibrator:
-    """Orders calibrations from what jobs found about their devices. For the engine's thread.
+    """Orders calibrations of devices, by the environments of done jobs. For the engine's thread.
 
-    store: URL of the lab's store. wanted: False to order nothing. Neither is anything ordered where
-    `$ETSCOPE_CALIBRATION` names the peaks of all runs, or none.
+    store: URL of the lab's store. wanted: False to order nothing. Nothing is ordered either if
+    `$ETSCOPE_CALIBRATION` is set.
     """
 
     def __init__(self, database: Database, store: str, *, wanted: bool) -> None:
@@ -43,8 +43,9 @@ class Calibrator:
             self._done[device] = environment
 
     def due(self, config: DeviceConfig) -> CalibrationOrder | None:
-        """Return the order to calibrate a device after its last job; None when what is kept of it
-        holds, or when it was tried before."""
+        """Return the order to calibrate a device after its last job; None if its kept calibration
+        is still valid, or this one was tried before.
+        """
         environment = self._done.get(config.name)
         if environment is None:
             return None
@@ -63,7 +64,7 @@ class Calibrator:
         return CalibrationOrder(token, config, self._store, runner, sizes, description)
 
     def keep(self, found: DeviceCalibration) -> None:
-        """Keep what a try gave; a device that cannot be calibrated keeps the reason instead."""
+        """Keep the result of a calibration; for a device that cannot be calibrated, the reason."""
         self._database.keep_calibration(found)
         if found.error:
             _logger.warning(

@@ -21,9 +21,10 @@ _MOST_SIZES = 6  # of the thread pool: for further ones the peaks of the nearest
 
 @dataclass(frozen=True, slots=True)
 class CalibrationOrder:
-    """A device that a worker is to calibrate. token: of this try. store: URL of the lab's. threads:
-    sizes of the thread pool; () for one and the runtime's default. description: see
-    `description_of`."""
+    """An order to calibrate a device. token: of this attempt. store: URL of the lab's store.
+    threads: sizes of the thread pool; () for one and the runtime's default. description: see
+    `description_of`.
+    """
 
     token: str
     device: DeviceConfig
@@ -94,8 +95,9 @@ def peaks_in_words(summary: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationOutcome:
-    """The end of a try to calibrate a device: what to keep; None when another try may succeed, as
-    the device was lost or the lab stopped."""
+    """The outcome of an attempt to calibrate a device. kept: what to keep; None if another attempt
+    may succeed, because the device was lost or the lab stopped.
+    """
 
     kept: DeviceCalibration | None = None
     message: str = ""
@@ -118,7 +120,8 @@ def due_threads(
     kept: DeviceCalibration | None, description: Mapping[str, Any], threads: int | None
 ) -> tuple[int, ...] | None:
     """Return the sizes of the thread pool to calibrate a device with, () for one and the runtime's
-    default; None when what is kept holds for a job with so many threads."""
+    default; None if the kept calibration is valid for a job with that number of threads.
+    """
     before = kept.threads if kept is not None and kept.description == description else None
     if before is None:
         return () if threads is None else tuple(sorted({1, threads}))

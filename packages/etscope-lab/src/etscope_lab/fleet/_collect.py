@@ -41,7 +41,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A dump, or a name for dumps, that could not be taken. slug: of the error."""
+    """A dump, or a name for dumps, that could not be collected. slug: the error's slug."""
 
     url: str
     error: str
@@ -81,22 +81,20 @@ def collect(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Collected:
-    """Take ETDumps into a dataset, which is made if it is not there.
+    """Collect ETDumps into a dataset, which is created if it is missing.
 
     dumps: names as for `find_sources`, or sources. A dump that is in the dataset already is not
-    taken again, whatever its name.
-    etrecord: the record of all dumps. etrecord_dir: a folder of records; each dump takes the one of
-    its program, if there is one.
-    labels: of all dumps; they override the labels of a run.json. "device" and "model" are names.
-    source_unit: unit of the dumps' clocks.
-    strict: write nothing when there are bad dumps. They raise nothing in either case.
+    taken again, whatever its name. etrecord: the record of all dumps. etrecord_dir: a folder of
+    records; each dump takes the one of its program, if there is one. labels: of all dumps; they
+    override the labels of a run.json. "device" and "model" are names. source_unit: unit of the
+    dumps' clocks. strict: write nothing if there are bad dumps. Bad dumps never raise an error.
     workers: number of processes of a Dask cluster on this machine. scheduler: the address of
-    another cluster; its workers must see the same files.
-    progress: called with the number of dumps done, and the total.
+    another cluster; its workers must see the same files. progress: called with the number of dumps
+    done, and the total.
 
     Raises `MissingDataError` when no dump is named, `UsageError` for arguments that exclude each
-    other and for a folder that is not a dataset, and the errors of the records. Bad dumps are in
-    the result.
+    other and for a folder that is not a dataset, and the errors of the records. The result lists
+    the bad dumps.
     """
     begin = monotonic()
     options = collect_options(etrecord, etrecord_dir, labels, source_unit)

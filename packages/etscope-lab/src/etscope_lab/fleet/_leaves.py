@@ -38,7 +38,7 @@ class Leaves:
 
     @classmethod
     def of(cls, table: EventTable) -> Leaves:
-        """Return the leaves of all executions. Blocks of no known method are looked at alone."""
+        """Return the leaves of all executions. Blocks of unknown methods are treated one by one."""
         found = cls(table, np.full(len(table.events), -1, np.int64))
         groups: dict[Hashable, list[int]] = {}
         for number, (block, method) in enumerate(zip(table.blocks, table.methods, strict=True)):

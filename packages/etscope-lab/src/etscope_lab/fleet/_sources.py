@@ -37,7 +37,7 @@ class Record:
     program_sha256: str | None
 
     def matches(self, dump: ETDump) -> bool:
-        """Return whether all methods that ran have its instructions."""
+        """Return whether all methods that ran in a dump have this record's instructions."""
         trace = Trace(dump, record=open_record(self.path))
         blocks = [block for block in trace.blocks if block.executions]
         return bool(blocks) and all(
@@ -140,7 +140,7 @@ def find_sources(
     next to the run.etdp of the same run is skipped, as its times include the logging of values), a
     glob ("runs/**/*.etdp"), "@list.txt" (a file with a name in each line), or a URL
     ("s3://bucket/runs/*"; below a remote folder dumps are recognised by the suffixes .etdp and
-    .etdump). A folder with a lab in it is a name that failed.
+    .etdump). A folder with a lab in it counts as a name that failed.
     """
     found: dict[str, Source] = {}
     wrong: list[tuple[str, EtscopeError]] = []

@@ -63,9 +63,10 @@ class RunMetadata:
 def run_metadata(
     source: Source, labels: Mapping[str, str], etrecord: str | None = None
 ) -> RunMetadata:
-    """The metadata of a dump's run. `labels` override those of the run; "device" and "model" among
-    them are the names of these. Raises `FormatError` for a damaged run.json or log of an app, and
-    `MismatchError` for the log of another run."""
+    """The metadata of a dump's run. `labels` override those of the run; the labels "device" and
+    "model" set these names. Raises `FormatError` for a damaged run.json or log of an app, and
+    `MismatchError` for the log of another run.
+    """
     saved = _saved_beside(source.url) if source.about is None else SavedRun(source.about)
     app = _app_report(source, saved)
     of_app = app or AppReport()

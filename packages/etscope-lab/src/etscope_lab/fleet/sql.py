@@ -227,7 +227,7 @@ def _compare_all_dumps(
     if before is None or after is None:
         return None
     if len(before) != len(after) or (steps is not None and len(steps) != len(before)):
-        raise UsageError("compare_all takes lists of one length")
+        raise UsageError("compare_all takes lists of equal length")
     answers = compare_all(
         [np.concatenate(one) if one else () for one in before],
         [np.concatenate(one) if one else () for one in after],

@@ -219,7 +219,7 @@ def cold_starts(cold: Sequence[GenerationPass]) -> list[dict[str, int]]:
 
 
 def prompt_of(run: SavedRun) -> str:
-    """Return the name of the prompt that a run.json of a job is of."""
+    """Return the name of the prompt of a job's run.json."""
     found = run.text(PROMPT)
     if found is None:
         raise FormatError("a generation of a job has no prompt")

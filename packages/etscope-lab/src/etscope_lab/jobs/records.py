@@ -258,7 +258,7 @@ class Order:
 
 
 class Interruption(str, Enum):
-    """The reason why an attempt ended without a result that the job is to blame for."""
+    """The reason why an attempt ended without a result, although the job is not to blame."""
 
     LAB = "lab"
     """The lab's store or a disk of the worker failed."""

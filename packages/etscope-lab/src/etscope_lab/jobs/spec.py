@@ -122,7 +122,10 @@ class FileRef(_WithShortForm):
     )
     sha256: str | None = Field(None, pattern=SHA256, description="Of the content.")
     name: str = Field(
-        "", max_length=255, pattern=BASE_NAME, description="To display; the base name of path."
+        "",
+        max_length=255,
+        pattern=BASE_NAME,
+        description="Name to display. Default: the base name of path.",
     )
 
     @model_validator(mode="before")
@@ -137,7 +140,7 @@ class FileRef(_WithShortForm):
     @model_validator(mode="after")
     def _one_of(self) -> FileRef:
         if (self.path is None) == (self.sha256 is None):
-            raise ValueError("a file is named by path or by sha256, not by both")
+            raise ValueError("name a file by path or by sha256, not by both")
         return self
 
 
@@ -159,7 +162,7 @@ class DeviceSelector(_WithShortForm):
     )
     attributes: Mapping[_Name, _Value] = Field(
         default_factory=dict,
-        description="Of the device: {arch: aarch64, driver: ssh}.",
+        description="Attributes of the device: {arch: aarch64, driver: ssh}.",
         json_schema_extra=_NO_OTHERS,
     )
 
@@ -196,10 +199,12 @@ class Limits(_Strict):
     min_battery_percent: _Float | None = Field(None, ge=0, le=100)
     governor: _Name | None = Field(None, description="Of all cores: performance.")
     max_load: _Float | None = Field(
-        None, gt=0, description="Load average of 1 min, per core, without the job's own."
+        None, gt=0, description="Largest load average (1 min) per core, without the job's own load."
     )
-    max_cv: _Float | None = Field(None, gt=0, description="stdev / mean of the steady runs.")
-    strict: _Bool = Field(False, description="A limit that cannot be checked does not hold.")
+    max_cv: _Float | None = Field(
+        None, gt=0, description="Largest stdev / mean of the steady runs."
+    )
+    strict: _Bool = Field(False, description="Treat a limit that cannot be checked as broken.")
 
 
 _GREEDY: dict[str, Any] = {
@@ -221,18 +226,22 @@ class GenerationSpec(_Strict):
     lengths: tuple[Annotated[int, Strict(), Field(ge=1, le=1 << 20)], ...] = Field(
         (),
         max_length=MOST_PROMPTS,
-        description="Tokens of prompts drawn from seed; 128 without prompts.",
+        description="Lengths of prompts drawn from seed, in tokens. Default without prompts: 128.",
     )
     new_tokens: _Int = Field(128, ge=1, le=1 << 20, description="Tokens to generate.")
     stop_at_end: _Bool = Field(
-        False, description="End at the model's end token; else there are always new_tokens."
+        False, description="Stop at the model's end token. Otherwise always generate new_tokens."
     )
     temperature: _Float = Field(0.0, ge=0, le=1000, description="0: the likeliest token.")
     top_k: _Int | None = Field(None, ge=1, le=1 << 31)
     top_p: _Float | None = Field(None, gt=0, le=1)
-    cold: _Int = Field(2, ge=0, le=1000, description="Processes of one generation each.")
-    warm: _Int = Field(3, ge=1, le=10_000, description="Timed generations in one process.")
-    warmup: _Int = Field(1, ge=0, le=1000, description="Generations before those, not counted.")
+    cold: _Int = Field(2, ge=0, le=1000, description="Number of new processes that generate once.")
+    warm: _Int = Field(
+        3, ge=1, le=10_000, description="Number of timed generations in one process."
+    )
+    warmup: _Int = Field(
+        1, ge=0, le=1000, description="Number of untimed generations before the timed ones."
+    )
 
     @model_validator(mode="after")
     def _goes_together(self) -> GenerationSpec:
@@ -258,18 +267,23 @@ class Quality(_Strict):
     reference: FileRef = Field(
         description="The program (.pte) or the ETRecord that gives the right logits."
     )
-    tokens: FileRef = Field(description="Ids, as text or .npy, a text that the model continues.")
+    tokens: FileRef = Field(
+        description="Token ids of a text that the model continues, as text or .npy."
+    )
     max_kl: _Float | None = Field(
-        None, gt=0, description="Of the mean over the tokens, in nats: KL of the reference."
+        None, gt=0, description="Largest mean KL divergence from the reference, in nats."
     )
     min_agreement: _Float | None = Field(
-        None, gt=0, le=1, description="Share of the tokens with the reference's likeliest one."
+        None,
+        gt=0,
+        le=1,
+        description="Smallest share of tokens with the reference's likeliest token.",
     )
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Quality:
         if self.max_kl is None and self.min_agreement is None:
-            raise ValueError("a gate has a limit: max_kl, min_agreement or both")
+            raise ValueError("a quality gate needs a limit: max_kl, min_agreement or both")
         return self
 
 
@@ -316,52 +330,77 @@ class JobSpec(_Strict):
 
     version: Literal[1] = 1
     kind: Literal["benchmark", "generate", "accuracy", "ab"] = Field(
-        "benchmark", description="generate: tokens of a language model."
+        "benchmark", description="Kind of the job; generate: tokens of a language model."
     )
-    name: _Text = Field("", description="To display; the model's name if empty.")
+    name: _Text = Field("", description="Name to display. Default: the model's name.")
     labels: Mapping[_Name, _Value] = Field(
         default_factory=dict,
-        description="For history: {commit: 1f2e3d, branch: main}.",
+        description="Labels for the history: {commit: 1f2e3d, branch: main}.",
         json_schema_extra=_NO_OTHERS,
     )
     model: FileRef = Field(description="An ETRecord that holds its program, a .pte or a .bpte.")
-    etrecord: FileRef | None = Field(None, description="Of the export, when model is a program.")
+    etrecord: FileRef | None = Field(
+        None, description="ETRecord of the export, if model is a program."
+    )
     data: FileRef | None = Field(None, description="The program's external weights (.ptd).")
     baseline: FileRef | None = Field(
-        None, description="Of an A/B job: the program that model is compared with."
+        None, description="For an A/B job: the program to compare model with."
     )
-    method: _Name | None = Field(None, description="forward, or the only one.")
+    method: _Name | None = Field(
+        None, description="Method to run. Default: forward, or the only one."
+    )
     inputs: FileRef | None = Field(
-        None, description=".npz, .npy, .safetensors or .pt; else a bundle's cases, else of seed."
+        None,
+        description="Inputs (.npz, .npy, .safetensors or .pt). "
+        "Default: the cases of a .bpte, else drawn from seed.",
     )
-    seed: _Int = Field(0, ge=0, lt=2**53, description="Of generated inputs.")
+    seed: _Int = Field(0, ge=0, lt=2**53, description="Seed of generated inputs.")
     generation: GenerationSpec | None = Field(
         None, description="What to generate: for generate jobs, and A/B jobs of language models."
     )
     prompts: FileRef | None = Field(
-        None, description="Of generations: ids, a prompt on each line; or .npy."
+        None, description="Prompts of generations: a line of token ids for each, or .npy."
     )
-    quality: Quality | None = Field(None, description="A gate of a generate job.")
-    iterations: _Int = Field(50, ge=1, le=1_000_000, description="Timed executions.")
-    warmup: _Int = Field(5, ge=0, le=1_000_000, description="Executions before, not counted.")
+    quality: Quality | None = Field(None, description="Limits on the logits of a generate job.")
+    iterations: _Int = Field(50, ge=1, le=1_000_000, description="Number of timed executions.")
+    warmup: _Int = Field(
+        5, ge=0, le=1_000_000, description="Number of untimed executions before the timed ones."
+    )
     traced_iterations: _Int = Field(
-        20, ge=0, le=100_000, description="In a separate run that writes the ETDump; 0: none."
+        20,
+        ge=0,
+        le=100_000,
+        description="Executions of the separate run that writes the ETDump; 0: none.",
     )
     debug_level: Literal["none", "program_outputs", "intermediate_outputs"] = Field(
         "none", description="Values to record, in a third run. Accuracy jobs: intermediate_outputs."
     )
     runner: Literal["auto", "python", "native"] = "auto"
     threads: _Int | None = Field(None, ge=1, le=1024)
-    rounds: _Int = Field(20, ge=4, le=10_000, description="Of an A/B job: processes a side.")
-    min_effect: _Float = Field(0.03, gt=0, lt=1, description="Of an A/B job: the smallest change.")
-    confidence: _Float = Field(0.99, ge=0.5, lt=1, description="Of an A/B job.")
-    cool_down_seconds: _Float = Field(0, ge=0, le=3600, description="Rest of the device before.")
-    timeout_seconds: _Float = Field(600, gt=0, le=86_400, description="Of the whole job.")
+    rounds: _Int = Field(
+        20, ge=4, le=10_000, description="For an A/B job: number of processes of each side."
+    )
+    min_effect: _Float = Field(
+        0.03, gt=0, lt=1, description="For an A/B job: the smallest relative change that matters."
+    )
+    confidence: _Float = Field(
+        0.99, ge=0.5, lt=1, description="For an A/B job: confidence of the verdict."
+    )
+    cool_down_seconds: _Float = Field(
+        0, ge=0, le=3600, description="Idle time of the device before the job."
+    )
+    timeout_seconds: _Float = Field(
+        600, gt=0, le=86_400, description="Time limit of the whole job."
+    )
     metrics: tuple[Literal["latency", "memory", "numerics"], ...] = ("latency", "memory")
     device: DeviceSelector = Field(default_factory=lambda: DeviceSelector(name="host"))
     limits: Limits = Field(default_factory=Limits)
-    attempts: _Int = Field(3, ge=1, le=100, description="Devices that may be lost before it fails.")
-    priority: _Int = Field(0, ge=-1000, le=1000, description="Larger goes first.")
+    attempts: _Int = Field(
+        3, ge=1, le=100, description="How many devices the job may lose before it fails."
+    )
+    priority: _Int = Field(
+        0, ge=-1000, le=1000, description="Jobs with a larger priority run first."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -373,15 +412,19 @@ class JobSpec(_Strict):
     @model_validator(mode="after")
     def _goes_together(self) -> JobSpec:
         if (self.kind == "ab") != (self.baseline is not None):
-            raise ValueError("an A/B job (kind: ab) has a baseline, and no other kind has one")
+            raise ValueError(
+                "an A/B job (kind: ab) needs a baseline, and other kinds cannot have one"
+            )
         if self.kind == "generate" and self.generation is None:
-            raise ValueError("a generate job says what to generate: generation: {lengths: [128]}")
+            raise ValueError(
+                "a generate job needs to say what to generate: generation: {lengths: [128]}"
+            )
         if self.generation is not None and self.kind not in ("generate", "ab"):
-            raise ValueError("generation goes with the kinds generate and ab")
+            raise ValueError("generation is only for the kinds generate and ab")
         if self.generation is None and self.prompts is not None:
             raise ValueError("prompts go with a generation")
         if self.quality is not None and self.kind != "generate":
-            raise ValueError("quality goes with the kind generate")
+            raise ValueError("quality is only for the kind generate")
         return self
 
     @property

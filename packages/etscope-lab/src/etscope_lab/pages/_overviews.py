@@ -261,7 +261,7 @@ def _conditions(device: Device) -> Mapping[str, str]:
 
 
 def noise(lab: Lab, name: str) -> Mapping[str, str]:
-    """Return how much jobs on a device differ without a change, as texts; empty if not known.
+    """Return how much jobs on a device differ without a change, as texts; empty if unknown.
 
     Raises `MissingDataError` if the device does not exist.
     """

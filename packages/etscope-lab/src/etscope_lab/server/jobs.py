@@ -113,7 +113,7 @@ class SubmittedQuality(Quality):
     reference: StoredFile = Field(
         description="The program (.pte) or the ETRecord that gives the right logits."
     )
-    tokens: StoredFile = Field(description="Ids, as text or .npy, that the model continues.")
+    tokens: StoredFile = Field(description="Token ids that the model continues, as text or .npy.")
 
 
 class SubmittedSpec(JobSpec):
@@ -133,7 +133,7 @@ class SubmittedSpec(JobSpec):
         "values generated from seed.",
     )
     prompts: StoredFile | None = Field(
-        None, description="Of generations: ids, a prompt on each line; or .npy."
+        None, description="Prompts of generations: a line of token ids for each, or .npy."
     )
     quality: SubmittedQuality | None = Field(
         None, description="A gate on the numbers of a language model."
@@ -166,7 +166,7 @@ def submit_job(
         Query(
             pattern=TEXT,
             max_length=200,
-            description="Name of the submitter; a token's goes before.",
+            description="Name of the submitter; a token's name overrides it.",
         ),
     ] = "",
 ) -> Job:

@@ -21,12 +21,12 @@ class Settings:
     """Settings of a lab's server.
 
     host: the address to listen on. hosts: further names of the server, such as a proxy's.
-    trusted_proxies: addresses that may set X-Forwarded-For and X-Forwarded-Proto.
-    require_tokens: require tokens even on a loopback address and before one exists; else they
-    are required once there is one. key: signs sessions and forms. stream_seconds: the length of a
-    stream of events or of a log, after which the client connects again. look_seconds: between two
-    looks for what to stream. failures_per_minute: wrong tokens of one address before it has to
-    wait. uploads: folder for files while they are uploaded.
+    trusted_proxies: addresses that may set X-Forwarded-For and X-Forwarded-Proto. require_tokens:
+    require tokens even on a loopback address and before one exists; else they are required once
+    there is one. key: signs sessions and forms. stream_seconds: the length of a stream of events or
+    of a log, after which the client connects again. look_seconds: time between two checks for new
+    content of a stream. failures_per_minute: wrong tokens of one address before it has to wait.
+    uploads: folder for files while they are uploaded.
     """
 
     host: str = "127.0.0.1"

@@ -109,7 +109,9 @@ def judged(
 
 
 def is_lasting(mark: str) -> bool:
-    """True for a mark that all jobs of a device have, which can be compared with each other."""
+    """True for a mark that all jobs of a device share: such jobs can be compared with each
+    other.
+    """
     return _LASTING.fullmatch(mark) is not None
 
 

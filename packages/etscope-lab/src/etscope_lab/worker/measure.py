@@ -113,7 +113,7 @@ class Measured:
 
 
 def main(name: str) -> int:
-    """Do the order in the folder of that name, and write the answer."""
+    """Execute the order in the folder of that name, and write the answer."""
     folder = Path(name)
     answer = answer_to(folder)
     part = folder / f"{ANSWER}.part"
@@ -127,7 +127,7 @@ def main(name: str) -> int:
 
 
 def answer_to(folder: Path) -> dict[str, Any]:
-    """Do the order in a folder; return the answer as plain JSON. Never raises."""
+    """Execute the order in a folder; return the answer as plain JSON. Never raises."""
     names: dict[str, str] = {}  # as the files at these paths were submitted
     done, state, message, slug = Measured({}, {}), State.DONE, "", ""
     interruption = None
@@ -177,8 +177,9 @@ def answer_to(folder: Path) -> dict[str, Any]:
 def with_calibration(
     done: Measured, config: DeviceConfig, known: Sequence[Mapping[str, Any]], out: Path
 ) -> Measured:
-    """Keep the peaks of the device with a job's files, if they are known: to the lab, from which
-    the `known` ones are, or to this machine. A mark says why those that were named are not."""
+    """Keep the peaks of the device with a job's files: those from the lab (`known`), or those of
+    this machine. If they cannot be read, a mark says why.
+    """
     if not (out / RUN_JSON).is_file():
         return done
     facts = json.loads((out / RUN_JSON).read_text())

@@ -42,7 +42,7 @@ def check_gate(opened: Opened, files: Mapping[str, Path]) -> None:
     ids = tokens_from(files[TOKENS])
     if len(ids) < 2:
         raise UsageError("the text of the quality gate has less than two tokens")
-    check_tokens(ids, layout_of(opened.program), "the text of the quality gate")
+    check_tokens(ids, layout_of(opened.program), "the quality gate's text")
     if identify(files[REFERENCE]) != ETRECORD:
         layout_of(open_program(files[REFERENCE]).program)
 

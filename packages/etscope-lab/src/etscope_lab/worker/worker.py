@@ -73,10 +73,11 @@ class AlreadyBegun(Exception):
 
 
 def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
-    """Do an order. Faults of the job, the device or the store are in the outcome, never raised.
+    """Execute an order. Faults of the job, the device or the store are in the outcome, never
+    raised.
 
-    tell: a function for messages, or the Dask topic to send them to. Orders for a lost device
-    are answered `device_lost` with `busy_seconds` 0, until `check` finds it again. Raises
+    tell: a function for messages, or the Dask topic to send them to. Orders for a lost device are
+    answered `device_lost` with `busy_seconds` 0, until `check` finds it again. Raises
     `AlreadyBegun`, and does nothing, for an order that a worker has begun before.
     """
     if isinstance(tell, str):
