@@ -288,7 +288,8 @@ def run_of_files(
     """Return the one run that the files belong to.
 
     paths, given: as for `runs_of_files`. A named file replaces a file of its kind in a named
-    folder. needs_dump: take a file alone for the dump; the reader of dumps reports another kind.
+    folder. needs_dump: treat a single file as the dump; the reader of dumps reports a file of
+    another kind.
 
     Raises `UsageError` for files of several runs.
     """
@@ -505,7 +506,8 @@ def one_of_each(
     for each in order. of: the noun for the runs in the `UsageError` about another number."""
     if len(given) not in (0, 1, len(runs)):
         raise UsageError(
-            f"{len(given)} of --{'etrecord' if what == 'record' else what} for {len(runs)} {of}",
+            f"--{'etrecord' if what == 'record' else what} is given {len(given)} times for "
+            f"{len(runs)} {of}",
             hint="name one for all of them, or one for each in order",
         )
     if not given:

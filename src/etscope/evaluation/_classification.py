@@ -35,8 +35,10 @@ class Prediction:
     reference_right_top: the same for the reference. reference_margin: the reference's score of its
     own class minus its score of the device's class; device_margin: the other way round. For classes
     that agree, they are the distance to the second best. floats: the class of the float graph, if
-    the reference is a quantized model with that graph in its record; float_margin: its score of it
-    minus its score of the reference's class; float_right, float_right_top as for the reference."""
+    the reference is a quantized model with that graph in its record; float_margin: the float
+    graph's score of its own class minus its score of the reference's class; float_right,
+    float_right_top as for the reference.
+    """
 
     sample: str
     row: int
@@ -74,10 +76,11 @@ def predictions(
     labels: tuple[int, ...] | None,
     floats: Any = None,
 ) -> list[Prediction]:
-    """The prediction for each row of two outputs of shape [..., classes], and of the float graph's.
+    """The prediction for each row of two outputs of shape [..., classes], and of the float
+    graph's.
 
     Raises `MissingDataError` for an output that is not scores, `MismatchError` for outputs of
-    different shapes, and for labels that are not classes or not as many as the rows.
+    different shapes, and for labels that are not classes, and if labels and rows differ in number.
     """
     expected, found = _rows(reference), _rows(device)
     if expected.shape != found.shape:
@@ -129,7 +132,7 @@ def _rows(output: Any) -> _Scores:
         raise MissingDataError(
             f"an output of the type {array.dtype} and the shape {list(array.shape)} has no scores "
             "of classes, [..., classes]",
-            hint="name the output that has: output=, -X scores",
+            hint="name the output with the scores: output=, -X scores",
         )
     return array.reshape(-1, array.shape[-1]).astype(np.float64)
 
@@ -179,7 +182,7 @@ class Labels:
         )
 
     def check(self, count: int | None, limit: int | None) -> None:
-        """Raise `MismatchError` for labels that are not as many as the samples."""
+        """Raise `MismatchError` if labels and samples differ in number."""
         if count is None or self.by_name:
             return
         if len(self.by_number) != count and limit is None:

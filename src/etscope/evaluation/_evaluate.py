@@ -130,7 +130,7 @@ class EvaluateOptions(SharedOptions):
         return find_metric(self.metric)
 
     def prepared(self, trace: Trace, method: str) -> PreparedNumerics:
-        """Return what compares runs of a method."""
+        """Return the object that compares runs of a method with its reference."""
         return PreparedNumerics(
             trace,
             method,
@@ -406,7 +406,9 @@ class Collector:
         inputs: Sequence[Any],
         memory: Any,
     ) -> None:
-        """Diagnose the run of a sample, and count it in. memory: the reference's state before."""
+        """Diagnose the run of a sample, and add the result. memory: the reference's state
+        before.
+        """
         if not run.has_values:
             raise NumericGapError("its run has no values of operators", hint=RECORD_HINT)
         found = prepared.diagnose(trace, run, list(inputs), memory, runs=self._runs)
@@ -422,8 +424,9 @@ class Collector:
         only: int | None,
     ) -> int:
         """Compare runs of a dump, or only one of them, with the samples; return the number of
-        samples taken. runs: with the number of their sequence; in one, state goes on from run to
-        run."""
+        samples taken. runs: each with the number of its sequence; within a sequence, state goes on
+        from run to run.
+        """
         memory, broken, last, count = prepared.memory(), False, -1, 0
         for position, ((sequence, run), sample) in enumerate(zip(runs, samples, strict=False)):
             count += 1
@@ -457,7 +460,9 @@ class Collector:
         device: Sequence[Any],
         floats: Sequence[Any] | None = None,
     ) -> None:
-        """Count a sample in. floats: the outputs of the float graph of a quantized model."""
+        """Add the result of a sample. floats: the outputs of the float graph of a quantized
+        model.
+        """
         rows = self._predictions(sample, reference, device, floats)
         self._statistics.add(sample.name, found)
         for row in rows:

@@ -87,7 +87,7 @@ class OperatorStatistics:
 
     @property
     def deviation(self) -> Deviation | None:
-        """The finding of all samples together; None if nothing does."""
+        """The deviation that all samples together show; None if they show none."""
         return None if self.evidence is None else self.evidence.wrong
 
     @property
@@ -155,9 +155,9 @@ FINE, WRONG, NAN, SKIPPED = "fine", "wrong", "nan", "skipped"
 class SampleResult:
     """The result of one sample.
 
-    verdict: "wrong" when an operator is wrong, "nan" when none is but there are NaN that the
-    reference has not, "skipped" when it could not be compared; else "fine". wrong: the number of
-    wrong operators. operator: the first that is wrong, or made the NaN; in a fine sample the one
+    verdict: "wrong" when an operator is wrong, "nan" when none is but there are NaN where the
+    reference has numbers, "skipped" when it could not be compared; else "fine". wrong: the number
+    of wrong operators. operator: the first that is wrong, or made the NaN; in a fine sample the one
     nearest to its limit. excess: the largest own error divided by its limit, in root mean squares.
     output: the worst error of the program's outputs to the reference's, in the metric. side: the
     errors of a quantized model's outputs to the float graph's, and by whom; None without one.
@@ -280,12 +280,14 @@ class Evaluation:
 
     @cached_property
     def deviating(self) -> tuple[OperatorStatistics, ...]:
-        """The operators that are wrong in no sample, and by all of them together, in order."""
+        """The operators that are wrong in no single sample, but in all samples together, in
+        order.
+        """
         return tuple(one for one in self.operators if one.deviation is not None and not one.wrong)
 
     @property
     def is_finding(self) -> bool:
-        """True if a sample is a finding, or an operator is wrong by all samples together."""
+        """True if a sample is a finding, or an operator is wrong in all samples together."""
         return bool(self.findings or self.deviating)
 
     @property
@@ -318,7 +320,7 @@ class Evaluation:
             return f"no operator goes wrong in {_samples(total)}"
         found = f"{len(self.findings)} of {_samples(total)} have"
         if not self.wrong:
-            return f"{found} NaN that the reference has not"
+            return f"{found} NaN where the reference has numbers"
         most = max(self.wrong, key=lambda operator: operator.wrong)
         row = described(most.row)
         return f"{found} an operator that goes wrong; in {_samples(most.wrong)} it is {row}"

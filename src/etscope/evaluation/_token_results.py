@@ -168,7 +168,8 @@ class TokenEvaluation:
 
     def is_within(self, max_kl: float | None = None, min_agreement: float | None = None) -> bool:
         """Return whether the mean KL divergence is at most `max_kl`, nats, and the share of the
-        tokens without a flip at least `min_agreement`. NaN is within nothing."""
+        tokens with the same likeliest token at least `min_agreement`. NaN is never within a limit.
+        """
         kl, top1 = self.agreement.mean_kl, self.agreement.top1_agreement
         return (max_kl is None or kl <= max_kl) and (min_agreement is None or top1 >= min_agreement)
 

@@ -270,7 +270,7 @@ class ProgramLogits:
             opened = self.opened if record.program_view() is None else open_program(given)
             return graph_logits(opened, record, graph)
         if graph is not None:
-            raise UsageError("a graph is chosen of an ETRecord, and the reference is none")
+            raise UsageError("reference_graph needs an ETRecord as the reference")
         if callable(given):
             require("torch", wanted_by="a reference in PyTorch")
             title = getattr(given, "__name__", None) or type(given).__name__
@@ -295,7 +295,7 @@ class ProgramLogits:
         size = self.options.context or most or _DEFAULT_CONTEXT
         if most is not None and size > most:
             raise MismatchError(
-                f"a context of {size:,} tokens, and the cache has {most:,}",
+                f"a context of {size:,} tokens does not fit the cache of {most:,}",
                 hint="leave out -X context (context=), or export the model with a larger cache",
             )
         step = self.options.stride or size
@@ -409,8 +409,8 @@ def _record_name(opened: Opened, etrecord: Any) -> str | None:
 
 
 def read_tokens(given: Any, tokenizer: Tokenizer | None = None) -> list[int]:
-    """Return the ids of a text: see `evaluate_tokens`. A file of nothing but ids is one of ids,
-    with a tokenizer, too.
+    """Return the ids of a text: see `evaluate_tokens`. A file with only ids counts as ids, even
+    with a tokenizer.
 
     Raises `UsageError` for a file of text without a tokenizer.
     """

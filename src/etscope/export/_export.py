@@ -56,8 +56,9 @@ class Exported:
     backend: str = "portable"
 
     def undelegated(self) -> list[str]:
-        """Return for each method without an operator in the backend the likely reason; for a method
-        with some, only if the types of the others' tensors are the reason."""
+        """Explain for each method why the backend took none of its operators; for a method with
+        some in the backend, only if the types of tensors kept the others out.
+        """
         backends = chosen(self.backend)
         if all(one.backend.partitioners is None for one in backends):
             return []
@@ -100,8 +101,8 @@ class Exported:
         return buffer
 
     def bundle(self) -> bytes:
-        """Return the .bpte file: the program with a test case for each method, without expected
-        outputs, and with a warning, where not all outputs are tensors.
+        """Return the .bpte file: the program with a test case for each method. If not all outputs
+        of a method are tensors, its case has no expected outputs, and a warning says so.
 
         Raises `BundleError` for inputs that the format cannot hold.
         """
@@ -202,8 +203,8 @@ def _exported_llm(config: LlmConfigFile, options: ExportOptions) -> Exported:
     ]
     if given:
         raise UsageError(
-            f"{', '.join(given)} cannot be given for {config.path}: it says itself how its model "
-            "is exported",
+            f"{', '.join(given)} cannot be used with {config.path}: the config itself sets "
+            "how its model is exported",
             hint="change it there",
         )
     return Exported(*export_llm(config.path, ETRecord))

@@ -80,7 +80,7 @@ class Source:
         """
         if isinstance(self.model, LlmConfigFile):
             raise UsageError(
-                f"{self.spec} says itself how its model is exported: no option can be tried",
+                f"{self.spec} itself sets how its model is exported: no option can be tried",
                 hint="change it there, and compare the runs: etscope diff",
             )
         if self.inputs is None and is_language_model(self.model):
@@ -215,7 +215,7 @@ def check_model_name(spec: str) -> None:
         )
     if colon and not path.is_file():
         if not target or not attribute:
-            raise UsageError(f"no model is named by {spec!r}", hint="give file.py:attribute")
+            raise UsageError(f"{spec!r} does not name a model", hint="give file.py:attribute")
         if target.endswith(".py"):
             _check_attribute(Path(target), attribute, spec)
         return
@@ -521,7 +521,9 @@ def inputs_of_texts(texts: Sequence[str]) -> tuple[Any, Any]:
         shapes.append((match["name"], dynamic))
     names = [name for name, _ in shapes if name]
     if names and len(set(names)) != len(texts):
-        raise UsageError("some inputs have a name, or the same one", hint="name all, or none")
+        raise UsageError(
+            "all inputs need different names, or none may have a name", hint="name all, or none"
+        )
     is_dynamic = bool(dims)
     if names:
         named = dict(zip(names, values, strict=True))

@@ -255,7 +255,7 @@ def serve(
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):  # type: ignore[misc]
-        """Does not log requests."""
+        """A request handler that does not log requests."""
 
         def log_request(self, *_: object) -> None:
             pass

@@ -76,7 +76,7 @@ class LogdirReports:
         return [Entry(name, name) for name in found]
 
     def data(self, identifier: str) -> bytes:
-        """Return the document of a folder, or of all."""
+        """Return the report of one folder, or of all folders together."""
         found = self._found()
         if identifier == ALL and 0 < len(found) <= _MOST_TOGETHER:
             state = stamp_of(found.values())
@@ -133,7 +133,7 @@ def __getattr__(name: str) -> Any:
     from tensorboard.plugins import base_plugin
 
     class ExecuTorchPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
-        """The tab."""
+        """The report's tab in TensorBoard."""
 
         plugin_name = PLUGIN_NAME
 
@@ -155,7 +155,7 @@ def __getattr__(name: str) -> Any:
             return ()  # its data is in separate files
 
     class Loader(base_plugin.TBLoader):  # type: ignore[misc]
-        """Makes the tab."""
+        """Makes the report's tab in TensorBoard."""
 
         def load(self, context: Any) -> Any:
             return ExecuTorchPlugin(context)

@@ -88,7 +88,7 @@ class Outcome:
 
     opened: the program and what came with it. passes: the runs by name, the untraced one first.
     recorded_at: when the first of them began, in UTC. conditions: of this machine then; None if it
-    ran on another. measured: who takes the process's memory, if that was asked for.
+    ran on another. measured: the memory of the process by owner, if requested.
     """
 
     opened: Opened = field(repr=False)
@@ -441,11 +441,10 @@ class Run(Outcome):
     def verify(self, rtol: float | None = None, atol: float | None = None) -> Verification:
         """Compare the outputs of bundled test cases with the expected ones.
 
-        An element passes when |output - expected| <= atol + rtol * |expected|; None takes the
-        usual tolerances of the output's type
-        (`etscope.analysis.comparison.verification.TOLERANCES`), and of a method that quantizes
-        dynamically an atol of at least four steps of int8. Raises `MissingDataError` when no
-        call was of a test case that has expected outputs.
+        An element passes when |output - expected| <= atol + rtol * |expected|; None takes the usual
+        tolerances of the output's type (`etscope.analysis.comparison.verification.TOLERANCES`). For
+        a method that quantizes dynamically, atol is then at least four steps of int8. Raises
+        `MissingDataError` if no call ran a test case with expected outputs.
         """
         bundle = self.opened.bundle
         checks = []
@@ -464,7 +463,7 @@ class Run(Outcome):
                 checks.append(CaseCheck(call.method, call.case, tuple(compared)))
         if not checks:
             raise MissingDataError(
-                "nothing was run that has expected outputs",
+                "no test case with expected outputs was run",
                 hint="run a bundled program (.bpte) with expected outputs in its test cases",
             )
         widened = tuple(name for name, is_dynamic in dynamic.items() if is_dynamic)

@@ -77,7 +77,7 @@ class RunOptions(RecordingOptions):
     timeout: seconds for each run in a separate process.
     profiled_iterations: executions of the separate run that records times; `iterations` by default.
     place: the machine of the runner's processes; this one by default.
-    memory: measure who takes the memory of the process, in a separate run: the first call of each
+    memory: measure the memory of the process by owner, in a separate run: the first call of each
         method, executed twice; native runner only.
     """
 
@@ -244,7 +244,7 @@ def _calls(inputs: Any, options: RunOptions, opened: Opened) -> tuple[JobCall, .
     if not any(isinstance(one, Call) for one in calls):
         calls = [Call(inputs=inputs)]
     if not all(isinstance(one, Call) for one in calls):
-        raise UsageError("a list of calls has something else in it", hint="give Call objects only")
+        raise UsageError("a list of calls contains something else", hint="give Call objects only")
     found: list[JobCall] = []
     for call in calls:
         names = ("method", "iterations", "warmup", "testset_index")

@@ -106,7 +106,7 @@ class IsolationOptions:
         """Raise `UsageError` for a timeout of a run in this process."""
         if self.timeout is not None and not self.isolate:
             raise UsageError(
-                "a run in this process cannot be timed out",
+                "a timeout needs a run in a separate process",
                 hint="leave the timeout out, or run in a separate process (isolate)",
             )
 
@@ -278,8 +278,9 @@ _LEFT_OUT = "leaves them out"
 
 
 def unloggable(program: Program, method: str) -> dict[str, str]:
-    """Map values that the runtime's own tracer cannot log at the level intermediate_outputs, in
-    words, by type, to what the native runner does with them."""
+    """Map the values that the runtime's own tracer cannot log at the level intermediate_outputs, in
+    words and by type, to what the native runner does with them.
+    """
     values = program.method(method).values
     types: dict[str, dict[str, None]] = {}
     kept: dict[str, str] = {}

@@ -106,10 +106,10 @@ class Job:
     debug_buffer_size: bytes that may be logged; 0: no limit (the native runner only).
     threads: size of the runtime's thread pool; None: the runtime's default.
     delegate_filters: regular expressions; an intermediate output of a delegate is logged only if
-        one of them matches its whole name. () logs all. Native runner only, like
-        `profiling_level` "method", `allocations` and the debug level "program_outputs".
+        one of them matches its whole name. () logs all. Native runner only, like `profiling_level`
+        "method", `allocations` and the debug level "program_outputs".
     libraries: shared libraries with operators or backends to load first.
-    memory: measure who takes the memory of the process (native runner only, without `trace`).
+    memory: measure the memory of the process by owner (native runner only, without `trace`).
     pools: memory in place of malloc's, for one call without a trace. Native runner only.
     generation: in place of the calls, a language model's calls for its tokens.
     """
@@ -131,7 +131,9 @@ class Job:
 
     @property
     def executions(self) -> int:
-        """Executions of all calls, warm-up included; of a generation, as many as may be."""
+        """Executions of all calls, warm-up included; for a generation, the most that are
+        possible.
+        """
         if self.generation is not None:
             return (self.generation.warmup + self.generation.runs) * self.generation.calls
         return sum(call.executions for call in self.calls)
@@ -144,7 +146,9 @@ class Job:
         return tuple(dict.fromkeys(call.method for call in self.calls))
 
     def executions_of_methods(self) -> list[tuple[str, int]]:
-        """Return the executions by method, as many as there may be; a method may come again."""
+        """Return the executions as (method, number), with the largest possible numbers; a method
+        may appear more than once.
+        """
         task = self.generation
         if task is None:
             return [(call.method, call.executions) for call in self.calls]

@@ -59,9 +59,9 @@ _BUILDS = {
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """The smallest size of a pool in bytes. `less` is what a run with one byte less came to:
-    `FAILS`, `WITHOUT` or `NOTHING`; `why` is the first allocation that it had no room for.
-    alignment: the largest that was asked for.
+    """The smallest size of a pool in bytes. `less` is how a run with one byte less ended: `FAILS`,
+    `WITHOUT` or `NOTHING`; `why` is the first allocation that did not fit. alignment: the largest
+    requested one.
     """
 
     pool: str
@@ -170,7 +170,7 @@ class _Trials:
     timeout: float | None
 
     def run(self, pools: PoolSizes) -> list[Result]:
-        """Run on all inputs; `PoolTooSmall` when a pool is, and the run failed."""
+        """Run on all inputs. Raises `PoolTooSmall` if a pool is too small and the run fails."""
         options = ExecutionOptions(NATIVE, timeout=self.timeout)
         results = []
         for job in self.jobs:
@@ -188,7 +188,7 @@ class _Trials:
         ]
 
     def tried(self, pools: PoolSizes) -> tuple[str | None, str | None]:
-        """Run in pools; return (None, None) when all went well, else what came of it and why."""
+        """Run in pools; return (None, None) if all went well, else how it ended and why."""
         try:
             results = self.run(pools)
         except PoolTooSmall as error:
@@ -247,7 +247,8 @@ class _Trials:
 def _unsteady(pool: str) -> RuntimeFailure:
     return RuntimeFailure(
         f"the runs do not agree on the size of a pool ({pool}), so there is no smallest",
-        hint="its kernels or delegates ask for memory by something else than their inputs",
+        hint="its kernels or delegates request amounts of memory that do not follow from their "
+        "inputs",
     )
 
 
@@ -272,12 +273,12 @@ def _sizes(found: Pools) -> Section:
     aligned = max(pool.alignment for method in found.methods for pool in method.pools)
     if aligned > 16:
         notes.append(
-            f"Something asks for memory aligned to {aligned}: a base that is aligned otherwise may "
-            f"take up to {aligned - 16} bytes more."
+            f"An allocation needs memory aligned to {aligned} bytes: a pool with another "
+            f"alignment may need up to {aligned - 16} bytes more."
         )
     if any(pool.less == WITHOUT for method in found.methods for pool in method.pools):
         notes.append(
-            f"'{WITHOUT}': with less memory the kernel took another way, maybe a slower one."
+            f"'{WITHOUT}': with less memory the kernel worked in another way, perhaps more slowly."
         )
     return rows(
         "pools",

@@ -167,7 +167,7 @@ def end_with_parent() -> None:
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    """End the remaining processes of the group that a process began."""
+    """End the remaining processes of the group that a process started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()

@@ -26,10 +26,11 @@ _MOST_COPIED = 64 << 20  # bytes
 
 @dataclass(frozen=True, eq=False)
 class Opened(Export):
-    """The export of a program to run, and where it is from. It has a program in any case.
+    """A program to run, with its record and data, and the files that they come from. It always has
+    a program.
 
-    given: the path of the file that was given, of any kind.
-    path: the file that is exactly the program; None when it is part of another file or in memory.
+    given: the path of the file that was given, of any kind. path: the file that is exactly the
+    program; None when it is part of another file or in memory.
     """
 
     program: Program
@@ -62,7 +63,8 @@ class Opened(Export):
 
     def copy_into(self, folder: Path) -> dict[str, Any]:
         """Copy the program and the record into the folder of a run, unless they are large; return
-        what run.json says of them: by name what is in the folder, else by path."""
+        their entries in run.json: a name for a file in the folder, else a path.
+        """
         given = None if self.given is None else Path(self.given)
         record = self._record_path
         files = {path.absolute() for path in (given, record) if path is not None}
@@ -107,8 +109,9 @@ class Opened(Export):
             super().check_record(name)
 
     def check_weights(self, data: PathLike | None) -> None:
-        """Raise `UsageError` if data is kept apart from the program, and no file with it is named;
-        `MismatchError` if the file is that of another program."""
+        """Raise `UsageError` if the program needs a separate file of weights and none is named;
+        `MismatchError` if the file is that of another program.
+        """
         check_external(self.program, [] if data is None else [read_ptd(data)])
 
 
@@ -181,7 +184,7 @@ def _from_manager(manager: Any) -> Opened:
     opened = Opened(read_pte(program_buffer(manager)), record=record)
     if external_keys(opened.program):
         raise UsageError(
-            "weights of this program are kept apart from it",
+            "the weights of this program are stored outside of it",
             hint="save both (program.save, write_tensor_data_to_file) and give the paths: data=",
         )
     return opened

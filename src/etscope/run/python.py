@@ -167,7 +167,7 @@ def run_here(job: Job, folder: Path) -> None:
 
 
 def main(name: str) -> int:
-    """Do the job in the folder of that name; return the exit code of the child."""
+    """Execute the job in the folder of that name; return the exit code of the child."""
     folder = Path(name)
     end_with_parent()
     kind, hint = RuntimeFailure.__name__, None

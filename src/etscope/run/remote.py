@@ -74,7 +74,9 @@ class Remote(ABC):
     def __init__(self, name: str, options: Mapping[str, Any], base: str) -> None:
         runner, push_runner = options["runner"], options["push_runner"]
         if runner is not None and push_runner is not None:
-            raise UsageError("a runner is on the device (runner) or is pushed (push_runner)")
+            raise UsageError(
+                "runner and push_runner exclude each other: a runner on the device, or one to push"
+            )
         self.name = name
         self._base: str = (options["folder"] or base).rstrip("/")
         self._python: str | None = options["python"]
@@ -283,7 +285,7 @@ class Remote(ABC):
         )
         if self.ask(ours)[1] != 0:
             raise RuntimeFailure(
-                f"{self.name}: {target} is of another user there",
+                f"{self.name}: {target} belongs to another user there",
                 hint="name another place: the option folder of the device",
             )
         return binary

@@ -48,7 +48,7 @@ class TensorSpill:
         return _Stored(ordered.shape, stored.dtype, at, tuple(np.argsort(axes).tolist()))
 
     def get(self, kept: Any) -> Any:
-        """The value. Nothing can be added afterwards."""
+        """Return a kept value. Nothing can be added afterwards."""
         if not isinstance(kept, _Stored):
             return kept
         if kept.size == 0:

@@ -105,11 +105,11 @@ class _Packets:
             self._emit_packet(packet)
 
     def begin(self, span: int) -> bytes:
-        """The packet that begins `span`, but for its timestamp."""
+        """The packet that begins `span`, without its timestamp."""
         return self._begin_of(self._lane[span], self._name_id[span], self._args_id[span])
 
     def end(self, span: int) -> bytes:
-        """The packet that ends `span`, but for its timestamp."""
+        """The packet that ends `span`, without its timestamp."""
         return self._end_of(self._lane[span])
 
     def _new_end(self, lane: int) -> bytes:

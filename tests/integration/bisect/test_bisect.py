@@ -264,7 +264,7 @@ def test_options_that_make_no_sense(tmp_path: Path) -> None:
         ({"check": "mae"}, "give a tolerance"),
         ({"command": "x {program}", "check": "mae"}, "exclude each other"),
         ({"backend": "nonsense"}, "unknown backend"),
-        ({"isolate": False, "timeout": 1.0}, "cannot be timed out"),
+        ({"isolate": False, "timeout": 1.0}, "needs a run in a separate process"),
     ):
         with pytest.raises(UsageError, match=words):
             bisect(model, tmp_path / "out", **options)

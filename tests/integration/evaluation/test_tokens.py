@@ -314,7 +314,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
         (MismatchError, made, [5, 512], of_record, "token 1 of the text is 512"),
         (
             *(MismatchError, made, IDS, {**of_record, "context": 129}),
-            "a context of 129 tokens, and the cache has 128",
+            "a context of 129 tokens does not fit the cache of 128",
         ),
         (
             *(UsageError, made, IDS, {**of_record, "context": 8, "stride": 9}),

@@ -319,7 +319,7 @@ def test_options_beside_a_config_of_export_llm(tmp_path: Path) -> None:
     path = tmp_path / "llm.yaml"
     path.write_text("base: {model_class: llama3}")
     check_model_name(str(path))
-    with pytest.raises(UsageError, match=r"backend, quantize cannot be given for .*llm\.yaml"):
+    with pytest.raises(UsageError, match=r"backend, quantize cannot be used with .*llm\.yaml"):
         load_model(str(path)).export(backend="xnnpack", quantize=True)
     path.write_text("base: {no_such_field: 3}")
     with pytest.raises(UsageError, match=r"is not a config of export_llm: .*no_such_field"):

@@ -168,7 +168,7 @@ def test_without_a_trace() -> None:
         _ = done.etdump_path
     with pytest.raises(MissingDataError):
         done.save_debug_buffer("debug.bin")
-    with pytest.raises(MissingDataError, match="nothing was run that has expected outputs"):
+    with pytest.raises(MissingDataError, match="no test case with expected outputs was run"):
         done.verify()
 
 

@@ -101,7 +101,7 @@ def test_damage_on_the_way_is_seen(
     with pytest.raises(LabError, match="was lost"):  # the server breaks off
         client.fetch(job.id, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
-    with pytest.raises(FormatError, match="came damaged"):  # one that does not
+    with pytest.raises(FormatError, match="arrived damaged"):  # one that does not
         list(verified([b"wrong"], job.artifacts["run.etdp"], lambda *_: None))
 
 

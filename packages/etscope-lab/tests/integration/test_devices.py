@@ -247,7 +247,7 @@ def test_a_pushed_runner_stays_and_that_of_another_user_is_not_run(tmp_path: Pat
             pytest.skip("only root can give files away")
         for path in (folder, program):
             os.chown(path, 12345, 12345)
-            with pytest.raises(RuntimeFailure, match="is of another user there"):
+            with pytest.raises(RuntimeFailure, match="belongs to another user there"):
                 runner(config)
             os.chown(path, 0, 0)
 

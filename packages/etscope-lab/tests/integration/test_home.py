@@ -129,7 +129,7 @@ def test_the_keys_that_the_example_shows(tmp_path: Path) -> None:
         ("devices: [{name: a, driver: x, attributes: {b: [1]}}]", r"attributes\.b: .*string"),
         ("database: ''", "database: .*empty"),
         ("database: 5", "database: .*string"),
-        ("store: 1\nstore: 2", "'store' is here twice"),
+        ("store: 1\nstore: 2", "duplicate key 'store'"),
         ("- host", "a list, not keys"),
         ("devices: [", "not YAML"),
         ("x: !!python/object/apply:os.system [true]", "not YAML"),

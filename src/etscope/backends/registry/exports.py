@@ -101,7 +101,7 @@ BACKENDS: Mapping[str, Backend] = {
         if_untaken="An Ethos-U takes int8 only: quantize the model (--quantize)",
     ),
     "tosa": Backend(
-        "TOSA, the operator set of Arm's backends; to look at, runtimes do not run it",
+        "TOSA, the operator set of Arm's backends; only for inspection, as runtimes do not run it",
         arm.tosa_partitioners,
         arm.tosa_quantizer,
         requires=("tosa_serializer",),

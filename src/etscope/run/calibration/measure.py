@@ -207,9 +207,10 @@ class _Work:
         return _First(times, result.runner, result.executorch, result.threads)
 
     def measure(self, first: _First, threads: int | None) -> Peaks:
-        """Time everything that ran, round by round: what disturbs the machine for a while disturbs
-        a round of everything. A round takes the time of its best execution: others only
-        lose time to what else the machine does."""
+        """Time everything that ran, in rounds, so that a disturbance of the machine affects a round
+        as a whole. A round counts the time of its fastest execution: the others only lost time to
+        other work on the machine.
+        """
         each_round = [
             (one, min(max(math.ceil(_SAMPLE_NS / max(ns, 1.0)), 1), _MOST_ITERATIONS))
             for one, ns in first.times.items()
@@ -306,7 +307,7 @@ def find_program() -> Path:
         version = metadata.version("executorch")
     except metadata.PackageNotFoundError as error:
         raise MissingDependencyError(
-            "the program of the calibration is made with executorch, which is not installed",
+            "making the calibration program needs executorch, which is not installed",
             hint="make it where executorch is installed (etscope calibrate --make-program FOLDER), "
             "and name it here (--program FILE)",
         ) from error

@@ -61,10 +61,10 @@ class GenerateOptions(RecordingOptions):
         `force_tokens` all rows that the program gives, also those of the prompt.
     iterations, warmup: generations that count, and generations before them that do not.
     profiled_iterations: generations of the run that records times. Values are of one generation.
-    values_at: the first and the last call (from 0, in a generation) that values are recorded of, on
-        the native runner.
+    values_at: record values from the first to the last of these two calls (from 0, in a
+        generation), on the native runner.
     verify: refuse a record of another program, and a tokenizer of another size.
-    memory: measure who takes the memory of the process, in a separate run; native runner only.
+    memory: measure the memory of the process by owner, in a separate run; native runner only.
 
     The others are as in `etscope.run.RunOptions`.
     """
@@ -102,7 +102,7 @@ class GenerateOptions(RecordingOptions):
         if not 0 <= self.temperature < float("inf"):
             raise UsageError(f"temperature must be 0 or more, not {self.temperature}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p is more than 0 and at most 1, not {self.top_p}")
+            raise UsageError(f"top_p must be above 0 and at most 1, not {self.top_p}")
         if self.timeout is not None and not self.timeout > 0:
             raise UsageError(f"timeout must be more than 0, not {self.timeout}")
         self._check_combinations()

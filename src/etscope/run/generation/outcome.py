@@ -43,7 +43,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """A prompt: its ids, with -1 in the place of an image or sound, and what they are from."""
+    """A prompt: its ids, with -1 in the place of an image or sound, and the text and tokenizer that
+    gave them.
+    """
 
     ids: tuple[int, ...]
     text: str | None = None
@@ -116,7 +118,7 @@ class GenerationRun(Outcome):
 
     @cached_property
     def generation(self) -> Generation:
-        """All of it, as run.json has it."""
+        """The whole generation, in the form of run.json."""
         tokenizer = self.prompt.tokenizer
         return Generation(
             prompt_tokens=self.prompt_tokens,

@@ -166,7 +166,9 @@ def check_tokens(ids: Sequence[int], layout: Layout, what: str = "the prompt") -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """The arrays for the encoders: parts in the order of the encoders, and what they take."""
+    """The arrays for the encoders. parts: what each encoder adds to the prompt, in the order of the
+    encoders.
+    """
 
     arrays: tuple[npt.NDArray[Any], ...]
     parts: tuple[Encoded, ...]
@@ -204,7 +206,8 @@ def encoder_inputs(
         rows = 0 if encoder is layout.source else encoder.rows
         if rows is None:
             raise UsageError(
-                f"{encoder.method} gives embeddings of no fixed number, which cannot be planned",
+                f"the number of embeddings from {encoder.method} varies, so the prompt "
+                "cannot be planned",
                 hint="export the encoder with a fixed size of images or sound",
             )
         parts.append(Encoded(encoder, indices, rows))
@@ -237,7 +240,8 @@ def arranged(ids: Sequence[int], parts: Sequence[Encoded]) -> list[Sequence[int]
         return [*parts, *([ids] if ids else [])]
     if len(places) != len(parts):
         raise MismatchError(
-            f"images and sound among the tokens (-1): {len(places)}, and given: {len(parts)}",
+            f"the tokens have places for {len(places)} images or sounds (-1), but "
+            f"{len(parts)} are given",
             hint="give one array for each place: inputs= (--inputs)",
         )
     found: list[Sequence[int] | Encoded] = []

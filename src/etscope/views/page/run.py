@@ -71,7 +71,7 @@ class ReportRun:
 
     @property
     def trace(self) -> Trace | None:
-        """The capture, if it has a dump."""
+        """The run's trace; None without a dump."""
         return self.capture.trace
 
     @property
