@@ -95,7 +95,7 @@ def test_mistakes(run: Run, dumps: dict[str, Path]) -> None:
         ((before, before, "--min-effect", "much"), 2, ""),
         ((before, before, "--confidence", "1"), 2, ""),
         ((before, cnn().pte), 2, "a dump is not comparable with a program"),
-        ((before,) * 3 + ("-r", cnn().etrecord) * 2, 2, "2 of --etrecord for 3 dumps"),
+        ((before,) * 3 + ("-r", cnn().etrecord) * 2, 2, "--etrecord is given 2 times for 3 dumps"),
         ((before, other.etdump_timing, *records), 3, "different models"),
         (
             (before, dumps["same"], other.etdump_timing, "-r", cnn().etrecord, *records),
