@@ -19,6 +19,7 @@
     +- MissingDependencyError (ImportError)      exit 5   a package that is not installed
     +- RuntimeFailure (RuntimeError)             exit 5   the runtime or device failed
     |  +- DeviceLost                                      a device or its runner went away
+    |  +- ReferenceFailure                                PyTorch fails on these inputs, too
     +- LabError (RuntimeError)                   exit 5   the lab's server, database or store
 
 Every class has a `slug` (a section of ``docs/reference/errors.md``, which is at `PAGE`), an
@@ -50,6 +51,7 @@ __all__ = [
     "MissingNameError",
     "NumericGapError",
     "RecordError",
+    "ReferenceFailure",
     "RuntimeFailure",
     "UsageError",
     "VersionError",
@@ -224,6 +226,17 @@ class DeviceLost(RuntimeFailure):
     down. A model that aborts its runtime is a `RuntimeFailure`."""
 
     slug = "device-lost"
+
+
+class ReferenceFailure(RuntimeFailure):
+    """An operator of the reference failed in PyTorch, for example on an index out of range. `node`:
+    its name in the graph. `reason`: PyTorch's."""
+
+    slug = "reference-failure"
+
+    def __init__(self, node: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{node} failed in PyTorch: {reason}", hint=hint)
+        self.node, self.reason = node, reason
 
 
 class LabError(EtscopeError, RuntimeError):

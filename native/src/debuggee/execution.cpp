@@ -406,7 +406,7 @@ bool Execution::holds(const std::vector<Test>& tests, Location where, Stopped& r
 }
 
 Dump Execution::dump() {
-  if (trace_ != nullptr) {
+  if (trace_ != nullptr && !failed_) { // else it has an event of the instruction that failed
     const std::unique_ptr<Trace> finished = std::move(trace_);
     return finished->finish();
   }
@@ -426,7 +426,7 @@ Dump Execution::dump_again() {
     failed_ = standing.failed;
   };
   try {
-    trace_again(standing.step, standing.failed);
+    trace_again(standing.step);
   } catch (...) {
     restore();
     trace_ = nullptr;
@@ -437,16 +437,12 @@ Dump Execution::dump_again() {
   return finished->finish();
 }
 
-void Execution::trace_again(uint64_t until, bool failing) {
+void Execution::trace_again(uint64_t until) {
   again_ = true;
   comparable_ = true;
   restore_beginning();
   trace_ = std::make_unique<Trace>();
   advance(until, nullptr, nullptr);
-  if (failing && step_ == until && step_ < kMostSteps && !at_end()) {
-    int64_t ns = 0;
-    static_cast<void>(execute_next(next(), ns)); // its event belongs to the dump
-  }
   comparable_ = true;
 }
 

@@ -105,7 +105,7 @@ class Execution {
   void check_fits(uint32_t index, const Value& value) const;
   bool holds(const std::vector<Test>& tests, Location where, Stopped& result) const;
   Dump dump_again();
-  void trace_again(uint64_t until, bool failing);
+  void trace_again(uint64_t until);
 
   bool at_end() const;
   Location next() const;

@@ -36,6 +36,7 @@ from etscope.formats.run_json import (
     RUN_ETDP,
     RUN_JSON,
     VALUES_ETDP,
+    facts_path,
     read_run_json,
 )
 from etscope.model.finding import Files
@@ -168,11 +169,17 @@ class RunFiles:
         return Files(dump, **texts, found=frozenset(found))
 
     def with_saved(self) -> RunFiles:
-        """Add the files that `etscope run` wrote into the dump's folder, and the files that its
-        run.json names."""
+        """Add the files that `etscope run`, or etdb with a core, wrote beside the dump, and those
+        that its run.json names."""
         dump = self.dump
-        if dump is None or dump.name not in (RUN_ETDP, VALUES_ETDP):
+        if dump is None:
             return self
+        if dump.name not in (RUN_ETDP, VALUES_ETDP):
+            facts, buffer = facts_path(dump), dump.with_suffix(BUFFER_SUFFIXES[0])
+            if not facts.is_file():
+                return self
+            own = self.debug_buffer or (buffer if buffer.is_file() else None)
+            return replace(self, facts=facts, debug_buffer=own)._with_noted()
         values, buffer, facts = (
             path if path.is_file() else None
             for path in (dump.with_name(name) for name in (VALUES_ETDP, DEBUG_BIN, RUN_JSON))

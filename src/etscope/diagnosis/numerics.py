@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.backends.common.logged import Inside
 from etscope.diagnosis.reference import ReferenceGraphs
 from etscope.diagnosis.run_inputs import EarlierRuns, RunInputs
-from etscope.errors import EtscopeError, EtscopeWarning
+from etscope.errors import EtscopeError, EtscopeWarning, ReferenceFailure
 from etscope.formats.etrecord.reader import EDGE
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.selector import Selector
@@ -139,7 +140,9 @@ class PreparedNumerics:
         from etscope.bridge.reference.local_reference import Memory, flat_inputs
 
         memory = Memory() if memory is None else memory
-        side = None if self._side is None else self._side.run(inputs, memory)
+        side = None
+        with suppress(ReferenceFailure):  # this graph fails, too, and the diagnosis says where
+            side = None if self._side is None else self._side.run(inputs, memory)
         ran = self._matched(trace, run)
         reference = ReferenceRun(
             graph=self.runnable,
@@ -154,7 +157,7 @@ class PreparedNumerics:
         judgement = replace(self._judgement, runs=runs)
         with threads_for(self.graph):
             found = diagnose_run(ran, flat_inputs(inputs), reference, self._matcher, judgement)
-            if side is not None:
+            if side is not None and not found.failure:
                 device = run.outputs(trace)
                 cost = side.compare(judgement.metric, memory.outputs, device, operators=operators)
                 found = replace(found, quantization=cost)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -145,8 +145,9 @@ class RunInputs:
         for method, one in (*ran, (own, run)):
             call = method.call_of(one)
             if call is not None and call is not before:
-                inputs = self._of_call(method.name, call) if call.warmup else None
-                found += [EarlierRun(method.name, None, inputs)] * call.warmup
+                for other in self._calls_up_to(call, before):
+                    inputs = self._of_call(other.method, other) if other.warmup else None
+                    found += [EarlierRun(other.method, None, inputs)] * other.warmup
             before = call
             if one is run:
                 break
@@ -168,6 +169,17 @@ class RunInputs:
                 "unknown: assumed the same as this run's",
             )
         return EarlierRuns(found, doubts)
+
+    def _calls_up_to(self, call: SavedCall, before: SavedCall | None) -> Iterator[SavedCall]:
+        """Yield the calls after `before` that are not in the dump, then `call`."""
+        is_after = before is None
+        for one in self._trace.known_calls:
+            if one is call:
+                break
+            if is_after and one.runs == 0:
+                yield one
+            is_after = is_after or one is before
+        yield call
 
     # -- where inputs come from
 

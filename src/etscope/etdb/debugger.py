@@ -30,6 +30,7 @@ from etscope.etdb.targets.reference import (
     sets_of,
     torch_loading,
 )
+from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.etdb.targets.target import Stop, Target, edge_graph, linked_once, open_record
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
@@ -183,10 +184,14 @@ class Debugger:
             self.target.close()
 
     def follow_target(self) -> None:
-        """Take over the position of a run that failed on its way or was interrupted."""
-        target = self.on_runtime
-        if target is not None and not target.keeps_values and target.position != self.position:
-            self.position, self.ended = target.position, False
+        """Take over the position of a run that failed on its way or was interrupted: of an operator
+        that failed, its own."""
+        target = self.target
+        failure = None if target is None else target.failure
+        if failure is not None and failure.stop is not None:
+            self.position, self.ended = failure.stop.position, False
+        elif self.on_runtime is not None and self.on_runtime.position != self.position:
+            self.position, self.ended = self.on_runtime.position, False
 
     def recorded_runs(self) -> RecordedRuns:
         """Open the runs of the dump. Raises `MissingDataError` without one."""
@@ -214,10 +219,9 @@ class Debugger:
         return "forward" if "forward" in methods or not methods else methods[0]
 
     @property
-    def on_runtime(self) -> Target | None:
+    def on_runtime(self) -> RuntimeTarget | None:
         """The target, if it is the program on the runtime."""
-        target = self.target
-        return None if target is None or target.is_past or target.is_reference else target
+        return self.target if isinstance(self.target, RuntimeTarget) else None
 
     @property
     def scale(self) -> Scale:
@@ -240,10 +244,20 @@ class Debugger:
 
     @property
     def stop(self) -> Stop | None:
-        """The current stop; None before the first and after the last."""
+        """The current stop, or the operator that failed; None before the first and after the
+        last."""
         if self.target is None or self.position is None or self.ended:
             return None
+        failed = None if self.target.failure is None else self.target.failure.stop
+        if failed is not None and failed.position == self.position:
+            return failed
         return self.target.stops[self.position]
+
+    @property
+    def failed(self) -> str | None:
+        """The message of the operator that ended the selected run; None if none did."""
+        target = self.some_target()
+        return next((run.failed for run in target.runs if run.number == target.run), None)
 
     def here(self) -> Stop:
         """The current stop. Raises `UsageError` when there is none, `MissingDataError` without a

@@ -74,11 +74,12 @@ class DebuggerScope:
         calls = [] if debugger.target is None else debugger.target.runs
         if len(calls) > 1:  # each with its own recorded run
             recorded, call = debugger.recorded, calls[debugger.some_target().run].number
-            if call >= len(recorded.runs):
+            place = call - recorded.calls_before
+            if not 0 <= place < len(recorded.runs):
                 raise MissingDataError(
                     f"the dump has {counted(len(recorded.runs), 'run')}, and none of call {call}"
                 )
-            recorded.choose(recorded.runs[call].number)
+            recorded.choose(recorded.runs[place].number)
         return single(debugger.recorded.value_in_pass(path, loop_pass))
 
     def reference(self, name: Any = None) -> Any:
@@ -212,8 +213,13 @@ class DebuggerScope:
 
     def _current(self) -> Any:
         debugger = self._debugger
-        stop = debugger.here()
-        values = debugger.some_target().device_values(stop.position)
+        stop, target = debugger.here(), debugger.some_target()
+        if target.failure is not None and target.failure.stop == stop:
+            raise MissingDataError(
+                f"{stop.node or stop.name} failed: it has no value",
+                hint="print NAME shows a value that it read",
+            )
+        values = target.device_values(stop.position)
         if values:
             return single(values)
         if stop.path is None:
@@ -247,10 +253,9 @@ class DebuggerScope:
                 )
             return found
         node = debugger.nodes().get(name)
-        target = debugger.on_runtime
-        if node is not None and node.kind == "placeholder" and target is None:
+        if node is not None and node.kind == "placeholder" and debugger.on_runtime is None:
             return debugger.reference.value(name)
-        target = target or debugger.some_target()
+        target = debugger.some_target()
         last = len(target.stops) - 1
         return target.value_of(name, debugger.position if debugger.stop is not None else last)  # type: ignore[arg-type]
 

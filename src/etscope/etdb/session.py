@@ -22,7 +22,7 @@ from etscope.errors import EtscopeError, UsageError, reading
 from etscope.etdb.commands import COMMANDS, Command, find_command
 from etscope.etdb.commands.running import GROUP as RUNNING
 from etscope.etdb.commands.source import known_lines
-from etscope.etdb.commands.targets import after_death
+from etscope.etdb.cores import after_death
 from etscope.etdb.debugger import Block, Debugger, with_files
 from etscope.etdb.expression import evaluate, parse
 from etscope.etdb.output import Output, error_text, json_of, text_of

@@ -40,6 +40,10 @@ are the runtime's requests. A delegate's growth is what else malloc gave while t
 delegate; an instruction's growth is what malloc gave while it ran. Instructions without growth are
 left out.
 
+A core of etdb, half.etdp, has the same in half.run.json, its inputs in half.inputs.npz. Calls
+before the one in the dump have `iterations` 0 and `warmup` 1. `failed` is the message of the
+operator that ended the run.
+
 Every key is optional, and unknown keys are ignored. Only other tools write the last two lines.
 Times are in ns; `recorded_at` is ISO 8601, in UTC if it does not have a zone. A run of `etscope
 generate` has neither `calls` nor `latencies`: `generation` has both (`etscope.formats.generation`).
@@ -92,6 +96,8 @@ __all__ = [
 RUN_JSON = "run.json"
 # The dumps in its folder, and the debug buffer of the one with values.
 RUN_ETDP, VALUES_ETDP, DEBUG_BIN = "run.etdp", "values.etdp", "debug.bin"
+CORE = "etdb"  # the "runner" of a core
+_MOST_INPUTS = 256 << 20  # bytes that are saved with a run
 
 
 def conditions_to_json(conditions: Conditions) -> dict[str, Any]:
@@ -164,6 +170,27 @@ def inputs_sha256(inputs: Sequence[Any]) -> str:
     return digest.hexdigest()
 
 
+def named_values(what: str, calls: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Return the values of each call by name: "output_0", and with several calls "0/output_0"."""
+    return {
+        f"{call}/{what}_{index}" if len(calls) > 1 else f"{what}_{index}": value
+        for call, found in enumerate(calls)
+        for index, value in enumerate(found)
+        if value is not None
+    }
+
+
+def inputs_to_save(calls: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
+    """Return the inputs of each call by name; None if a file cannot hold them, or they are
+    large."""
+    values = [value for inputs in calls for value in inputs]
+    if not all(isinstance(value, (np.ndarray, int, float)) for value in values):
+        return None
+    if sum(np.asarray(value).nbytes for value in values) > _MOST_INPUTS:
+        return None
+    return named_values("input", calls)
+
+
 @dataclass(frozen=True, slots=True)
 class SavedCall:
     """A call of a saved run: executions of a method on the same inputs.
@@ -202,7 +229,7 @@ def saved_calls(
                 for name, values in zip(names, sets, strict=True)
             )
         calls = [call for call in saved.calls if call.find("method")]
-        runs = _runs_of_calls(saved, path.with_name(Path(dump).name), len(calls))
+        runs = _runs_of_calls(saved, path.with_name(Path(dump).name), calls)
         only_values = Path(dump).name == VALUES_ETDP
         warmups = [
             0 if only_values else call.optional("warmup", JsonValue.whole) or 0 for call in calls
@@ -214,13 +241,15 @@ def saved_calls(
     )
 
 
-def _runs_of_calls(saved: SavedRun, dump: Path, calls: int) -> Sequence[int | None]:
+def _runs_of_calls(saved: SavedRun, dump: Path, calls: Sequence[JsonValue]) -> Sequence[int | None]:
     """Return the number of runs of each call in the dump; None if unknown."""
+    if saved.text("runner") == CORE:
+        return [call.optional("iterations", JsonValue.whole) for call in calls]
     # values.etdp comes from a separate run without warm-up.
     found = {latency.traced for latency in saved.latencies}
     kind = "times" if "times" in found and dump.name != VALUES_ETDP else "values"
     counts = [len(one.samples_ns) for one in saved.latencies if one.traced == kind]
-    return counts if len(counts) == calls else [None] * calls
+    return counts if len(counts) == len(calls) else [None] * len(calls)
 
 
 def generated_calls(saved: SavedRun, dump: str) -> GenerationCalls | None:
@@ -256,8 +285,9 @@ def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
         generated = generated_calls(saved, Path(dump).name)
         if generated is not None:
             return tuple(generated.methods[index] for index in generated.method.tolist())
-        methods = [call.get("method").text() for call in saved.calls if call.find("method")]
-        runs = _runs_of_calls(saved, Path(dump), len(methods))
+        calls = [call for call in saved.calls if call.find("method")]
+        methods = [call.get("method").text() for call in calls]
+        runs = _runs_of_calls(saved, Path(dump), calls)
     return executions_of(
         [SavedCall(name, count, 0, None) for name, count in zip(methods, runs, strict=True)]
     )
@@ -338,12 +368,17 @@ def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
         return tuple(dict.fromkeys(filter(None, methods)))
 
 
+def facts_path(dump: PathLike) -> Path:
+    """Return the path of the run.json of a dump: of a core "half.etdp", half.run.json."""
+    path = Path(dump)
+    is_saved = path.name in (RUN_ETDP, VALUES_ETDP)
+    return path.with_name(RUN_JSON if is_saved else f"{path.stem}.{RUN_JSON}")
+
+
 def _beside(dump: PathLike | None) -> Path | None:
-    """Return the run.json of a dump of `etscope run`; None for another dump."""
-    if dump is None or Path(dump).name not in (RUN_ETDP, VALUES_ETDP):
-        return None
-    path = Path(dump).with_name(RUN_JSON)
-    return path if path.is_file() else None
+    """Return the run.json of a dump of `etscope run`, or of a core; None for another dump."""
+    path = None if dump is None else facts_path(dump)
+    return None if path is None or not path.is_file() else path
 
 
 def dump_with_values(dump: str) -> str:

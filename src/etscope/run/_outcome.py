@@ -36,8 +36,15 @@ from etscope.formats.run_json import (
     copied_by,
     encode_run_json,
     inputs_sha256,
+    inputs_to_save,
+    named_values,
 )
-from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
+from etscope.formats.torch_files.tensor_files import (
+    NPZ,
+    SAFETENSORS,
+    suffix_for,
+    write_tensor_file,
+)
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 from etscope.run.execute import Executed, ExecutedJobs, Folder
@@ -53,8 +60,6 @@ if TYPE_CHECKING:
 LATENCY, PROFILE, VALUES, MEMORY = "latency", "profile", "values", "memory"
 TRACED = {LATENCY: None, PROFILE: "times", VALUES: "values"}
 _MS = 1e6  # ns
-_TENSOR_FILES = (".npz", ".safetensors")
-_MOST_INPUTS = 256 << 20  # bytes that are saved with a run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,10 +250,7 @@ class Outcome:
             sources[RUN_ETDP] = self.profile_path
             if self.etdump_path != self.profile_path:
                 sources[VALUES_ETDP] = self.etdump_path
-        names = {}
-        for stem, named in tensors.items():
-            arrays = [value for value in named.values() if isinstance(value, np.ndarray)]
-            names[stem] = stem + _TENSOR_FILES[not all(fits_npz(array.dtype) for array in arrays)]
+        names = {stem: stem + suffix_for(named.values()) for stem, named in tensors.items()}
         with ExitStack() as files:
             for name, source in sources.items():
                 if source is not None:
@@ -262,7 +264,8 @@ class Outcome:
             files.enter_context(atomic_write(target / RUN_JSON)).write(encode_run_json(facts))
         written = [name for name, source in sources.items() if source is not None]
         written += [*names.values(), *facts.get("copied", ())]
-        of_tensors = {f"{stem}{end}" for stem in ("inputs", "outputs") for end in _TENSOR_FILES}
+        ends = NPZ, SAFETENSORS
+        of_tensors = {f"{stem}{end}" for stem in ("inputs", "outputs") for end in ends}
         kept = {*written, facts["program"], facts["record"]}
         for name in {*sources, *of_tensors, *before} - kept:
             (target / name).unlink(missing_ok=True)
@@ -487,7 +490,7 @@ class Run(Outcome):
     def save_outputs(self, path: PathLike) -> None:
         """Write the outputs to a .npz or .safetensors file: "output_0" and so on, and with
         several calls "0/output_0". Taps come after them: "output_3"."""
-        named = self._named("output", self._all_arrays)
+        named = named_values("output", self._all_arrays)
         write_tensor_file(path, list(named.values()), list(named))
 
     def save(self, folder: PathLike, *, programs: bool = True) -> list[Path]:
@@ -499,29 +502,10 @@ class Run(Outcome):
         and its record, if they take no more than 64 MiB; else run.json has their paths. Files that
         another run left in the folder are removed.
         """
-        tensors = {"outputs": self._named("output", self._all_arrays)}
-        if (inputs := self._saved_inputs) is not None:
+        tensors = {"outputs": named_values("output", self._all_arrays)}
+        if (inputs := inputs_to_save([call.inputs for call in self.calls])) is not None:
             tensors["inputs"] = inputs
         return self._write(folder, tensors, programs=programs)
-
-    def _named(self, what: str, values: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """The values of each call by name: "output_0", and with several calls "0/output_0"."""
-        return {
-            f"{call}/{what}_{index}" if len(self.calls) > 1 else f"{what}_{index}": value
-            for call, found in enumerate(values)
-            for index, value in enumerate(found)
-            if value is not None
-        }
-
-    @property
-    def _saved_inputs(self) -> dict[str, Any] | None:
-        """The inputs of each call by name; None if a file cannot hold them, or they are large."""
-        values = [value for call in self.calls for value in call.inputs]
-        if not all(isinstance(value, (np.ndarray, int, float)) for value in values):
-            return None
-        if sum(np.asarray(value).nbytes for value in values) > _MOST_INPUTS:
-            return None
-        return self._named("input", [call.inputs for call in self.calls])
 
     def facts(self) -> dict[str, Any]:
         first = next(iter(self.passes.values()))

@@ -30,7 +30,8 @@ def test_a_core_is_what_ran_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     value = said(one, "start", "until op:add", "set $ = $ * 2", "step", "print $")
     assert "debug buffer: run.bin" in said(one, "generate-core-file run.etdp")
     assert said(one, "print $") == value
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.bin", "run.etdp"]
+    names = ["run.bin", "run.etdp", "run.inputs.npz", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
     kept = Path("run.bin").read_bytes()
     assert "is there already" in refused(one, "gcore run.etdp")
     assert "is there already" in refused(one, "gcore run.bin")

@@ -58,11 +58,11 @@ from etscope.analysis.numerics.runs import (
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
 from etscope.analysis.profile.logged_run import LoggedRun, unfolded
 from etscope.analysis.program.program import unfolded as unfolded_indices
-from etscope.analysis.program.source_location import lines_of, module_path
+from etscope.analysis.program.source_location import lines_of, module_path, short_lines
 from etscope.analysis.selector_fields import fields_of_value
 from etscope.backends.common.logged import Inside, as_half, is_half
 from etscope.backends.registry.decoders import IN_CODES
-from etscope.errors import MissingDataError, NumericGapError
+from etscope.errors import MissingDataError, NumericGapError, ReferenceFailure
 from etscope.model.graph import VIEWS, Graph, Node, stem
 from etscope.model.selector import Selector
 from etscope.units import listed
@@ -301,8 +301,11 @@ def diagnose_run(
     """Find the operators of a run that compute wrong numbers. inputs: the run's inputs, flat.
     matcher: it matched this run and the run before.
 
+    Where the reference fails, only the values before are judged.
+
     Raises `NumericGapError` if no value matches one of the graph, `MissingDataError` if a selector
-    of values picks none, and `OtherInputsError` if a delegate logged other inputs than these.
+    of values picks none, `OtherInputsError` if a delegate logged other inputs than these, and
+    `ReferenceFailure` if the reference fails before the first value.
     """
     graph, by_node = ran.subgraphs.graph, ran.matching.by_node
     doubts = doubts_of_logged_inputs(ran.logged, inputs)
@@ -312,6 +315,8 @@ def diagnose_run(
     judged = _Judge(ran, reference, judgement)
     rows = list(judged.rows(keeper, suspects))
     coverage = judged.paired.coverage()
+    if not rows and judged.failure is not None:
+        raise judged.failure
     if not rows:
         raise NumericGapError(
             f"none of the {len(coverage.outputs)} logged values matches a value of {graph.name}",
@@ -320,7 +325,7 @@ def diagnose_run(
     if keeper is not None:
         rows = keeper.only_kept(rows)
     rows.sort(key=lambda row: row.order)
-    if suspects is not None:
+    if suspects is not None and judged.failure is None:
         before = matcher.before(ran)
         others = Others(list(by_node), ran.device, None if before is None else before.device)
         rows = with_explanations(rows, suspects, graph, others, reference.recompute)
@@ -335,7 +340,15 @@ def diagnose_run(
         doubts=tuple(doubts_of_inputs(rows) if doubts is None else doubts),
         designs=tuple(dict.fromkeys(reference.by_design.values())),
         undocumented=tuple(sorted(backends - {_DOCUMENTED})),
+        failure="" if judged.failure is None else _failure_text(judged.failure, graph),
     )
+
+
+def _failure_text(failure: ReferenceFailure, graph: Graph) -> str:
+    node = graph.calls.get(failure.node)
+    lines = short_lines(() if node is None else lines_of([node])[:1])
+    place = f" ({lines})" if lines else ""
+    return f"the reference fails at {failure.node}{place}: {failure.reason}"
 
 
 class _Flow:
@@ -420,6 +433,7 @@ class _Judge:
         self.paired = PairedValues(ran.logged, ran.matching)
         self.subgraphs, self.backends = ran.subgraphs, ran.backends
         self._by_node, self._count = ran.matching.by_node, len(ran.matching.pairs)
+        self.failure: ReferenceFailure | None = None  # ended the rows
         # The steps between the numbers of values that a backend computes with integers, whatever
         # the graph has, by node and element; without the values that it has as floats.
         designs = [one for one in reference.by_design if self.backends[one].backend in IN_CODES]
@@ -528,11 +542,10 @@ class _Judge:
         )
 
     def rows(self, keeper: _Keeper | None, suspects: Suspects | None) -> Iterator[NumericsRow]:
-        """Yield the rows of the values that can be compared, in order of the reference."""
+        """Yield the rows of the values that can be compared, in order of the reference; up to its
+        failure, if it fails."""
         flow = _Flow(self.judgement.metric, self.reference.by_design)
-        items = self.reference.values(set(self._by_node))
-        pairs = ((one, item) for item in items for one in self._by_node[item.name])
-        for pair, item in pairs:
+        for pair, item in self._items():
             compared = self.compared(pair, item)
             if compared is None:
                 continue
@@ -547,6 +560,15 @@ class _Judge:
             if suspects is not None and suspects.takes(explained):
                 suspects.take(explained, self.suspect(explained, compared))
             yield explained
+
+    def _items(self) -> Iterator[tuple[Pair, Recomputed]]:
+        """Yield the recomputed values with the logged values that they belong to."""
+        try:
+            for item in self.reference.values(set(self._by_node)):
+                for pair in self._by_node[item.name]:
+                    yield pair, item
+        except ReferenceFailure as error:
+            self.failure = error
 
 
 def value_key(row: NumericsRow) -> tuple[int, int | str | None, int, str, int | None, int]:

@@ -152,7 +152,8 @@ class Numerics:
     device, `designs` what backends compute otherwise than PyTorch; `undocumented` are the backends
     with unknown arithmetic. `quantization` is the cost of quantization, if the record of a
     quantized model has the float graph. `faults` are the program's faults at the wrong operators:
-    see `analysis.faults`.
+    see `analysis.faults`. `failure` says where the reference failed, if it did: the values after
+    that are not judged.
     """
 
     method: str
@@ -166,6 +167,7 @@ class Numerics:
     undocumented: tuple[str, ...] = ()
     quantization: Quantization | None = None
     faults: tuple[Finding, ...] = ()
+    failure: str = ""
 
     @cached_property
     def wrong(self) -> tuple[NumericsRow, ...]:
@@ -200,14 +202,19 @@ class Numerics:
 
     @property
     def is_fine(self) -> bool:
-        """True if no operator is wrong and every NaN is in the reference, too."""
-        return not self.wrong and self.stray_nan is None
+        """True if no operator is wrong, every NaN is in the reference, too, and all values were
+        judged."""
+        return not self.wrong and self.stray_nan is None and not self.failure
 
     # -- for people
 
     @property
     def verdict(self) -> str:
         """A sentence that names the first wrong operator and its line of Python."""
+        return f"{self.failure}; before it, {self._verdict}" if self.failure else self._verdict
+
+    @property
+    def _verdict(self) -> str:
         first, stray = self.first, self.stray_nan
         if first is None and stray is not None and stray.non_finite is not None:
             return (

@@ -325,11 +325,12 @@ class TracedMethod:
             for number in block.runs
         )
         if runs and not any(load < runs[0].number for load in loads):
-            return Sequences(
-                (tuple(runs),),
+            doubt: str | None = (
                 "the dump does not show when the model was loaded: the first run is assumed to "
-                "start from the initial state",
+                "start from the initial state"
             )
+            # A core comes with all calls since the load.
+            return Sequences((tuple(runs),), None if self.trace.known_calls else doubt)
         methods = {self.trace.method_of(block) for block in blocks if block.executions}
         if len(methods) > 1:
             doubt = (

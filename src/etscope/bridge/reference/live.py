@@ -13,9 +13,15 @@ from torch.export import ExportedProgram
 from torch.fx.node import Node, map_arg
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference.reference import arrays_of, run_reference, writes_in_place
+from etscope.bridge.reference.reference import (
+    OPERATOR_ERRORS,
+    arrays_of,
+    failed_operator,
+    run_reference,
+    writes_in_place,
+)
 from etscope.bridge.tensors import tensor_from_numpy
-from etscope.errors import EtscopeError, MissingDataError, RuntimeFailure, UsageError
+from etscope.errors import MissingDataError, ReferenceFailure, UsageError
 from etscope.formats.program.input_validation import broadcast_replacement
 
 _MOST_BYTES = 4 << 30  # of values that are kept
@@ -44,6 +50,7 @@ class LiveRun:
         self._patches: dict[int, Any] = {}
         self._bytes = 0
         self._ended = self._broken = False
+        self._failure: ReferenceFailure | None = None
         self._run = self._started()
         self._next: Any = None  # replaces the last value
 
@@ -60,9 +67,11 @@ class LiveRun:
     def advance(self) -> str | None:
         """Run the next node and return its name, None at the end.
 
-        Raises `RuntimeFailure` when the operator fails, and `MissingDataError` when the values no
-        longer fit in memory.
+        Raises `ReferenceFailure` when the operator fails, then each time, and `MissingDataError`
+        when the values no longer fit in memory.
         """
+        if self._failure is not None:
+            raise self._failure
         if self._ended:
             return None
         try:
@@ -149,8 +158,8 @@ class LiveRun:
                 return arrays_of(
                     node.target(*map_arg(node.args, given), **map_arg(node.kwargs, given))
                 )
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise RuntimeFailure(f"{name} failed: {_reason(error)}") from error
+        except OPERATOR_ERRORS as error:
+            raise failed_operator(name, error) from error
 
     def patch(self, position: int, value: Any) -> None:
         """Replace a tensor by `value`, an array or a number, and drop the values of later nodes.
@@ -163,7 +172,7 @@ class LiveRun:
         new = _fitted(name, old, value)
         self._patches = {at: v for at, v in self._patches.items() if at < position}
         self._patches[position] = new
-        if position + 1 == len(self._values) and not self._ended:
+        if position + 1 == len(self._values) and not self._ended and self._failure is None:
             self._values[position] = (name, new)
             self._next = new
             return
@@ -173,7 +182,7 @@ class LiveRun:
     def _again(self, count: int) -> None:
         """Start again, with the patches so far, and run `count` nodes."""
         self._values.clear()
-        self._bytes, self._ended, self._broken = 0, False, False
+        self._bytes, self._ended, self._broken, self._failure = 0, False, False, None
         self._run, self._next = self._started(), None
         while len(self._values) < count:
             self.advance()
@@ -188,23 +197,17 @@ class LiveRun:
         sent, self._next = self._next, None
         try:
             name, value = self._run.send(sent)
-        except (EtscopeError, StopIteration):
-            raise
         except KeyboardInterrupt:
             self._broken = True  # an interrupted run cannot go on
             raise
-        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
-            self._ended = True
-            last = self._values[-1][0] if self._values else "the inputs"
-            raise RuntimeFailure(f"the operator after {last} failed: {_reason(error)}") from error
+        except ReferenceFailure as error:
+            name = self._names.get(error.node, error.node)
+            self._failure = ReferenceFailure(name, error.reason)
+            raise self._failure from error
         patch = self._patches.get(len(self._values))
         if patch is not None:
             value = self._next = patch
         return name, value
-
-
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _fitted(name: str, old: Any, value: Any) -> Any:

@@ -22,10 +22,12 @@ from typing import Any, ClassVar
 import torch
 
 from etscope.bridge.reference.reference import (
+    OPERATOR_ERRORS,
     Call,
     GraphNode,
     check_input,
     check_number_of_inputs,
+    failed_operator,
     given_values,
     while_running,
 )
@@ -212,10 +214,13 @@ def _computed(
     for step in steps:
         arguments = [_read(argument, values) for argument in step.arguments]
         keywords = {key: _read(argument, values) for key, argument in step.keywords.items()}
-        if call is None:
-            value = step.target(*arguments, **keywords)
-        else:
-            value = call(step, tuple(arguments), keywords)
+        try:
+            if call is None:
+                value = step.target(*arguments, **keywords)
+            else:
+                value = call(step, tuple(arguments), keywords)
+        except OPERATOR_ERRORS as error:
+            raise failed_operator(step.name, error) from error
         del arguments, keywords
         instead = yield step.name, value
         if instead is not None:

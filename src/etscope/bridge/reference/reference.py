@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from etscope.bridge.fx import is_operation
 from etscope.bridge.tensors import StoredWeight, StoredWeights, numpy_from_tensor, torch_values
-from etscope.errors import FormatError, NumericGapError
+from etscope.errors import EtscopeError, FormatError, NumericGapError, ReferenceFailure
 from etscope.formats.program.input_validation import InputProblem
 
 INPUTS_HINT = (
@@ -239,7 +239,7 @@ def run_reference(
     The generator returns the program's outputs, flat. Only `state` of the arguments is changed.
 
     Raises `NumericGapError` for inputs that are absent or do not fit the program, `FormatError`
-    for a program without its weights.
+    for a program without its weights, `ReferenceFailure` for an operator that fails.
     """
     values = given_values(inputs)
     state = {} if state is None else state
@@ -248,7 +248,12 @@ def run_reference(
 
     def compute(name: str, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operation = _NodeOperation(names.get(name, name), node)
-        return operation.target(*args, **kwargs) if call is None else call(operation, args, kwargs)
+        try:
+            if call is None:
+                return operation.target(*args, **kwargs)
+            return call(operation, args, kwargs)
+        except OPERATOR_ERRORS as error:
+            raise failed_operator(operation.name, error) from error
 
     run = _run(program.graph_module, bound, "", compute)
     try:
@@ -265,6 +270,17 @@ def run_reference(
         elif spec.kind is OutputKind.USER_OUTPUT:
             results.append(value)
     return results
+
+
+# That torch's operators raise for their arguments.
+OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)
+
+
+def failed_operator(name: str, error: Exception) -> EtscopeError:
+    """Return the error for an operator that failed."""
+    if isinstance(error, EtscopeError):
+        return error
+    return ReferenceFailure(name, str(error).split("\n", 1)[0] or type(error).__name__)
 
 
 def run_outputs(

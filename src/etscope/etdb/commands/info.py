@@ -217,7 +217,8 @@ def _runs(debugger: Debugger, rest: str) -> Output:
             None if run.total is None else float(scale(run.total)) for run in runs
         ],
     }
-    return Output().table(Table.of(content))
+    output = Output().table(Table.of(content))
+    return output.say(*(f"run {run.number}: {run.failed}" for run in runs if run.failed))
 
 
 @topic

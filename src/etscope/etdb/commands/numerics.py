@@ -67,7 +67,10 @@ def blame(debugger: Debugger, rest: str) -> Output:
             "a live run is PyTorch itself: no operator of it goes wrong",
             hint="choose target runtime or target recorded. gap shows what set has changed",
         )
-    output = Output().say(*found.notes)
+    output = Output()
+    if (failed := debugger.failed) is not None:
+        output.say(f"the device failed: {failed}")
+    output.say(*found.notes)
     output.finding = not found.is_fine
     first = found.first or found.stray_nan
     if first is not None:

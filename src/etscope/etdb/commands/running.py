@@ -357,6 +357,8 @@ def _end_of_run(debugger: Debugger) -> Output:
     if info is not None and info.total is not None and debugger.shows_times:
         text += f" · {duration_text(debugger, info.total)}"
     output = Output().say(text)
+    if (failed := debugger.failed) is not None:
+        output.say(failed)
     for one in debugger.breakpoints.partly_decided():
         output.say(
             f"{one.what!r} (number {one.number}) had no value at {one.unknown:,} of "

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etscope.errors import EtscopeError, UsageError
+from etscope.errors import UsageError
 from etscope.etdb.commands import command, split_words, whole
 from etscope.etdb.debugger import Debugger, with_files
-from etscope.etdb.output import Output, operators, source_text
-from etscope.etdb.protocol.messages import Core, RunnerDied
-from etscope.formats.bytes.files import atomic_write
+from etscope.etdb.output import Output, operators
 from etscope.units import count as counted
 from etscope.units import format_bytes
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from etscope.formats.torch_files.tensor_files import TensorFile
 
 GROUP = "files"
-BUFFER_SUFFIX = ".bin"  # identifies a debug buffer
 _KINDS = "live, recorded, runtime, remote HOST:PORT, ssh:HOST"
 _EVERYWHERE = ("inputs", "seed", "method", "threads", "traced")
 _OPTIONS = {
@@ -279,75 +276,30 @@ def _sets_of_file(file: TensorFile) -> list[TensorFile]:
 def generate_core_file(debugger: Debugger, rest: str) -> Output:
     """Write the run up to here as an ETDump, and its tensors as a debug buffer next to it.
 
-    `gcore run.etdp` writes run.etdp and run.bin, which `core run.etdp run.bin` and the Inspector
-    open. Unless the target is --traced, the run is repeated for it, with the values that were set.
-    The current stop stays the same. Existing files are not replaced.
+    `gcore half.etdp` writes half.etdp and half.bin, which `core half.etdp half.bin` and the
+    Inspector open; half.run.json and half.inputs.npz have the inputs of the run. Unless the target
+    is --traced, the run is repeated for it, with the values that were set. The current stop stays
+    the same. Existing files are not replaced.
     """
+    from etscope.etdb.cores import CoreFiles
+    from etscope.etdb.targets.runtime import RuntimeTarget
+
     target = debugger.some_target()
-    if target.is_past or target.is_reference:
-        target.core()  # raises
+    if not isinstance(target, RuntimeTarget):
+        raise UsageError(
+            "only a run on the runtime leaves a core", hint="target runtime, then run or start"
+        )
     if not rest:
         raise UsageError("write it where?", hint="generate-core-file run.etdp")
     if debugger.stop is None and not debugger.ended:
         raise UsageError("the run has not begun", hint="run, or start")
     path = Path(os.path.expanduser(rest))  # noqa: PTH111 (never fails)
-    _check_free(path)
+    files = CoreFiles(path)
+    files.check_free()
     core = target.core()
-    dump, buffer = write_core(core, path)
+    files.write(debugger, target, core)
     return Output().say(
-        f"ETDump: {dump} ({format_bytes(len(core.etdump))})",
-        f"debug buffer: {buffer} ({format_bytes(len(core.debug_buffer))})",
-        f"look into it: core {dump} {buffer}",
+        f"ETDump: {path} ({format_bytes(len(core.etdump))})",
+        f"debug buffer: {files.buffer} ({format_bytes(len(core.debug_buffer))})",
+        f"look into it: core {path} {files.buffer}",
     )
-
-
-def buffer_path(path: Path) -> Path:
-    """Return the path of the debug buffer next to a dump."""
-    beside = path.with_suffix(BUFFER_SUFFIX)
-    return path.with_name(path.name + BUFFER_SUFFIX) if beside == path else beside
-
-
-def _check_free(path: Path) -> Path:
-    """Return the path of a dump's debug buffer. Raises `UsageError` if one of them exists."""
-    for one in (path, buffer_path(path)):
-        if one.exists() or one.is_symlink():
-            raise UsageError(f"{one} is there already", hint="give another name, or remove it")
-    return buffer_path(path)
-
-
-def write_core(core: Core, path: Path) -> tuple[Path, Path]:
-    """Write a core as a dump and a debug buffer, completely or not at all. Returns their paths.
-
-    Raises `UsageError` if they cannot be written, or exist already."""
-    buffer = _check_free(path)
-    with atomic_write(path) as dump_file, atomic_write(buffer) as buffer_file:
-        dump_file.write(core.etdump)
-        buffer_file.write(core.debug_buffer)
-    return path, buffer
-
-
-def after_death(debugger: Debugger, error: RunnerDied) -> RunnerDied:
-    """Extend the error of a run that killed its runner: write its core in the current folder."""
-    target = debugger.on_runtime
-    message = [error.message]
-    stops = [] if target is None else target.stops
-    lines = next((s.lines for s in stops if s.instruction == error.instruction), ())
-    message += [f"  {source_text(line)}" for line in lines[:1]]
-    try:
-        core = error.core or (None if target is None else target.core())
-        if core is None:
-            raise UsageError("the runner is gone")
-        first = path = Path(f"etdb-core-{os.getpid()}.etdp")
-        number = 1
-        while path.exists() or buffer_path(path).exists():
-            number += 1
-            path = first.with_name(f"{first.stem}-{number}{first.suffix}")
-        path, buffer = write_core(core, path)
-    except (EtscopeError, OSError) as why:
-        message.append(f"  no core: {getattr(why, 'message', why)}")
-        hint = "run begins anew; print and step repeat the run up to the stop before"
-    else:
-        message.append(f"  core: {path} and {buffer}")
-        hint = f"core {path} {buffer}\n  looks into it; run begins anew"
-    error.message, error.hint = "\n".join(message), hint
-    return error

@@ -20,8 +20,17 @@ from etscope.analysis.profile.logged_run import LoggedRun, unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.capture.files import RunFiles
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.targets.target import RunInfo, Stop, Target, Watch, edge_graph, stop_of_event
+from etscope.etdb.targets.target import (
+    Failure,
+    RunInfo,
+    Stop,
+    Target,
+    Watch,
+    edge_graph,
+    stop_of_event,
+)
 from etscope.formats.program.bpte import BundledFile
+from etscope.formats.run_json import saved_run
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 
 if TYPE_CHECKING:
@@ -90,7 +99,16 @@ class RecordedRuns(Target):
             stops = len(_events_by_call(block))
             of_call = known.get(run.number, ())
             infos.append(RunInfo(run.number, self._method_of(block), stops, total, *of_call))
+        saved = saved_run(self.trace.dump.path)
+        failed = None if saved is None else saved.text("failed")
+        if failed is not None:  # a core ends with the run that failed
+            infos[-1] = replace(infos[-1], failed=Failure(None, failed).summary)
         return infos
+
+    @property
+    def calls_before(self) -> int:
+        """Number of calls that ran before the first run of a core."""
+        return sum(call.runs == 0 for call in self.trace.known_calls if call.method == self.method)
 
     @property
     def run(self) -> int:

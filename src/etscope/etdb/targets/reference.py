@@ -17,9 +17,16 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import recorded_inputs
-from etscope.analysis.program.source_location import lines_of, module_path
-from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.targets.target import CallsTarget, RunInfo, Stop, Watch
+from etscope.analysis.program.source_location import lines_of, module_path, short_lines
+from etscope.errors import MissingDataError, ReferenceFailure, RuntimeFailure, UsageError
+from etscope.etdb.targets.target import (
+    FAILED_HINT,
+    CallsTarget,
+    Failure,
+    RunInfo,
+    Stop,
+    Watch,
+)
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.graph import Node, source_lines
@@ -265,12 +272,16 @@ class ReferenceTarget(CallsTarget):
         self._stops: list[Stop] = []
         self._passes: dict[str, list[int]] = {}  # node -> positions of its values in the run
         self._positions: list[int] = []  # of each stop's value in the run
-        self._complete = False
+        self._complete, self.failure = False, None
         self._all_stops: list[Stop] | None = None
 
     @property
     def runs(self) -> Sequence[RunInfo]:
-        return [RunInfo(number, self.method, len(self.stops)) for number in range(len(self._calls))]
+        failed, count = None if self.failure is None else self.failure.summary, len(self.stops)
+        return [
+            RunInfo(number, self.method, count, failed=failed if number == self.run else None)
+            for number in range(len(self._calls))
+        ]
 
     @property
     def stops(self) -> Sequence[Stop]:
@@ -327,6 +338,10 @@ class ReferenceTarget(CallsTarget):
         if isinstance(node, int):
             self.value_at(node)  # raises
             return
+        if node in self._linked.graph.inputs:
+            raise UsageError(
+                "a live run cannot be given another input", hint="target live FILE begins one"
+            )
         changed = self._last_pass(node, position) if node else self._current(position)
         self._live.patch(changed, value)
         # Everything after the changed value is unknown again.
@@ -335,12 +350,12 @@ class ReferenceTarget(CallsTarget):
         self._passes = {
             name: [at for at in passes if at <= changed] for name, passes in self._passes.items()
         }
-        self._complete, self._all_stops = False, None
+        self._complete, self._all_stops, self.failure = False, None, None
         self.reach(position)
 
     def _current(self, position: int) -> int:
-        """Position in the run of a stop's value; -1 before the first."""
-        return self._positions[position] if self._positions else -1
+        """Position in the run of a stop's value, or of the last before it; -1 before the first."""
+        return self._positions[min(position, len(self._positions) - 1)] if self._positions else -1
 
     def _last_pass(self, node: str, position: int) -> int:
         until = self._current(position)
@@ -351,7 +366,7 @@ class ReferenceTarget(CallsTarget):
 
     def _step(self) -> bool:
         """Run up to the next stop; False at the end."""
-        while (name := self._live.advance()) is not None:
+        while (name := self._advance()) is not None:
             at = self._live.computed - 1
             passes = self._passes.setdefault(name, [])
             passes.append(at)
@@ -360,6 +375,18 @@ class ReferenceTarget(CallsTarget):
                 self._positions.append(at)
                 return True
         return False
+
+    def _advance(self) -> str | None:
+        try:
+            return self._live.advance()
+        except ReferenceFailure as error:
+            stop = None
+            if error.node in self._operators:
+                passes = len(self._passes.get(error.node, ()))
+                stop = self._stop(error.node, len(self._stops), passes)
+            at = f" at {short_lines(stop.lines[:1])}" if stop is not None and stop.lines else ""
+            self.failure = Failure(stop, f"{error.node} failed in PyTorch{at}: {error.reason}")
+            raise RuntimeFailure(self.failure.text, hint=FAILED_HINT) from error
 
     @cached_property
     def _operators(self) -> Mapping[str, Node]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.matching.matching import Pair
+from etscope.analysis.program.source_location import short_lines
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.etdb.protocol.launch import Launcher
 from etscope.etdb.protocol.messages import (
@@ -28,7 +30,14 @@ from etscope.etdb.targets.runtime_execution import (
 )
 from etscope.etdb.targets.runtime_method import RuntimeMethod
 from etscope.etdb.targets.runtime_values import RuntimeValues, ValueAtStep
-from etscope.etdb.targets.target import CallsTarget, RunInfo, Stop, Watch
+from etscope.etdb.targets.target import (
+    FAILED_HINT,
+    CallsTarget,
+    Failure,
+    RunInfo,
+    Stop,
+    Watch,
+)
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind
 
@@ -96,13 +105,15 @@ class RuntimeTarget(CallsTarget):
     def runs(self) -> Sequence[RunInfo]:
         total = self._execution.total_ns if self.ended else None
         count = len(self._stops)
+        failed = None if self.failure is None else self.failure.summary
+        run = RunInfo(self.run, self.method, count, total, failed=failed)
         return [
-            RunInfo(number, self.method, count, total if number == self.run else None)
+            run if number == self.run else RunInfo(number, self.method, count)
             for number in range(len(self._calls))
         ]
 
     def go_on(self) -> None:
-        self._run += 1
+        self._run, self.failure = self._run + 1, None
         self._execution.go_on(self._calls[self.run])
 
     def add_call(self, inputs: Any = None) -> None:
@@ -172,7 +183,7 @@ class RuntimeTarget(CallsTarget):
         return self.run, self._execution.save()
 
     def restore(self, saved: Any) -> None:
-        self.interrupted = False
+        self.interrupted, self.failure = False, None
         self._run, execution = saved
         self._execution.restore(execution)
 
@@ -180,7 +191,7 @@ class RuntimeTarget(CallsTarget):
         """Begin anew, without the values that were set; connects again if the runner is gone. The
         calls before the selected one run first. Raises `KeyboardInterrupt` if they are interrupted,
         with the call that was reached."""
-        self.interrupted = False
+        self.interrupted, self.failure = False, None
         self._reported, self._first_difference = 0, None
         self._execution.begin()
         wanted, self._run = self.run, 0
@@ -194,6 +205,8 @@ class RuntimeTarget(CallsTarget):
 
         Raises `UsageError` when the run ends before it, and the errors of `go`."""
         self.interrupted = False
+        if self.failure is not None and position >= self._stops.known:
+            raise RuntimeFailure(self.failure.text, hint=FAILED_HINT)
         nowhere = np.zeros_like(self._stops.is_stop)
         while position >= self._stops.known:
             self._go_to(len(self._stops.ran))  # the last instruction that is known to have run
@@ -244,7 +257,8 @@ class RuntimeTarget(CallsTarget):
         return self._checked(lambda: self._execution.go(stops, tests, most))
 
     def _go_to(self, step: int) -> None:
-        if step != self._execution.step:
+        # The instruction that failed may have left anything behind.
+        if step != self._execution.step or self.failure is not None:
             stopped = self._checked(lambda: self._execution.go_to(step))
             if stopped.why == StopReason.INTERRUPTED:
                 self._go_to_next_stop()
@@ -269,14 +283,21 @@ class RuntimeTarget(CallsTarget):
             )
             raise
         if stopped.why == StopReason.FAILED:
-            raise RuntimeFailure(
-                f"{self._label(stopped.instruction)} failed: {stopped.error}",
-                hint="reverse-step goes back to what ran before it",
-            )
+            self.failure = self._failure(stopped.instruction, stopped.error)
+            raise RuntimeFailure(self.failure.text, hint=FAILED_HINT)
+        self.failure = None
         position = self.position
         if position is not None and self._stops.step_of(position) == self._execution.step:
             self._stops.timed(position, stopped.last_ns)
         return stopped
+
+    def _failure(self, instruction: int | None, error: str) -> Failure:
+        failed = self._stops.of_instruction.get(instruction)
+        at = f" at {short_lines(failed.lines[:1])}" if failed is not None and failed.lines else ""
+        if failed is not None and instruction is not None:
+            passes = self._stops.passes_of(instruction, self._execution.step)
+            failed = replace(failed, position=self._stops.known, loop_pass=len(passes))
+        return Failure(failed, f"{self._label(instruction)} failed{at}: {error}")
 
     def _difference_text(self, one: Difference) -> str:
         where = self._label(one.instruction)
@@ -333,7 +354,7 @@ class RuntimeTarget(CallsTarget):
     def first_state(self) -> Mapping[str, Any]:
         """State of the graph at the beginning of the run: arrays by the name of the buffer. Without
         state that a delegate keeps to itself."""
-        before = self._execution.step
+        before, failure = self._execution.step, self.failure
         self._go_to(0)
         try:
             found = self._prepared.nodes.state.items()
@@ -342,6 +363,7 @@ class RuntimeTarget(CallsTarget):
             }
         finally:
             self._go_to(before)
+            self.failure = failure
 
     def is_written_back(self, node: str, position: int) -> bool:
         return self._values.is_written_back(node, self._step_at(position))

@@ -18,12 +18,13 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import Attribution, graph_name, handle_list
 from etscope.analysis.program.source_location import common_module
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.protocol.messages import Condition, Core
+from etscope.etdb.protocol.messages import Condition
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.event_table import KERNEL_PREFIX, EventKey
 from etscope.model.graph import Node, SourceLine, source_lines, stem
 
+FAILED_HINT = "bt and list show the operator; reverse-step goes back to what ran before it"
 NO_RECORD = "no ETRecord is loaded"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"
 
@@ -131,7 +132,8 @@ class RunInfo:
     """A run that a target can walk. number: what `run N` takes. total: duration in ticks of the
     dump's clock; None if it was not measured. call: its number among the calls of a language model,
     with their phase, the position of the first token and the number of tokens; None if it is not
-    known to be one."""
+    known to be one. failed: where and why an operator ended it; None if none
+    did."""
 
     number: int
     method: str
@@ -141,6 +143,20 @@ class RunInfo:
     phase: str | None = None
     token_position: int | None = None
     tokens: int | None = None
+    failed: str | None = None
+
+
+class Failure(NamedTuple):
+    """An operator that failed, and ended the run. stop: it has no value; None if the failed
+    instruction is not an operator. text: where and why."""
+
+    stop: Stop | None
+    text: str
+
+    @property
+    def summary(self) -> str:
+        """The first line of its text."""
+        return self.text.split("\n", 1)[0]
 
 
 class Watch(NamedTuple):
@@ -159,7 +175,7 @@ class Target(ABC):
     kind: "recorded", "live" or "runtime". is_past: the run was over before it is walked, so every
     value is available at any stop and none can be changed. keeps_values: values of earlier stops
     stay available. is_reference: PyTorch runs, not the device. interrupted: Ctrl-C ended the last
-    `go` or `reach`; the run stands where that left it.
+    `go` or `reach`; the run stands where that left it. failure: ended the run after the last stop.
     """
 
     kind: ClassVar[str]
@@ -167,6 +183,7 @@ class Target(ABC):
     keeps_values: ClassVar[bool] = True
     is_reference: ClassVar[bool] = False
     interrupted = False
+    failure: Failure | None = None
 
     @property
     @abstractmethod
@@ -323,13 +340,6 @@ class Target(ABC):
     def about(self) -> list[str]:
         """Further facts for `info target`: location, inputs, differences."""
         return []
-
-    def core(self) -> Core:
-        """Dump of the run up to the current stop. Raises `UsageError` unless the target is the
-        runtime."""
-        raise UsageError(
-            "only a run on the runtime leaves a core", hint="target runtime, then run or start"
-        )
 
 
 class CallsTarget(Target):

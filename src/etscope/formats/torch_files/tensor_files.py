@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
@@ -125,7 +125,8 @@ class TensorFile:
     path: str | None = None
 
 
-SUFFIXES = (".npz", ".npy", ".safetensors", ".pt", ".pth")
+NPZ, SAFETENSORS = ".npz", ".safetensors"
+SUFFIXES = (NPZ, ".npy", SAFETENSORS, ".pt", ".pth")
 
 
 def tensor_files_in(folder: Path) -> list[Path]:
@@ -280,6 +281,12 @@ def fits_npz(dtype: np.dtype[Any]) -> bool:
     return not name.startswith(("bfloat", "float8"))
 
 
+def suffix_for(values: Iterable[Any]) -> str:
+    """Return the suffix of a file that can hold the arrays among the values."""
+    arrays = (value for value in values if isinstance(value, np.ndarray))
+    return NPZ if all(fits_npz(array.dtype) for array in arrays) else SAFETENSORS
+
+
 def _write_npz(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     for name, array in arrays.items():
         if not fits_npz(array.dtype):
@@ -310,4 +317,4 @@ def _write_safetensors(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]]) -
         file.write(content)
 
 
-_WRITERS = {".npz": _write_npz, ".safetensors": _write_safetensors}
+_WRITERS = {NPZ: _write_npz, SAFETENSORS: _write_safetensors}

@@ -33,7 +33,7 @@ from etscope.errors import (
 )
 from etscope.formats.bytes.files import make_folder
 from etscope.formats.program.pte import read_pte
-from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
+from etscope.formats.torch_files.tensor_files import suffix_for, write_tensor_file
 from etscope.model.graph import Graph
 from etscope.search.bisect import _repro_script
 from etscope.search.trial import (
@@ -332,8 +332,7 @@ def write_samples(folder: Path, values: PieceValues) -> list[tuple[Path, Path]]:
     """Write the values of each sample; return the files of its inputs and expected outputs."""
 
     def write(name: str, arrays: Sequence[Any]) -> Path:
-        suffix = ".npz" if all(fits_npz(array.dtype) for array in arrays) else ".safetensors"
-        path = folder / (name + suffix)
+        path = folder / (name + suffix_for(arrays))
         write_tensor_file(path, arrays, [str(number) for number in range(len(arrays))])
         return path
 
