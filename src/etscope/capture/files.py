@@ -175,11 +175,11 @@ class RunFiles:
         if dump is None:
             return self
         if dump.name not in (RUN_ETDP, VALUES_ETDP):
-            facts, buffer = facts_path(dump), dump.with_suffix(BUFFER_SUFFIXES[0])
-            if not facts.is_file():
+            core, beside = facts_path(dump), dump.with_suffix(BUFFER_SUFFIXES[0])
+            if not core.is_file():
                 return self
-            own = self.debug_buffer or (buffer if buffer.is_file() else None)
-            return replace(self, facts=facts, debug_buffer=own)._with_noted()
+            own = self.debug_buffer or (beside if beside.is_file() else None)
+            return replace(self, facts=core, debug_buffer=own)._with_noted()
         values, buffer, facts = (
             path if path.is_file() else None
             for path in (dump.with_name(name) for name in (VALUES_ETDP, DEBUG_BIN, RUN_JSON))

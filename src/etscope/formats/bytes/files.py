@@ -110,7 +110,10 @@ def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
     a pipe closes it, the `BrokenPipeError` passes through. Raises `UsageError` for a path that
     cannot be written.
     """
-    target = Path(os.path.realpath(path))  # a link is followed, not replaced
+    try:
+        target = Path(os.path.realpath(path))  # a link is followed, not replaced
+    except UnicodeEncodeError as error:
+        raise UsageError(f"cannot write {os.fspath(path)!r}: not a name of a file") from error
     part = target.with_name(f".{os.urandom(8).hex()}.part")
     try:
         special = target.exists() and not target.is_file()
