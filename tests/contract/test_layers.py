@@ -21,7 +21,7 @@ LAYERS: dict[float, str] = {
     5: "debug_format etdump etrecord bundled_program",
     5.4: "diagnosis",
     5.6: "reporting",
-    5.8: "explain",
+    5.8: "explain check",
     6: "inspector intermediate_output_tap backend_debug pte_tool size_analysis_tool visualization",
     6.5: "scripts",
     7: "export run etdb search evaluation",

@@ -131,6 +131,7 @@ _VERBS = {  # by their heading in the help
         "inspect": "Show the time of each operator, and its line of Python.",
         "explain": "Show why a run is slow, and what to do.",
         "diff": "Compare runs, or programs.",
+        "check": "Check a run against a baseline, for a pull request.",
         "info": "Show what a file holds, its size, or its memory.",
         "graph": "Show graphs, modules and nodes, and their times.",
     },
@@ -177,7 +178,7 @@ def _print_completion(ctx: click.Context, option: click.Parameter, shell: str | 
     specs=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="Exit codes: 0 success, 1 a finding, 2 wrong usage, 3 bad input, 4 nothing to measure, "
-    "5 a package, device or tool is missing. etscope COMMAND --help has examples.",
+    "5 a package or device is missing. Examples: etscope COMMAND --help.",
 )
 @click.version_option(__version__, message="etscope %(version)s")
 @click.option("--debug", is_flag=True, help="Show tracebacks; also with ETSCOPE_DEBUG=1.")

@@ -203,10 +203,13 @@ _READERS: Mapping[str, Callable[[JsonValue], Any]] = {
 
 def to_json(record: DataclassInstance) -> dict[str, Any]:
     """Return the values of a dataclass as plain JSON; the reverse of `JsonValue.read_as`."""
-    return {name: _plain(value) for name, value in asdict(record).items()}
+    found: dict[str, Any] = _plain(asdict(record))
+    return found
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, (tuple, list)):
         return [_plain(one) for one in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

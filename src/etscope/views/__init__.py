@@ -99,12 +99,12 @@ def write_table(
     """
     spec = _spec(TABLE_VIEWS, format, "table")
     style = {"width": width, "color": color} if spec.styled else {}
-    _writer(spec)(table, out, **style)
+    writer_of(spec)(table, out, **style)
 
 
 def write_timeline(timeline: Timeline, format: str, out: IO[Any]) -> None:
     """Write `timeline` to an open stream in a format of `TIMELINE_VIEWS`."""
-    _writer(_spec(TIMELINE_VIEWS, format, "timeline"))(timeline, out)
+    writer_of(_spec(TIMELINE_VIEWS, format, "timeline"))(timeline, out)
 
 
 def write_graphs(
@@ -114,7 +114,7 @@ def write_graphs(
 
     options: `overlay` of "node-data", see `etscope.views.graphs.write_node_data`.
     """
-    _writer(_spec(GRAPH_VIEWS, format, "graph"))(views, out, scale=scale, **options)
+    writer_of(_spec(GRAPH_VIEWS, format, "graph"))(views, out, scale=scale, **options)
 
 
 def save_table(
@@ -179,6 +179,7 @@ def _spec(views: Mapping[str, ViewSpec], format: str, shape: str) -> ViewSpec:
         ) from None
 
 
-def _writer(spec: ViewSpec) -> Any:
+def writer_of(spec: ViewSpec) -> Any:
+    """Return the function that writes a view."""
     module, _, function = spec.writer.partition(":")
     return getattr(importlib.import_module(module), function)

@@ -100,22 +100,26 @@ def check_comparable(before: MethodProfile, after: MethodProfile, alignment: Ali
         [node for row in one.rows for node in row.attribution.nodes] for one in (before, after)
     ]
     modules = [{path for node in nodes if (path := module_path(node))} for nodes in sides]
-    operators = [{node.op for node in nodes} for nodes in sides]
-    if all(modules):
-        fewest = min(map(len, operators))
-        alike = modules[0] & modules[1] or 2 * len(operators[0] & operators[1]) > fewest
-    elif any(row.kind == "delegate" for side in (before, after) for row in side.rows):
+    is_hidden = any(row.kind == "delegate" for side in (before, after) for row in side.rows)
+    has_pairs = any(None not in (pair.before, pair.after) for pair in alignment.pairs)
+    if not all(modules) and (is_hidden or has_pairs):
         return
-    else:
-        alike = any(None not in (pair.before, pair.after) for pair in alignment.pairs)
-    if not alike:
-        raise MismatchError(
-            "the dumps are from different models: they have no operator in common"
-            if not all(modules)
-            else f"the dumps are from different models: none of the modules {_some(modules[0])} is "
-            f"among {_some(modules[1])}, and few operators agree",
-            hint=_FORCE,
-        )
+    difference = other_model(modules, [{node.op for node in nodes} for nodes in sides])
+    if difference is not None:
+        raise MismatchError(f"the dumps are from different models: {difference}", hint=_FORCE)
+
+
+def other_model(modules: Sequence[set[str]], operators: Sequence[set[str]]) -> str | None:
+    """Return why two sides are not of one model, by their modules and operators; None if they may
+    be. Without modules of both, the operators decide."""
+    if 2 * len(operators[0] & operators[1]) > min(map(len, operators)) or modules[0] & modules[1]:
+        return None
+    if not all(modules):
+        return "few operators agree"
+    return (
+        f"none of the modules {_some(modules[0])} is among {_some(modules[1])}, and few operators "
+        "agree"
+    )
 
 
 def _some(modules: set[str]) -> str:

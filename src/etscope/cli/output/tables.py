@@ -28,7 +28,7 @@ Findings: TypeAlias = "Callable[[MethodProfile, Scale], tuple[dict[str, Any], ..
 
 _SCREEN_ROWS = 30  # rows of a table on a terminal: fits most screens
 _FILE_ROWS = 40  # rows of a --with file in a text, without --limit
-_COLOR = {"auto": None, "always": True, "never": False}
+COLOR = {"auto": None, "always": True, "never": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class OutputOptions:
             for position, table in enumerate(tables):
                 if position:
                     out.write("\n")
-                write_table(table, chosen, out, color=_COLOR[self.color])
+                write_table(table, chosen, out, color=COLOR[self.color])
 
     def write_with_files(
         self, tables: Sequence[Table], placed: Sequence[PlacedFile], view: ViewOptions
@@ -152,7 +152,7 @@ class OutputOptions:
             reports = [limited(report, limit) for report in reports]
         chosen = self.chosen_format
         with open_output(self.path, binary=TABLE_VIEWS[chosen].binary) as out:
-            write_reports(reports, schema, chosen, out, color=_COLOR[self.color])
+            write_reports(reports, schema, chosen, out, color=COLOR[self.color])
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,10 +143,10 @@ _REFERENCE = re.compile(r"([#@])(?=\w)")
 def write_markdown(table: Table, out: TextIO) -> None:
     """Write the title, the table with aligned columns, and the notes."""
     if table.title:
-        out.write(f"**{_escaped(table.title)}**\n\n")
-    out.write(_line([_escaped(column.label) for column in table.columns]))
+        out.write(f"**{escaped(table.title)}**\n\n")
+    out.write(_line([escaped(column.label) for column in table.columns]))
     out.write(_line(["---:" if is_number(c.kind) else ":---" for c in table.columns]))
-    cells = [[_escaped(text) for text in texts] for texts in table_texts(table)]
+    cells = [[escaped(text) for text in texts] for texts in table_texts(table)]
     first_text = next((i for i, c in enumerate(table.columns) if c.kind is Kind.TEXT), None)
     if table.depth is not None and first_text is not None:
         prefixes = tree_prefixes(table.depth, _GUIDES)
@@ -155,20 +155,20 @@ def write_markdown(table: Table, out: TextIO) -> None:
     if table.findings:
         out.write("\n")
     for finding in table.findings:
-        out.write(f"- {_escaped(str(finding['sentence']))}\n")
-        out.writelines(f"  - {_escaped(text)}\n" for text in explanation_lines(finding))
+        out.write(f"- {escaped(str(finding['sentence']))}\n")
+        out.writelines(f"  - {escaped(text)}\n" for text in explanation_lines(finding))
     for note in table.notes:
-        out.write(f"\n{_escaped(note)}\n")
+        out.write(f"\n{escaped(note)}\n")
 
 
 def write_list(sentences: Sequence[str], out: TextIO) -> None:
     """Write sentences as a list."""
-    out.writelines(f"- {_escaped(sentence)}\n" for sentence in sentences)
+    out.writelines(f"- {escaped(sentence)}\n" for sentence in sentences)
 
 
 def write_folded(table: Table, out: TextIO) -> None:
     """Write the table as a part that is folded away below its title."""
-    out.write(f"<details><summary>{_escaped(table.title)}</summary>\n\n")
+    out.write(f"<details><summary>{escaped(table.title)}</summary>\n\n")
     write_markdown(replace(table, title=""), out)
     out.write("\n</details>\n")
 
@@ -178,7 +178,8 @@ def _line(cells: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=4096)  # the rows of a long table have few different names
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return text for Markdown, without markup, HTML, mentions and links."""
     text = _MARKUP.sub(r"\\\g<0>", visible(text))
     for char, entity in _HTML:
         text = text.replace(char, entity)

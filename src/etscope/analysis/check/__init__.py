@@ -1,0 +1,1 @@
+"""Check a program or run against an earlier one: `measure`, then `compare`."""

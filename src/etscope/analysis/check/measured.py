@@ -1,0 +1,143 @@
+"""The quantities of one side of a check, and their form in JSON: a baseline.
+
+The member "new" of the JSON that `etscope check` writes is a baseline of later checks::
+
+    {"name": "ran", "paths": {"run": "ran", "record": "ran/model.etrecord"},
+     "program_sha256": "…", "executorch": "1.5.1",
+     "operators": {"forward: XnnpackBackend: FullyConnected": 9},
+     "missing": {"sqnr": "the run has no expected outputs"},
+     "amounts": [{"quantity": "size", "method": null, "value": 419752, "unknown": [],
+                  "basis": {}, "samples": [],
+                  "parts": [{"name": "weights", "value": 65536, "module": "blocks.0.up",
+                             "source": "/home/me/net.py:12", "text": null}]}]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from etscope.errors import FormatError, VersionError, reading
+from etscope.formats.bytes.files import BytesLike, PathLike
+from etscope.formats.json_values import JsonValue, read_json, to_json
+
+SCHEMA = "etscope.check/1"
+_KIND = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an amount: the bytes of an owner, an operator's FLOPs, a kernel, a fault.
+
+    source: the line of Python, with the path of its file. text: a sentence about it.
+    """
+
+    name: str
+    value: float = 1.0
+    module: str | None = None
+    source: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A quantity of the program (method None), or of a method.
+
+    unknown: what the value excludes. basis: must be the same on both sides, where both know it: the
+    processor of times, the inputs of outputs. samples: of a time, one a counted run, in ticks.
+    """
+
+    quantity: str
+    method: str | None
+    value: float
+    parts: tuple[Part, ...] = ()
+    unknown: tuple[str, ...] = ()
+    basis: Mapping[str, str] = field(default_factory=dict)
+    samples: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One side of a check.
+
+    paths: of its "run" (the folder of all files), "dump", "record" and "program", where known.
+    operators: calls by method, backend and operator; data of an unknown backend counts as one
+    operator. missing: why a quantity is not here, by its name.
+    """
+
+    name: str
+    paths: Mapping[str, str]
+    program_sha256: str | None
+    executorch: str | None
+    operators: Mapping[str, int]
+    missing: Mapping[str, str]
+    amounts: tuple[Amount, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the form of a baseline."""
+        return to_json(self)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The arguments of a command on it."""
+        run = self.paths.get("run")
+        return tuple(self.paths.values()) if run is None else (run,)
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """The modules of its parts, without the root."""
+        return frozenset(part.module for one in self.amounts for part in one.parts if part.module)
+
+
+def is_baseline(path: PathLike) -> bool:
+    """Return True for a file that starts as JSON does."""
+    found = Path(path)
+    if not found.is_file():
+        return False
+    with reading(_KIND, path), found.open("rb") as file:
+        return file.read(64).lstrip()[:1] == b"{"
+
+
+def read_baseline(data_or_path: BytesLike | PathLike) -> Measured:
+    """Read the measured side of a JSON file of `etscope check`.
+
+    Raises `FormatError` for another file, `VersionError` for another version of its schema.
+    """
+    given = read_json(data_or_path, _KIND)
+    path = str(data_or_path) if isinstance(data_or_path, (str, Path)) else None
+    with reading(_KIND, path):
+        schema = given.optional("schema", JsonValue.text) or "no schema"
+        if schema != SCHEMA:
+            error = VersionError if schema.startswith("etscope.check/") else FormatError
+            raise error(
+                f"this has {schema}; a baseline has {SCHEMA}",
+                hint="write one with etscope check RUN --format json -o FILE",
+            )
+        new = given.get("new")
+        return Measured(
+            new.get("name").text(),
+            _texts(new.get("paths")),
+            new.optional("program_sha256", JsonValue.text),
+            new.optional("executorch", JsonValue.text),
+            {name: one.whole() for name, one in new.get("operators").members().items()},
+            _texts(new.get("missing")),
+            tuple(_amount(one) for one in new.entries("amounts")),
+        )
+
+
+def _texts(given: JsonValue) -> dict[str, str]:
+    return {name: one.text() for name, one in given.members().items()}
+
+
+def _amount(given: JsonValue) -> Amount:
+    return Amount(
+        given.get("quantity").text(),
+        given.optional("method", JsonValue.text),
+        given.get("value").any_number(),
+        tuple(one.read_as(Part) for one in given.entries("parts")),
+        given.texts("unknown"),
+        _texts(given.get("basis")),
+        tuple(one.number() for one in given.entries("samples")),
+    )
