@@ -39,10 +39,10 @@ class ExplainOptions:
     method: explain this method only.
     rules: names of the rules to apply; all by default.
     least_share: exclude findings with a smaller share of the method's time.
-    peaks: the file of a calibration (`etscope calibrate`); by default the one that is kept for the
-        machine of the run.
-    source_unit: unit of the runtime's clock. unit: of the times shown; by default ms, or cycles if
-        the clock counts cycles.
+    peaks: the file of a calibration (`etscope calibrate`); by default the file kept for the machine
+        that ran the program.
+    source_unit: the unit of the runtime's clock. unit: the unit of the shown times; by default ms,
+        or cycles if the clock counts cycles.
     """
 
     method: str | None = None
@@ -62,8 +62,9 @@ class ExplainedMethod:
     least_share: float
 
     def table(self, files: Files | None = None) -> Table:
-        """Return a table with a row for each finding and their sentences below; times are of one
-        run. files: the names of the run's files in commands."""
+        """Return a table with a row for each finding, and the findings' sentences below; times are
+        for one run. files: the names of the run's files to show in commands.
+        """
         facts, profile, unit = self.facts, self.facts.profile, self.facts.scale.unit
         known = [
             (one, one.quantity, one.explanation)

@@ -78,7 +78,9 @@ def format_duration(value: float | None, unit: str) -> str:
 def format_durations(
     values: Sequence[float | None], unit: str, decimals: int | None = None
 ) -> list[str]:
-    """Times of one `unit` with equal decimals: `decimals`, or those that fit the largest."""
+    """Return times in one `unit` with the same number of decimals: `decimals`, or as many as fit
+    the largest.
+    """
     if decimals is None:
         decimals = duration_decimals(values, unit)
     return [_fixed(value, decimals) for value in values]

@@ -130,8 +130,8 @@ def _about(metadata: bytes) -> dict[str, str | float]:
 
 
 def forms(call: InnerCall) -> list[Form | str]:
-    """Return the form of each value of a call, or the reason why it cannot be compared. Core ML may
-    add or drop dimensions of 1."""
+    """Return for each value of a call the steps that convert it to the reference's form, or the
+    reason why it cannot be compared. Core ML may add or drop dimensions of 1."""
     found: list[Form | str] = []
     for value in call.values:
         types, expected = type_form(value), value.spec.shape

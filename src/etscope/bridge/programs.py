@@ -142,7 +142,7 @@ UNPICKLES_FREELY = tuple(map(int, metadata.version("executorch").split(".")[:2])
 
 @dataclass(frozen=True, slots=True)
 class SerializedProgram:
-    """The four members of a program in an ETRecord. Empty bytes stand for nothing."""
+    """The four members of a program in an ETRecord. An empty member is missing."""
 
     json: bytes
     state_dict: bytes

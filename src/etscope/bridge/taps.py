@@ -90,12 +90,12 @@ class TapPoint:
 def tapped_programs(
     programs: Mapping[str, ExportedProgram], selectors: Sequence[str]
 ) -> tuple[dict[str, ExportedProgram], dict[str, MethodTaps]]:
-    """Make the selected values further outputs of the methods of a model; return the programs and
+    """Make the selected values additional outputs of a model's methods; return the programs and
     their taps. A program without selected nodes is returned unchanged.
 
-    Raises `UsageError` for a selector that cannot be read, or that picks only nodes that cannot be
-    tapped: those inside of control flow, and those that compute no tensor; `MissingDataError` for
-    one that picks nothing in any method.
+    Raises `UsageError` for a selector that cannot be read, or that selects only nodes that cannot
+    have a tap: nodes inside control flow, and nodes that compute no tensor. Raises
+    `MissingDataError` for a selector that selects nothing in any method.
     """
     picked = picked_nodes(programs, selectors)
     found: dict[str, ExportedProgram] = {}

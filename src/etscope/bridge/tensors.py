@@ -138,8 +138,9 @@ class StoredWeights(Mapping[str, torch.Tensor]):
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A weight of `StoredWeights` that has not been read yet. shared: nothing will write to it, so
-    it can stay in the file's memory."""
+    """A weight of `StoredWeights` that has not been read yet. shared: True if nothing will write to
+    it, so it can stay in the memory-mapped file.
+    """
 
     weights: StoredWeights
     name: str

@@ -283,10 +283,10 @@ _NAME = "etscope.tap.Tensor"
 class TapSpec:
     """A tap.
 
-    node_name, op_target: the node and its operator at the time of tapping. output_index: position
-    among the flat outputs of the program. reducer_name, fields: of the reducer. stack_trace,
-    module_path, module_class: of the node and its innermost module; None where the program has
-    none.
+    node_name, op_target: name and operator of the tapped node, at the time of tapping.
+    output_index: the tap's position among the program's flat outputs. reducer_name, fields: name
+    and fields of the reducer. stack_trace, module_path, module_class: the node's stack trace and
+    its innermost module; None if the program has none.
     """
 
     node_name: str

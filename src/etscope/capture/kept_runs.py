@@ -56,7 +56,9 @@ class Cap:
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A kept run. number: of its folder, for good; positions ("@1") move with each new run."""
+    """A kept run. number: the number in its folder's name, which never changes; positions ("@1")
+    change with each new run.
+    """
 
     path: Path
     number: int
@@ -64,7 +66,7 @@ class KeptRun:
 
     @cached_property
     def saved(self) -> SavedRun:
-        """Its run.json. Raises `FormatError` if that is damaged."""
+        """Return its run.json. Raises `FormatError` if the file is damaged."""
         path = self.path / RUN_JSON
         return read_run_json(path) if path.is_file() else SavedRun()
 

@@ -52,10 +52,11 @@ Keep = Callable[["GapRow", Any, Any], None]
 class GapRow:
     """A value of the device and its distance from the reference.
 
-    event: of the instruction, as logged ("native_call_add.out", "DELEGATE_CALL"). node, op: of the
-    reference graph. nodes: all that the instruction computes; for a delegate several. handles: the
-    instruction's debug handles. metrics: by name; None for values that are not numeric. loop_pass:
-    counts the passes of a loop from 0. line: the innermost line of Python.
+    event: the logged name of the instruction ("native_call_add.out", "DELEGATE_CALL"). node, op:
+    the node of the reference graph and its operator. nodes: all nodes that the instruction
+    computes; several for a delegate. handles: the instruction's debug handles. metrics: the
+    distance in each metric, by name; None for values that are not numeric. loop_pass: the number of
+    the loop's pass, from 0. line: the innermost line of Python.
     """
 
     pair: Pair
@@ -238,10 +239,11 @@ def numeric_gap(
     *,
     keep: Keep | None = None,
 ) -> Gap:
-    """Compare what one run of a method logged with a reference run on the same inputs.
+    """Compare the values that one run of a method logged with a reference run on the same
+    inputs.
 
-    metrics: of `analysis.metrics`. run: see `TracedMethod.run`. keep: receives each compared pair
-    of arrays, which it must copy to keep them.
+    metrics: metrics from `analysis.metrics`. run: see `TracedMethod.run`. keep: a function that
+    gets each compared pair of arrays; it must copy them to keep them.
 
     Raises `NumericGapError` without values, or if none matches a value of the reference.
     """

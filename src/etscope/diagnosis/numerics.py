@@ -77,8 +77,8 @@ class PreparedNumerics:
     """The reference of a method for any number of runs. It reads the graph, rebuilds the program
     and matches each kind of run once.
 
-    trace: of a dump of the record's program; runs may come from other dumps of the same record and
-    program. kept: the rows that keep their values; None for none.
+    trace: a trace with a dump of the record's program; the runs may come from other dumps of the
+    same record and program. kept: selects the rows that keep their values; None selects none.
 
     Raises `NumericGapError` without a record or the named graph, `UsageError` for an unknown metric
     or a tolerance of NaN.
@@ -129,9 +129,10 @@ class PreparedNumerics:
     ) -> Numerics:
         """Find the operators of a run that compute wrong numbers.
 
-        inputs: of the run. memory: the state that earlier runs left, by default none; this run
-        updates it and adds the reference's outputs. operators: measure the cost of quantization for
-        each operator, not only for the outputs. runs: adds up the values.
+        inputs: the run's inputs. memory: the state that earlier runs left, by default none; this
+        run updates it and adds the reference's outputs. operators: measure the cost of quantization
+        for each operator, not only for the outputs. runs: combines the values of this run with
+        those of other runs.
 
         Raises the errors of `analysis.numerics.diagnose`.
         """

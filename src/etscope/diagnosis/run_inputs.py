@@ -51,9 +51,10 @@ class EarlierRuns:
 
 
 class RunInputs:
-    """The inputs of the runs of a method, and the runs before a run.
+    """The inputs of a method's runs, and the earlier runs before a run.
 
-    given: the user's, of the run that is asked for. bundle: the bundled program that may have run.
+    given: the inputs that the user gave for the requested run. bundle: the bundled program that may
+    have run.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class RunInputs:
         self._trace = method.trace
 
     def of(self, run: MethodRun) -> Any:
-        """Find the inputs of a run: the given ones, else the bundled test case's, else the ones
-        that `etscope run --save` kept, else the record's example inputs. None if there are none.
+        """Find the inputs of a run. They are the given inputs; else the inputs of the bundled test
+        case; else the inputs that `etscope run --save` kept; else the record's example inputs. None
+        if there are none.
 
         Raises `NumericGapError` if the run had other inputs that were not saved, and
-        `OtherInputsError` if the given inputs are not the ones that ran.
+        `OtherInputsError` if the given inputs are not the inputs of the run.
         """
         if self.given is not None:
             if not self._trace.forced:
@@ -118,14 +120,14 @@ class RunInputs:
         return tuple(method for method in methods if method.runs)
 
     def before(self, run: MethodRun, previous: Sequence[Any] | None = None) -> EarlierRuns:
-        """Find the earlier runs that a run's state comes from, with their inputs: the ones that
-        `etscope run --save` kept, or of test cases. Unknown inputs are assumed equal to the run's
-        own. Runs of other methods that write the same buffers are included.
+        """Find the earlier runs that left the state for a run, with their inputs: inputs that
+        `etscope run --save` kept, or test cases. Unknown inputs are assumed equal to the run's own.
+        Runs of other methods that write the same buffers are included.
 
-        previous: inputs of all runs of the method before, where no other writes its buffers.
+        previous: inputs of all earlier runs of the method, if no other method writes its buffers.
 
-        Raises `NumericGapError` for an earlier run with other inputs that were not saved, or of
-        another method; `UsageError` if `previous` has too few entries.
+        Raises `NumericGapError` if an earlier run had other inputs that were not saved, or belongs
+        to another method; `UsageError` if `previous` has too few entries.
         """
         own = self.method
         known = own.sequences

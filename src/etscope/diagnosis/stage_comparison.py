@@ -160,8 +160,8 @@ def numeric_stages(
 
     eager: the model that was exported.
 
-    Raises the errors of `diagnosis.numerics.numerics_of`, and `NumericGapError` for a stage of
-    which no value is known to be one of the stage before.
+    Raises the errors of `diagnosis.numerics.numerics_of`, and `NumericGapError` for a stage
+    none of whose values corresponds to a value of the stage before.
     """
     return _Comparing(trace, asked).stages(eager)
 

@@ -63,13 +63,14 @@ Places = Mapping[str, Sequence[tuple[int | None, str, int | None]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageError:
-    """The error of an operator in one step, against the stage before.
+    """The error of an operator in one step, compared with the stage before.
 
-    node: of the stage before. local: the operator's own error, limit: the most that is fine; total:
-    between the values of the later and the earlier stage, each computed from the model's inputs.
-    All in the metric; None where nothing can be compared. excess: the local error over the limit,
-    as root mean squares. verdict: "wrong", "fine", or another of `analysis.numerics.rows`. lines:
-    of Python, of all that computes the value since the last ones that both stages have.
+    node: the node in the stage before. local: the operator's own error. limit: the largest
+    acceptable local error. total: the error between the later and the earlier stage's values, each
+    computed from the model's inputs. All are in the metric; None where nothing can be compared.
+    excess: the local error divided by the limit, as root mean squares. verdict: "wrong", "fine", or
+    another verdict from `analysis.numerics.rows`. lines: the lines of Python that compute the value
+    since the last values that both stages have.
     """
 
     node: str
@@ -84,7 +85,7 @@ class StageError:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """For sorting: of two errors the worse has the larger rank."""
+        """Return a key for sorting errors: the worse of two errors has the larger key."""
         return self.verdict == WRONG, self.excess
 
 
@@ -111,8 +112,9 @@ class Stage:
 class StageRow:
     """An operator in all stages.
 
-    node, op: of the first graph that has it. errors: by the stage's name. causes: a more specific
-    name of a step, by the stage's name ("decomposition" for a part of lowering).
+    node, op: its node in the first graph that has it. errors: its errors by the name of the stage.
+    causes: a more specific name of the step, by the name of the stage ("decomposition" for a part
+    of lowering).
     """
 
     node: str
@@ -189,7 +191,9 @@ class NumericStages:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences: the verdict, other steps, the outputs, what is absent, coverage."""
+        """Return sentences: the verdict, other steps with wrong operators, the outputs, what is
+        absent, coverage.
+        """
         notes = [self.verdict, *(() if self.narrowed is None else self.narrowed.notes)]
         notes += self.device.causes
         for step, rows in self.wrong.items():
@@ -266,8 +270,8 @@ class NumericStages:
                 Column("module", Kind.PATH, priority=2): [row.module for row in rows],
                 Column("source", Kind.PATH): [short_lines(row.lines[:1]) or None for row in rows],
             },
-            title=f"{self.metric.title} of {self.method}, from {self.first} on: each stage to the "
-            "one before",
+            title=f"{self.metric.title} of {self.method}, from {self.first} on: each stage against "
+            "the one before",
             notes=self.notes,
         )
 
@@ -343,9 +347,10 @@ def _number(value: float | None, metric: Metric) -> str:
 class Step:
     """A comparison of a stage with the one before.
 
-    name: of the step. earlier: the graph that is computed again. later: the graph of the later
-    stage, None for the eager model; places: its value of each of the earlier graph's nodes.
-    tolerance: the worst local error that is fine, in the metric; None for the usual one.
+    name: the step's name. earlier: the earlier stage's graph, which is computed again. later: the
+    later stage's graph, None for the eager model. places: for each node of the earlier graph, the
+    later graph's value. tolerance: the worst acceptable local error, in the metric; None for the
+    usual tolerance.
     """
 
     name: str

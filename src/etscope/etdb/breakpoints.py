@@ -18,11 +18,14 @@ WATCH_NAN, WATCH_INF = "nan", "inf"
 
 @dataclass(slots=True, eq=False)
 class Breakpoint:
-    """A breakpoint or watchpoint. place: its stops as text, "" for all. selector: the same, parsed;
-    None for a watchpoint. condition: must hold there. watch: "nan" or "inf" in any output, "" for
-    none. once: removed when it is hit. ignored: number of next hits that do not stop the run.
-    commands: executed at a hit. looked: number of evaluations of its condition in this run;
-    unknown: of those without a value, with the last reason in `why`."""
+    """A breakpoint or watchpoint.
+
+    place: text that says where it stops, "" for everywhere. selector: the same, parsed; None for a
+    watchpoint. condition: an expression that must be true there. watch: "nan" or "inf" in any
+    output, "" for none. once: it is removed at its first hit. ignored: how many of the next hits do
+    not stop the run. commands: executed at a hit. looked: how often its condition was evaluated in
+    this run. unknown: how many of these evaluations gave no value; `why` has the last reason.
+    """
 
     number: int
     place: str = ""

@@ -67,16 +67,17 @@ class Block:
 class Debugger:
     """Everything that commands read and change.
 
-    files: that are open, in `capture`; a part of an Inspector's trace may have no file. forced:
-    continue though files do not belong together. inputs: of a run, in any form that `etscope.run`
-    takes, or `Calls` with several sets; None for the inputs of the recorded run or the record.
-    recorded: the runs of the dump, also if another target is selected. position: of the current
-    stop; None before the run has begun. ended: the run went past its last stop. level: number of
-    modules above the operator that `up` went. frame: index of the selected Python frame.
-    file_shown: the file of the line that was shown last. graph: name of the selected graph; None
-    for the edge graph of the method. hit: the breakpoint that ended the last command. block: the
-    lines that are being typed. defined: commands of the user, by name. logging: path of the log.
-    checkpoints: of the target, by number. columns: gives the width of lines of numbers.
+    files: the open files, read into `capture`; a part of an Inspector's trace may have no file.
+    forced: continue although files do not belong together. inputs: a run's inputs, in any form that
+    `etscope.run` takes, or `Calls` with several sets; None for the inputs of the recorded run or
+    the record. recorded: the runs of the dump, even if another target is selected. position: the
+    position of the current stop; None before the run starts. ended: True if the run went past its
+    last stop. level: how many modules `up` went above the operator. frame: index of the selected
+    Python frame. file_shown: the file of the line that was shown last. graph: name of the selected
+    graph; None for the edge graph of the method. hit: the breakpoint that ended the last command.
+    block: the lines typed so far of an unfinished block. defined: commands that the user defined,
+    by name. logging: the path of the log. checkpoints: the target's checkpoints, by number.
+    columns: a function that returns the width for lines of numbers.
     """
 
     files: RunFiles = NOTHING
@@ -388,9 +389,10 @@ class Debugger:
     def path_named(self, name: str) -> str:
         """Find the path of a node of the method's edge graph, or of one of its values. In a branch
         or the body of a loop, its own names come first, then names of the graphs around it, then
-        the only path that ends in the name. "/NAME" is of the method's graph itself.
+        the only path that ends in the name. "/NAME" names a node of the method's own graph.
 
-        Raises `UsageError` with similar names."""
+        Raises `UsageError` with similar names.
+        """
         nodes, stop = self.nodes(), self.stop
         around = (stop.path or "").split("/")[:-1] if stop is not None else []
         if name.startswith("/"):
@@ -423,8 +425,9 @@ class Debugger:
 
 
 def profiles_of(trace: Trace | None) -> Mapping[str | None, MethodProfile]:
-    """The times of each method that ran, of several phases in the one that took most time; empty
-    without a dump or without times."""
+    """Return the times of each method that ran; for a method with several phases, of the phase that
+    took most time. Empty without a dump or without times.
+    """
     try:
         found = [] if trace is None else trace.profiles()
     except MissingDataError:
@@ -436,11 +439,11 @@ def profiles_of(trace: Trace | None) -> Mapping[str | None, MethodProfile]:
 
 
 def with_files(files: RunFiles, *paths: str, debug_buffer: str | None = None) -> RunFiles:
-    """Add files, identified by content; each replaces a file of the same kind, and a dump also the
-    debug buffer. debug_buffer: a debug buffer with any name.
+    """Add files, identified by content; each replaces a file of the same kind, and a dump replaces
+    also the debug buffer. debug_buffer: a debug buffer with any name.
 
-    A folder stands for the files of its run; if it has two dumps, for the one with values. Given
-    with a debug buffer, run.etdp of such a folder stands for its values.etdp.
+    For a folder, the files of its run are added; if it has two dumps, the dump with values. If its
+    run.etdp is given with a debug buffer, the values.etdp next to it is used instead.
     """
     kinds = {one: _kind_of(one) for path in paths for one in _files_of(path)}
     with_values = debug_buffer is not None or DEBUG_BUFFER in kinds.values()

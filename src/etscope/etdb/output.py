@@ -232,8 +232,9 @@ def frames_of(stop: Stop) -> list[SourceLine]:
 
 def value_lines(value: Any, *, full: bool = False, width: int = PLAIN_COLUMNS) -> list[str]:
     """Describe a value: type and shape, range, and its first numbers. full: all of its numbers,
-    with as many digits as each needs to be read back: 9 at most for float32. width: of lines of
-    numbers."""
+    with enough digits to read back the same value: at most 9 for float32. width: the width for
+    lines of numbers.
+    """
     if value is UNAVAILABLE:
         return ["<no debug buffer>"]
     if isinstance(value, (list, tuple)):

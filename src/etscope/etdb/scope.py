@@ -323,8 +323,8 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
 
 
 def values_read(debugger: Debugger, name: str, value: Any) -> Any:
-    """Return the value of a node. If it has several, those that nothing reads become None: such a
-    value may be zero up to rounding, like the mean of a layer norm, and its gap would say nothing.
+    """Return the value of a node. If it is a tuple, elements that nothing reads become None: they
+    may be zero up to rounding, like the mean of a layer norm, and comparing them would say nothing.
     """
     node = debugger.nodes().get(name)
     if not isinstance(value, (list, tuple)) or node is None or len(value) != len(node.outputs):

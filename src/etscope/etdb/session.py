@@ -46,8 +46,9 @@ class InternalError(EtscopeError):
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a line: `text` as displayed, `data` as plain values. prompt: the one that the line
-    followed."""
+    """The result of a line: `text` as displayed, `data` as plain values. prompt: the prompt after
+    which the line was typed.
+    """
 
     line: str
     answer: Output
@@ -84,10 +85,11 @@ class Result:
 class Session:
     """The debugger for programs and notebooks: `Session("model.etrecord", "run.etdp")`.
 
-    paths: an ETRecord, an ETDump, a debug buffer (after its dump), a folder of `etscope run --save`
-    for both, a .pte or .bpte, in any number and order. debug_buffer: one with a name that does not
-    end in .bin. inputs: of the reference, as the model takes them; by default the record's. force:
-    continue though files do not belong together. source_unit: of the runtime's clock.
+    paths: an ETRecord, an ETDump, a debug buffer (after its dump), a .pte or .bpte, or a folder of
+    `etscope run --save` with them, in any number and order. debug_buffer: a debug buffer whose name
+    does not end in .bin. inputs: the reference's inputs, as the model takes them; by default the
+    record's. force: continue although files do not belong together. source_unit: the unit of the
+    runtime's clock.
 
     Each command is a method that takes the rest of its line: `session.break_("op:conv")`,
     `session.reverse_step()`; `execute` takes whole lines. Errors of a command are in its `Result`.

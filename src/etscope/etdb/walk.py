@@ -126,11 +126,12 @@ def _non_finite(debugger: Debugger, watch: str, stop: Stop) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StopCriteria:
-    """Stops that a walk must not miss: those that are `wanted`, and those where a watch holds.
+    """The stops that a walk must not miss: the `wanted` stops, and stops where a watch is true.
 
-    certain: the stop is wanted whatever its values are; decides: all wanted stops are certain.
-    passed: called with the stops that the target passed over. probe: the reason to stop somewhere,
-    without counting a hit."""
+    certain: True if the stop is wanted whatever its values are. decides: True if all wanted stops
+    are certain. passed: a function that is called with the stops that the target skipped. probe: a
+    function that returns why to stop at a place, without counting a hit.
+    """
 
     wanted: Callable[[Stop], bool]
     watches: tuple[Watch, ...]

@@ -29,15 +29,16 @@ _Scores = npt.NDArray[np.float64]
 class Prediction:
     """The classes of one row of scores, [classes].
 
-    reference, device: the class with the best score, the first of equal ones; None where a score is
-    NaN. in_top: the reference's class is among the device's K best. label: None if not known.
-    right, right_top: the label is the device's class, or among its K best; reference_right,
-    reference_right_top: the same for the reference. reference_margin: the reference's score of its
-    own class minus its score of the device's class; device_margin: the other way round. For classes
-    that agree, they are the distance to the second best. floats: the class of the float graph, if
-    the reference is a quantized model with that graph in its record; float_margin: the float
-    graph's score of its own class minus its score of the reference's class; float_right,
-    float_right_top as for the reference.
+    reference, device: the class with the best score, the first of equal ones; None if a score is
+    NaN. in_top: True if the reference's class is among the device's K best. label: None if unknown.
+    right, right_top: True if the label is the device's class, or among its K best; reference_right,
+    reference_right_top: the same for the reference. reference_margin: the reference's score for its
+    own class minus its score for the device's class. device_margin: the device's score for its own
+    class minus its score for the reference's class. If the classes agree, the margins are the
+    distance to the second best. floats: the class from the float graph, if the reference is a
+    quantized model whose record has that graph. float_margin: the float graph's score for its own
+    class minus its score for the reference's class. float_right, float_right_top: the same as for
+    the reference.
     """
 
     sample: str

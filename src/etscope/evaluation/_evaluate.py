@@ -78,15 +78,15 @@ class EvaluateOptions(SharedOptions):
 
     method: "forward" by default, or the only one.
     metric, tolerance, reference_graph: as for `Inspector.diagnose_numerics`.
-    samples: the largest number of samples to take; of a dump, the number of runs to compare.
-    labels: right classes; see `etscope.evaluation.read_labels`. top: compare classes, and the best
-        K; with labels 5 by default. output: the number of the program's output with the scores,
-        [..., classes].
+    samples: the largest number of samples to use; for a dump, the number of runs to compare.
+    labels: the right classes; see `etscope.evaluation.read_labels`. top: compare the best class,
+        and the K best; 5 by default if there are labels. output: the number of the program's output
+        with the scores, [..., classes].
     keep_going: skip samples that cannot be run or compared. They are counted, and never a pass.
     progress: called after each sample with the number done, and the total (None: not known).
     state: for a model that keeps state: "fresh" starts each sample from the initial state;
-        "sequence" goes on from the sample before, in one process, on both sides. All inputs are in
-        memory then, and all recorded values on disk.
+        "sequence" continues from the state after the sample before, in one process, on both sides.
+        It needs memory for all inputs, and disk space for all recorded values.
     data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
         timeout is for each process.
     """
@@ -189,10 +189,10 @@ def evaluate_dump(
     options: EvaluateOptions = EvaluateOptions(),
     **changes: Any,
 ) -> Evaluation:
-    """Diagnose the runs of a method in a device's own dump as `evaluate` does; the samples of the
-    dataset are the inputs of the runs, in order.
+    """Do what `evaluate` does with runs that were recorded in a device's own dump; the samples of
+    the dataset are the inputs of these runs, in order.
 
-    trace: of the dump, with its record and debug buffer (`Inspector.trace`).
+    trace: the dump's trace, with its record and debug buffer (`Inspector.trace`).
     run: compare only this one; the state of a model that keeps state still comes from the samples
         before it.
     options, changes: as for `evaluate`; options of the runtime have no effect.
@@ -423,9 +423,9 @@ class Collector:
         samples: Iterator[Sample],
         only: int | None,
     ) -> int:
-        """Compare runs of a dump, or only one of them, with the samples; return the number of
-        samples taken. runs: each with the number of its sequence; within a sequence, state goes on
-        from run to run.
+        """Compare runs of a dump, or only one of them, with the samples; return how many samples
+        were used. runs: each run with the number of its sequence; within a sequence, each run
+        starts with the state that the run before left.
         """
         memory, broken, last, count = prepared.memory(), False, -1, 0
         for position, ((sequence, run), sample) in enumerate(zip(runs, samples, strict=False)):

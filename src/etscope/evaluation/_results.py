@@ -35,10 +35,11 @@ from etscope.model.table import Column, Kind, Table
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A metric over samples; numbers are None where no sample has one.
+    """A metric over samples; numbers are None if no sample has one.
 
-    count: samples that have a number. mean: of the finite ones, as an operator without any error
-    has an infinite SQNR. median: of all; NaN counts as the worst. worst: NaN if there is one.
+    count: how many samples have a number. mean: the mean of the finite numbers (an operator without
+    any error has an infinite SQNR). median: the median of all; NaN counts as the worst. worst: NaN
+    if there is one.
     """
 
     count: int
@@ -67,12 +68,13 @@ class Spread:
 class OperatorStatistics:
     """A value of the device over all samples that compared it.
 
-    row: its row in the first of them, for its position in program and source. samples: their
-    number. wrong: how many have an own error of the operator above its limit. nan: how many have
-    NaN where the reference has numbers. local, total: spreads of the operator's own
-    error, and of the error to the reference. quantization: of the reference's error to the float
-    graph, of a quantized model. worst_sample: where the own error is worst. evidence: of all
-    samples together; None for values that are moved, and with a tolerance that was given.
+    row: its row in the first sample, for its position in program and source. samples: how many
+    samples compared it. wrong: in how many the operator's own error exceeds its limit. nan: in how
+    many it has NaN where the reference has numbers. local, total: spreads of the operator's own
+    error, and of the error against the reference. quantization: for a quantized model, the spread
+    of the reference's error against the float graph. worst_sample: the sample with the worst own
+    error. evidence: the result of all samples together; None for values that are only moved, and if
+    a tolerance was given.
     """
 
     row: NumericsRow
@@ -131,7 +133,9 @@ class Statistics:
                 sums.worst, sums.worst_sample = badness, sample
 
     def operators(self, evidence: Mapping[Hashable, Evidence]) -> tuple[OperatorStatistics, ...]:
-        """The statistics, in order of execution. evidence: of all samples, by `value_key`."""
+        """Return the statistics, in order of execution. evidence: the result of all samples
+        together, by `value_key`.
+        """
         return tuple(
             OperatorStatistics(
                 row=sums.row,
@@ -155,14 +159,14 @@ FINE, WRONG, NAN, SKIPPED = "fine", "wrong", "nan", "skipped"
 class SampleResult:
     """The result of one sample.
 
-    verdict: "wrong" when an operator is wrong, "nan" when none is but there are NaN where the
-    reference has numbers, "skipped" when it could not be compared; else "fine". wrong: the number
-    of wrong operators. operator: the first that is wrong, or made the NaN; in a fine sample the one
-    nearest to its limit. excess: the largest own error divided by its limit, in root mean squares.
-    output: the worst error of the program's outputs to the reference's, in the metric. side: the
-    errors of a quantized model's outputs to the float graph's, and by whom; None without one.
-    flips: rows of scores with another class. doubts: why the inputs may not be those that ran.
-    reason: why it was skipped.
+    verdict: "wrong" if an operator is wrong; "nan" if none is, but there are NaN where the
+    reference has numbers; "skipped" if it could not be compared; else "fine". wrong: how many
+    operators are wrong. operator: the first operator that is wrong or made the NaN; in a fine
+    sample, the operator nearest to its limit. excess: the largest own error of an operator divided
+    by its limit, as root mean squares. output: the worst error of the program's outputs against the
+    reference's, in the metric. side: for a quantized model, the errors of its outputs against the
+    float graph's, and their causes; else None. flips: how many rows of scores have another class.
+    doubts: why the inputs may not be the inputs of the run. reason: why the sample was skipped.
     """
 
     number: int
@@ -210,7 +214,7 @@ def sample_result(
     outputs: tuple[Sequence[Any], Sequence[Any]],
     predictions: Sequence[Prediction],
 ) -> SampleResult:
-    """Return the result of a sample. outputs: of the reference, and of the device."""
+    """Return the result of a sample. outputs: the outputs of the reference, and of the device."""
     verdict = WRONG if found.wrong else (FINE if found.stray_nan is None else NAN)
     nearest = max(found.rows, key=lambda row: row.excess)
     errors = [difference(found.metric, *pair) for pair in zip(*outputs, strict=False)]
@@ -512,7 +516,8 @@ class Evaluation:
         task = self.task
         if task is None:
             raise MissingDataError(
-                "classes were not compared", hint="ask for them: top=, labels= (--top, --labels)"
+                "classes were not compared",
+                hint="compare them with top= or labels= (--top, --labels)",
             )
         flips = tuple(dict.fromkeys((*task.flips, *task.float_flips)))[:count]
         floats = (

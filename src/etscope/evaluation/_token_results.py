@@ -27,8 +27,10 @@ _SOME_KL = 1e-6  # nats, above what rounding makes in float32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Logits [rows, vocabulary], and the position of the token that each is computed from, int64
-    [rows]: it predicts the next one. calls: those that made them; None for a module."""
+    """Logits [rows, vocabulary], and int64 [rows] the position of the token that each row is
+    computed from; the row predicts the next token. calls: the calls that computed them; None for a
+    module.
+    """
 
     logits: npt.NDArray[Any]
     positions: Ints
@@ -98,9 +100,10 @@ def windows(count: int, context: int, stride: int) -> Iterator[Window]:
 class TokenPlaces:
     """The places of predicted tokens, as columns int64 [tokens].
 
-    index: of the token in the text. window: its number. position: in the context of that window, of
-    the last token that it is predicted from. call: the number of the call that gave its logits, in
-    the window's run. phase: of that call, a text for each token.
+    index: the token's index in the text. window: the number of the window. position: in the context
+    of that window, the position of the last token that it is predicted from. call: in the window's
+    run, the number of the call that computed its logits. phase: the phase of that call, a text for
+    each token.
     """
 
     index: Ints
@@ -137,10 +140,11 @@ class TokenPlaces:
 class TokenEvaluation:
     """A language model compared with its reference on a text.
 
-    program, reference: what they are called. agreement: at each predicted token; places: of these.
-    context, stride, windows: how the text was cut. text_tokens: of the whole text. saved: the
-    folder with the recorded call of the first token that differs. record: the file of the
-    program's record, if it has one; has_float: it has the graph before quantization.
+    program, reference: their names. agreement: the agreement at each predicted token. places: the
+    places of these tokens. context, stride, windows: how the text was cut. text_tokens: the number
+    of tokens in the whole text. saved: the folder with the recorded call of the first token that
+    differs. record: the file of the program's record, if it has one. has_float: True if the record
+    has the graph before quantization.
     """
 
     program: str

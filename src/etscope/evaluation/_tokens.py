@@ -228,7 +228,7 @@ def _graph_of(record: RecordView, kind: str, method: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ProgramLogits:
-    """Logits from running a program on the runtime. name: of the program's file."""
+    """Logits from running a program on the runtime. name: the name of the program's file."""
 
     opened: Opened
     name: str
@@ -289,7 +289,9 @@ class ProgramLogits:
         return ProgramLogits(opened, _name_of(opened.given, "the reference"), layout, options)
 
     def context_and_stride(self, other: LogitsSource) -> tuple[int, int]:
-        """Return the tokens that a window gives to both, and those that it predicts."""
+        """Return the context and the stride that both can use: how many tokens a window has, and
+        how many of them are predicted.
+        """
         known = [one.context for one in (self, other) if one.context is not None]
         most = min(known, default=None)
         size = self.options.context or most or _DEFAULT_CONTEXT

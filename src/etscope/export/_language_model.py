@@ -84,8 +84,9 @@ def is_language_model(model: Any) -> bool:
 
 
 def config_file(spec: str) -> Path | None:
-    """Return the config.json that a name stands for: its path, or its folder's; None for another
-    name."""
+    """Return the config.json that `spec` names: its path, or the path of its folder; None for
+    anything else.
+    """
     path = Path(spec)
     if path.is_dir() and (path / CONFIG).is_file():
         return path / CONFIG
@@ -121,5 +122,5 @@ class LlmConfigFile:
 
 
 def is_llm_config(spec: str) -> bool:
-    """Return whether a name stands for a YAML file."""
+    """Return whether `spec` names a YAML file."""
     return Path(spec).suffix in (".yaml", ".yml") and Path(spec).is_file()

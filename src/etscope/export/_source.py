@@ -159,19 +159,19 @@ def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 
     """Find the model that `spec` names.
 
     "package.module:attribute" is imported with the current folder on `sys.path`, and
-    "path/to/file.py:attribute" with the file's. The attribute is a `torch.nn.Module` or a class of
-    one, an `ExportedProgram` or a dict of those by method, or a function without arguments that
-    returns one of these, or `(module, example_inputs)` or `(module, example_inputs,
-    dynamic_shapes)`. It may also be an object with `get_eager_model` and `get_example_inputs`.
+    "path/to/file.py:attribute" with the file's folder. The attribute is a `torch.nn.Module` or a
+    subclass of it, an `ExportedProgram`, a dict of exported programs by method, or a function
+    without arguments that returns one of these, or `(module, example_inputs)`, or `(module,
+    example_inputs, dynamic_shapes)`. It may also be an object with `get_eager_model` and
+    `get_example_inputs`.
 
-    "file.pt2" is a file of `torch.export.save`. No code of it is run. "config.json", or a folder
-    with one, is a language model of transformers, with the weights in safetensors files next to
-    it, or else random ones of the seed. "llm.yaml" is a config of ExecuTorch's `export_llm`, which
-    then does the export.
+    "file.pt2" is a file from `torch.export.save`; no code in it is run. "config.json", or a folder
+    with one, is a language model of transformers, with the weights in safetensors files next to it,
+    or else with random weights from the seed. "llm.yaml" is a config of ExecuTorch's `export_llm`,
+    which then does the export.
 
-    Args:
-        inputs: a file of example inputs, instead of those that come with the model.
-        seed: for torch's random numbers, before the user's code makes the model; None leaves them.
+    Args: inputs: a file of example inputs, instead of those that come with the model. seed: for
+        torch's random numbers, before the user's code makes the model; None leaves them.
 
     Raises `UsageError` for a name that is not found or does not give a model (with the lines of the
     user's code if it raises), and `FormatError` for a .pt2 file that is damaged, or not safe to

@@ -142,8 +142,9 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class CalibratedDevice:
-    """The machine. name: of the host, or of the lab's device. architecture: "x86_64", "aarch64".
-    "", None and () mean unknown."""
+    """The machine. name: the name of the host, or of the lab's device. architecture: "x86_64",
+    "aarch64". "", None and () mean unknown.
+    """
 
     name: str = ""
     cpu: str = ""
@@ -318,7 +319,9 @@ class Calibration:
         )
 
     def is_of_machine(self, cpu: str, cores: int | None) -> bool:
-        """Return True if the calibration is of a machine with that CPU; an unknown CPU is not."""
+        """Return True if the machine of the calibration has this CPU, and this number of cores if
+        both numbers are known. False if `cpu` is unknown.
+        """
         same_cores = not cores or not self.device.cores or self.device.cores == cores
         return bool(cpu) and self.device.cpu == cpu and same_cores
 
@@ -518,14 +521,16 @@ def find_calibration(
 
     Look in this order, and return None if nothing is found:
 
-    1. the file in `$ETSCOPE_CALIBRATION`; if the variable is empty, stop and return None;
-    2. the file that the lab put next to the run.json;
-    3. `known`, if it has calibrations of a machine with the run's CPU and number of cores;
-    4. `calibrations_folder`, for such a machine; skipped if the run's CPU is unknown.
+    1. the file in `$ETSCOPE_CALIBRATION`; if the variable is empty, stop and return None; 2. the
+    file that the lab put next to the run.json; 3. `known`, if it has calibrations of a machine with
+    the run's CPU and number of cores; 4. `calibrations_folder`, for such a machine; skipped if the
+    run's CPU is unknown.
 
-    Of several, prefer the run's lab device, then the fewest mismatches, then the newest.
+    If there are several, prefer a calibration of the run's lab device, then the one with the fewest
+    mismatches, then the newest.
 
-    Raises the errors of `read_calibration` for the first two; skips unreadable files of the folder.
+    Raises the errors of `read_calibration` for the files in steps 1 and 2; skips unreadable files
+    in the folder.
     """
     named = os.environ.get(VARIABLE)
     if named is not None:

@@ -62,11 +62,12 @@ _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 class Conditions:
     """The conditions of a device at one moment; None or () for unknown ones.
 
-    at: seconds since the epoch, by this machine's clock; 0 if unknown. temperature_c: of the
-    hottest sensor, °C, and `sensor` its name. governors: in use, sorted. frequencies_mhz: of each
-    core. battery_percent, battery_status ("Charging"): of the device's battery. load: average of
-    one minute; cores: their number; cpus: allowed for a new process, "0-3,6". memory_*: bytes.
-    virtual: True for a virtual machine. cpu: its model.
+    at: seconds since the epoch, by this machine's clock; 0 if unknown. temperature_c: the
+    temperature of the hottest sensor in °C; `sensor` is that sensor's name. governors: the
+    governors in use, sorted. frequencies_mhz: the frequency of each core. battery_percent,
+    battery_status ("Charging"): the charge and state of the battery. load: the load average of one
+    minute. cores: the number of cores. cpus: the CPUs that a new process may use, "0-3,6".
+    memory_*: bytes. virtual: True for a virtual machine. cpu: the model of the CPU.
     """
 
     at: float = 0.0
@@ -90,7 +91,8 @@ class Conditions:
 
     def in_words(self, threads: int | None) -> str:
         """Return the conditions in words: "2 threads, CPUs 0-3 of 4, governor powersave, load 3.1".
-        threads: of the runtime; None if unknown."""
+        threads: the runtime's thread pool size; None if unknown.
+        """
         return ", ".join(
             text
             for text in (

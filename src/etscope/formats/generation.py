@@ -251,7 +251,9 @@ class OutputOf:
 
 
 class InputType(NamedTuple):
-    """The type of an input of a method. length: of its last dimension; None if it varies."""
+    """The type of an input of a method. length: the size of its last dimension; None if it
+    varies.
+    """
 
     dtype: np.dtype[Any]
     length: int | None
@@ -287,11 +289,11 @@ def inputs_of_calls(
     given: Sequence[Any],
     types: InputTypes,
 ) -> Iterator[tuple[Any, ...] | None]:
-    """Yield the flat inputs of each call: arrays, and `OutputOf` for outputs of another call; None
-    for a call with unknown inputs.
+    """Yield the flat inputs of each call: arrays, and an `OutputOf` where an input is the output of
+    another call; None for a call with unknown inputs.
 
-    given: the arrays of images and sound. types: of the methods that ran. If unknown, inputs are
-    int64, and have the length of the tokens.
+    given: the arrays of images and sound. types: the input types of the methods that ran. If
+    unknown, inputs are assumed to be int64 with as many elements as tokens.
     """
     context = np.concatenate([generation.prompt_tokens, generation.generated_tokens])
     latest: dict[str, int] = {}

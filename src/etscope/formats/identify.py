@@ -92,8 +92,8 @@ def describe(buffer: memoryview) -> str:
 def check_identifier(buffer: memoryview, wanted: bytes, kind: str, name: str) -> None:
     """Check the identifier of a FlatBuffers file. Its last two characters are the version.
 
-    kind: of the file in messages ("bundled program"); name: with its article and suffix. Raises
-    `VersionError` for another version, `FormatError` for another format.
+    kind: the kind of file in messages ("bundled program"). name: the same with its article and
+    suffix. Raises `VersionError` for another version, `FormatError` for another format.
     """
     found = bytes(buffer[4:8])
     if found == wanted:

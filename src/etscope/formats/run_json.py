@@ -210,7 +210,7 @@ def saved_calls(
 ) -> tuple[SavedCall, ...]:
     """Return the calls in a dump, in order; () for a dump that `etscope run` did not write.
 
-    types: of the inputs of a generation's methods; see `etscope.formats.generation`.
+    types: the input types of the methods of a generation; see `etscope.formats.generation`.
 
     Raises `FormatError` for damaged files, `MissingFileError` if the file of inputs is missing.
     """
@@ -439,10 +439,11 @@ class MemoryPhase:
 
 @dataclass(frozen=True, slots=True)
 class DelegateMemory:
-    """Memory of making a delegate: the bytes from malloc that no other owner counts, and the
-    largest resident memory.
+    """The memory that making a delegate takes: bytes from malloc that belong to no other owner, and
+    the largest resident memory.
 
-    segment: of the program, with the delegate's data. growth: allocated minus freed.
+    segment: the program's segment with the delegate's data. growth: bytes allocated minus bytes
+    freed.
     """
 
     method: str

@@ -230,18 +230,19 @@ class Inspector:
 
     etdump_path, etdump_data: the ETDump as a file or as bytes; exactly one of them.
     etrecord: its ETRecord: a path, an `etscope` or an ExecuTorch `ETRecord`.
-    source_time_scale: unit of the runtime's clock; target_time_scale: unit of the results.
+    source_time_scale: the unit of the runtime's clock. target_time_scale: the unit of the results.
     debug_buffer_path: the file of logged tensors (`buffer_path` is its older name).
-    delegate_metadata_parser: from the list of a delegate event's metadata (bytes) to a list or
-        dict, for `Event.delegate_debug_metadatas`.
-    delegate_time_scale_converter: from (event name, time) to a time in the target scale, for events
-        inside delegates, which may have another clock.
+    delegate_metadata_parser: a function that turns a delegate event's metadata (a list of bytes)
+        into a list or dict, for `Event.delegate_debug_metadatas`.
+    delegate_time_scale_converter: a function of (event name, time) that returns the time in the
+        target scale, for events inside delegates, which may have another clock.
     enable_module_hierarchy: accepted for upstream's callers; modules are always there.
     reference_graph_name: the record's graph that events are linked to.
-    program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators without a
-        record, and a bundled program the outputs that its cases expect.
+    program: the .pte or .bpte that ran, as a path, as bytes, or opened. It gives the operators if
+        there is no record; a bundled program also gives the expected outputs of its cases.
     verify: refuse a record or program that does not belong to the dump.
-    calls: of the dump's runs, in order; by default from the run.json that `etscope run` wrote.
+    calls: the call of each run in the dump, in order; by default from the run.json that `etscope
+        run` wrote.
 
     Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
     `MismatchError` for files that do not belong together.
@@ -249,7 +250,7 @@ class Inspector:
     Attributes:
 
     event_blocks: list of `EventBlock`, the runs by what they executed.
-    trace: the engine behind, with the dump's columns (`trace.dump`), one row for each event.
+    trace: the underlying trace, with the dump as columns (`trace.dump`), one row for each event.
     """
 
     def __init__(
@@ -374,8 +375,8 @@ class Inspector:
     def write_tensorboard_artifact(
         self, path: PathLike, *, numerics: Sequence[Numerics] | None = None
     ) -> list[str]:
-        """Write the graphs of the record and of the program, with the times, memory and numeric
-        errors that are known of their nodes, and the tables, for ``tensorboard --logdir path``.
+        """Write the graphs of the record and of the program, with the known times, memory and
+        numeric errors of their nodes, and the tables, for ``tensorboard --logdir path``.
 
         numerics: results of `diagnose_numerics`, one for each method. None: computed here if there
         are a debug buffer and a record; a warning names what is missing.
@@ -401,12 +402,12 @@ class Inspector:
     # -- queries
 
     def find_total_for_module(self, module_name: str) -> float:
-        """Average time that the operators of a module took in one run, in the target time scale.
+        """Return the average time of a module's operators in one run, in the target time scale.
 
         module_name: the module's path ("blocks.0.conv"), any run of its components ("conv"), or
-        torch's name for it ("L__self___conv"). A delegate call counts by the events that it logged;
-        one without counts as a whole, if all of its operators are of the module. An operator that
-        ran in several blocks counts with its mean over all runs of those.
+        torch's name for it ("L__self___conv"). Inside a delegate call, its logged events count; a
+        call without events counts as a whole if all of its operators are in the module. For an
+        operator that ran in several blocks, the mean over all their runs counts.
 
         Raises `MissingDataError` when no module of that name is known, or when it ran only in
         delegate calls that other modules share and that no events divide; warns with
@@ -515,9 +516,9 @@ class Inspector:
         reference_graph: "exported_program", "edge_dialect_exported_program" or another graph of the
             record; by default the exported program, where the edge program leads back to it.
         method: "forward" by default, or the only one that ran.
-        run: which of the method's runs, from 0; by default the first that has values.
-        inputs: of that run; by default its bundled test case's, or the record's representative
-            inputs.
+        run: the number of the method's run, from 0; by default the first run with values.
+        inputs: the inputs of that run; by default its bundled test case's, or the record's
+            representative inputs.
 
         Columns: aot_debug_handle, aot_ops (nodes of the reference graph), aot_intermediate_output,
         runtime_ops, runtime_debug_handle, runtime_intermediate_output, gap (a list: one number for
@@ -552,8 +553,9 @@ class Inspector:
         inputs: Any = None,
         disable_debug_handle_validation: bool = False,
     ) -> Gap:
-        """The comparison of `calculate_numeric_gap` by several metrics, with its coverage: what was
-        compared, and why all else was not. No values are kept."""
+        """Do the comparison of `calculate_numeric_gap` with several metrics, and report its
+        coverage: what was compared, and why everything else was not. No values are kept.
+        """
         from etscope.diagnosis.numeric_gap import gap_of, metric_of
         from etscope.diagnosis.numerics import RunToCompare
 
@@ -584,9 +586,9 @@ class Inspector:
         Each logged value has three errors: the total one to the reference, the operator's own, and
         the inherited one.
 
-        metric: of `etscope.analysis.metrics`. tolerance: the worst error that is still fine, in
-        that metric; by default the usual one for the type. Rounding is always allowed for.
-        reference_graph: the edge program by default. method, run, inputs: as for
+        metric: a metric from `etscope.analysis.metrics`. tolerance: the worst acceptable error in
+        that metric; by default the usual tolerance of the type. Rounding is always allowed in
+        addition. reference_graph: the edge program by default. method, run, inputs: as for
         `calculate_numeric_gap`. previous: for a model that keeps state, the inputs of each run
         since the model was loaded, in order, up to this run; by default the inputs of the test
         cases, or this run's for all, with a warning if that is a guess. values: selects the rows
@@ -637,20 +639,20 @@ class Inspector:
         inputs: Any = None,
         model: Any = None,
     ) -> NumericStages:
-        """Find where along the way an error enters: each stage of the model is compared with the
-        one before, operator by operator: the eager model, the exported and the quantized program,
-        the edge program, and the device, as far as the record has their graphs.
+        """Find the step that introduces an error: compare each stage of the model with the stage
+        before, operator by operator. The stages are the eager model, the exported and the quantized
+        program, the edge program, and the device, as far as the record has their graphs.
 
         metric, tolerance, method, run, inputs: as for `diagnose_numerics`. model: the
-        `torch.nn.Module` that was exported; where it takes arguments by keyword or nested ones, a
-        tuple of it and example inputs.
+        `torch.nn.Module` that was exported; if it takes keyword or nested arguments, a
+        tuple of the module and example inputs.
 
-        `.verdict` names the step and the operator, `.wrong` has the operators by step, `.table()`
-        all of them with a column for each stage. `etscope.search.numerics.model_stages` makes all
-        stages of a model by itself.
+        `.verdict` names the step and the operator, `.wrong` has the wrong operators by step, and
+        `.table()` has all operators with a column for each stage.
+        `etscope.search.numerics.model_stages` exports and runs a model, and compares its stages.
 
-        Raises the errors of `diagnose_numerics`, and `NumericGapError` for a stage without any
-        value that is known from the stage before.
+        Raises the errors of `diagnose_numerics`, and `NumericGapError` for a stage none of
+        whose values corresponds to a value of the stage before.
         """
         from etscope.diagnosis.numerics import RunToCompare
         from etscope.diagnosis.stage_comparison import EagerModel, numeric_stages
@@ -678,15 +680,15 @@ class Inspector:
         inputs: Any = None,
         method: str | None = None,
     ) -> None:
-        """Write the report, one HTML file that opens anywhere without network: times by
-        operator, module, line and graph node, memory, numerics. "-" is standard output.
+        """Write the report, one HTML file that opens anywhere without network: times by operator,
+        module, line and graph node, memory, numerics. "-" is standard output.
 
-        numerics: compare logged values with a reference; None does so when both are there.
-        inputs: of the run, as for `diagnose_numerics`. method: the one with the
-        values to compare; None for "forward" or the only one that ran.
+        numerics: compare logged values with a reference; None does so when both are there. inputs:
+        the run's inputs, as for `diagnose_numerics`. method: the method with the values to compare;
+        None for "forward" or the only method that ran.
 
-        Raises `UsageError` for a path that cannot be written, `MissingDependencyError` when the
-        installation does not have the page, and with `numerics=True` what
+        Raises `UsageError` for a path that cannot be written, `MissingDependencyError` if the
+        installation lacks the files of the report page, and with `numerics=True` what
         `diagnose_numerics` raises.
         """
         from etscope.reporting.report import ReportOptions, write_report

@@ -85,11 +85,12 @@ class Clock(Enum):
 class Meaning:
     """Meaning of an event inside a delegate, from the decoder of its backend.
 
-    name: for display. identifier: key in the record's delegate map; None for an event without an
-    operator, such as a phase of the call. unit: of the number, "us" or "cycles"; None for ticks of
-    the dump's clock. is_placed: its start is a time, too. parent: index of the event of the same
-    call that contains it; None for the call. columns: other data of the backend by name
-    ("compute_unit"). unit_us: microseconds of one unit, if other events of the call show it.
+    name: the name to display. identifier: the key in the record's delegate map; None for an event
+    without an operator, such as a phase of the call. unit: the unit of its number, "us" or
+    "cycles"; None for ticks of the dump's clock. is_placed: True if its start is a time, so that it
+    can be placed on a timeline. parent: the index of the event in the same call that contains it;
+    None if the call itself does. columns: the backend's other data by name ("compute_unit").
+    unit_us: microseconds in one unit, if other events of the call show it.
     """
 
     name: str
@@ -128,10 +129,12 @@ class Meaning:
 
 
 class EventKey(NamedTuple):
-    """Identity of an event in a block: runs with equal keys in the same order share a block.
+    """The identity of an event in a block: runs whose keys are equal and in the same order share a
+    block.
 
-    `profile` and `debug` are positions in the run: of its profiling event (None if the run has only
-    debug data), and of its instruction's debug events. `occurrence` counts equal events of one run.
+    `profile` is the position of the event's profiling event in the run (None if the run has only
+    debug data); `debug` are the positions of its instruction's debug events. `occurrence` counts
+    equal events in one run.
     """
 
     name: str
@@ -154,8 +157,9 @@ class EventKey(NamedTuple):
 
     @property
     def role(self) -> str:
-        """Its place in a run: "execute", "load", "call" (of an operator), "kernel", "delegate"
-        (the call of one), "delegated" (inside it), "control" or "other"."""
+        """The kind of event: "execute", "load", "call" (of an operator), "kernel", "delegate" (a
+        call of a delegate), "delegated" (inside such a call), "control" or "other".
+        """
         if self.is_framework:
             return "execute" if self.name == EXECUTE else "load"
         if self.delegate_id is not None:
@@ -389,10 +393,10 @@ class TableEvent:
 class EventTable:
     """All timed events of a dump: K distinct events with N rows in all runs.
 
-    methods: the method of each block; None if unknown. meanings: of each block's delegate events,
-    by index in its keys. run_calls: int32 [runs of the dump], the number of each run among the
-    executions of its method; -1 for a run without execution. run_phases: names of phases by run, if
-    known.
+    methods: the method of each block; None if unknown. meanings: the meanings of each block's
+    delegate events, by index in its keys. run_calls: int32 [runs of the dump], for each run its
+    number among the executions of its method; -1 for a run without an execution. run_phases: the
+    name of each run's phase, if known.
     """
 
     dump: ETDump

@@ -299,10 +299,10 @@ def _same(first: Any, second: Any) -> bool:
 
 @dataclass
 class Event:
-    """An operator instance, or a step of the framework, that the runtime logged.
+    """One execution of an operator, or a step of the framework, that the runtime logged.
 
-    name: of the profiling event ("native_call_add.out", "DELEGATE_CALL"); a delegate's event has
-        its identifier as name; empty with debug data only.
+    name: the name of the profiling event ("native_call_add.out", "DELEGATE_CALL"); a delegate's
+        event has its identifier as name; empty if there is only debug data.
     perf_data: samples over the block's runs; None without a profiling event.
     op_types: types of the graph nodes behind the event ("aten.convolution.default").
     delegate_debug_identifier: the backend's own id of an event inside a delegate.

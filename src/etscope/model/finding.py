@@ -25,8 +25,9 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number at stake, in `unit` ("ms", "bytes", "dB"). share: of the method's time, or of all
-    its memory; None if it is not a part of them."""
+    """A number in a finding, with its `unit` ("ms", "bytes", "dB"). share: the share of the
+    method's time, or of all its memory; None if the number is not a part of these.
+    """
 
     value: float
     unit: str
@@ -38,9 +39,9 @@ class Place:
     """The place of a finding.
 
     view: the tab of a report ("events", "modules", "timeline", "generation", "numerics", "memory",
-    "compare").
-    select: a selector of the affected rows, for `--select` and for the filter of that tab.
-    by, name: otherwise a row of a roll-up (`--by`). instruction: of one row.
+    "compare"). select: a selector of the affected rows, for `--select` and for the filter of that
+    tab. by, name: if there is no selector, a row of a roll-up (`--by`). instruction: the
+    instruction of one row.
     """
 
     view: str
@@ -95,8 +96,8 @@ class Sureness(Enum):
 class Site:
     """An operator that a finding is about.
 
-    instruction: None for several instructions together. time: of one run, in the unit of the
-    finding's quantity. line: "model.py:12".
+    instruction: None for several instructions together. time: its time in one run, in the unit of
+    the finding's quantity. line: "model.py:12".
     """
 
     name: str

@@ -192,7 +192,9 @@ class Graph:
 
     @property
     def own_name(self) -> str:
-        """The last part of the name: of a sub-graph without the names of the graphs around it."""
+        """The last part of the name: a sub-graph's name without the names of the graphs around
+        it.
+        """
         return self.name.rpartition("/")[2]
 
     @cached_property

@@ -150,15 +150,15 @@ def _of_run_json(
 class ReportOptions:
     """Options for reading the files of a report.
 
-    force: accept files that do not belong together. source_unit: of the dumps' clock. unit: of the
-    times shown; None for ms, or cycles when the clock counts cycles. numerics: compare logged
-    values with a reference; None does so where it is possible. inputs: returns the inputs of a
-    method's run, given the trace with the values; raises `MismatchError` or `UsageError` for a
-    method that takes others.
-    method: the one with the values to compare; None for "forward", the only one that ran, or
-    the one that the inputs fit. backend_files: of backends' tools, for a report of one dump, each
-    with what the user said of its call. choose: returns the trace of the calls that are reported.
-    peaks: the file of a calibration of the machine; None for the one that was kept for it.
+    force: accept files that do not belong together. source_unit: the unit of the dumps' clock.
+    unit: the unit of the shown times; None for ms, or cycles if the clock counts cycles. numerics:
+    compare logged values with a reference; None does so if it is possible. inputs: a function that
+    returns the inputs of a method's run, given the trace with the values; it raises `MismatchError`
+    or `UsageError` if they do not fit the method. method: the method with the values to compare;
+    None for "forward", the only method that ran, or the method that the inputs fit. backend_files:
+    files of backends' tools, for a report on one dump, each with the delegate call that the user
+    named for it. choose: a function that returns the trace of the calls to report. peaks: the file
+    of a calibration of the machine; None for the file that was kept for it.
     """
 
     force: bool = False

@@ -60,9 +60,9 @@ class _Source:
 class ReportStore:
     """The reports of files and folders, made on request, and again when files change.
 
-    paths: files, which make one report together; folders, each makes a report, as does
-    each folder in it with files. Files that are added to a folder later are found.
-    given: of the files, as for `runs_of_files`.
+    paths: files, which together are one report; and folders: each is a report, and so is each
+    folder in it with files. Files that are added to a folder later are found. given: options for
+    the files, as for `runs_of_files`.
 
     Raises the errors of `runs_of_files`, and `UsageError` when there is nothing to show.
     """
@@ -188,7 +188,7 @@ def wsgi_application(
         return [] if environ.get("REQUEST_METHOD") == "HEAD" else event_stream(watch)
 
     routes = {**library_routes(store, "/"), "/events": events}
-    unknown = application(lambda _: failure(404, "there is nothing of this name"))
+    unknown = application(lambda _: failure(404, "there is no page with this address"))
     foreign = application(lambda _: failure(403, "this server is not known by that name"))
 
     def serve(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:

@@ -73,8 +73,9 @@ def numerics_if_known(
     trace: Trace, inputs: Callable[[str], Any] | None = None, bundle: BundledFile | None = None
 ) -> list[Numerics]:
     """Return the numeric errors of each method that ran, if values were logged and a reference is
-    known; warn about what is missing. `inputs` returns the inputs of a method; None takes the
-    record's or `bundle`'s."""
+    known; warn about what is missing. `inputs` is a function that returns the inputs of a method;
+    with None they come from the record or from `bundle`.
+    """
     if trace.debug_buffer is None or trace.record is None:
         return []
     from etscope.diagnosis.numerics import RunToCompare, numerics_of

@@ -66,12 +66,12 @@ _MS = 1e6  # ns
 class Latency:
     """The times of one call, in ns, around the runtime's `execute`.
 
-    method, case: the method; the index of a bundled test case, None without.
+    method: the method's name. case: the index of the bundled test case, None without one.
     load_ns: reading the program and loading the method.
     first_ns: the first execution, warm-up included; it fills caches.
     samples_ns: [iterations], each execution after the warm-up.
-    traced: None, or what was recorded meanwhile, which takes extra time: "times" or
-        "values". Only an untraced latency is the model's.
+    traced: None, or what was recorded at the same time: "times" or "values". Recording takes extra
+        time, so only an untraced latency is the model's.
     """
 
     method: str
@@ -88,12 +88,13 @@ class Latency:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """The result of separate runs, and their files, in a temporary folder until they are saved,
-    removed with it.
+    """The result of separate runs, and their files. The files are in a temporary folder that is
+    removed with this object, unless they are saved.
 
-    opened: the program and what came with it. passes: the runs by name, the untraced one first.
-    recorded_at: when the first of them began, in UTC. conditions: of this machine then; None if it
-    ran on another. measured: the memory of the process by owner, if requested.
+    opened: the program and the files given with it. passes: the runs by name, the untraced run
+    first. recorded_at: when the first run started, in UTC. conditions: the conditions of this
+    machine at that time; None if another machine ran them. measured: the memory of the process by
+    owner, if requested.
     """
 
     opened: Opened = field(repr=False)
@@ -162,7 +163,9 @@ class Outcome:
 
     @property
     def profile_path(self) -> Path:
-        """The ETDump with the most accurate times: of the run that recorded only times, if any."""
+        """The ETDump with the most accurate times: from the run that recorded only times, if there
+        is one.
+        """
         return self._dump(PROFILE, VALUES)
 
     def _dump(self, *names: str) -> Path:

@@ -57,23 +57,26 @@ class RunOptions(RecordingOptions):
     iterations, warmup: executions that count, and executions before them that do not.
     data: the program's external weights (.ptd).
     testset_index: the only test case of a bundled program to run; all by default.
-    seed: of generated inputs; with a seed, the record's inputs are not taken.
+    seed: the seed of generated inputs; with a seed, the record's inputs are not used.
     trace: False measures the latency and records nothing.
     debug_level: "none", "program_outputs" or "intermediate_outputs".
-    debug_buffer_size: bytes; by default computed from the memory plan. `grow`: when it is too
-        small, run again with a larger one. The file ends after the last tensor, whatever the size.
-    traced_iterations: executions that record values, 1 by default; `warmup` is not executed there.
-    separate: False makes one run that does it all, with a latency marked as traced.
+    debug_buffer_size: bytes; by default computed from the memory plan. `grow`: if it is too small,
+        run again with a larger one. The file is not longer than the tensors need.
+    traced_iterations: executions that record values, 1 by default; the run that records values has
+        no `warmup`.
+    separate: False makes one run that measures and records everything; its latency is marked as
+        traced.
     profiling_level: "all", or "method" for the times of whole methods only.
     delegate_filters: regular expressions; a value that a delegate logs is recorded if its name
         matches one of them. Without filters all are.
-    allocations: record what the runtime's allocators hand out.
+    allocations: record the allocations of the runtime's allocators.
     threads: size of the runtime's thread pool.
     libraries: shared libraries with operators or backends that the program needs.
     runner: "python" (the runtime in the `executorch` package), "native" (etscope's C++ runner), or
         "auto": python, unless only native supports the options.
-    isolate: False runs in this process, which ends if the runtime aborts; python runner only.
-        "auto" takes the native one, with a warning, for values that the other cannot record.
+    isolate: False runs in this process, which ends if the runtime aborts; python runner only. With
+        runner "auto", values that the python runner cannot record are recorded by the native
+        runner, with a warning.
     timeout: seconds for each run in a separate process.
     profiled_iterations: executions of the separate run that records times; `iterations` by default.
     place: the machine of the runner's processes; this one by default.

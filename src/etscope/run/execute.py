@@ -339,9 +339,12 @@ def execute(job: Job, folder: Path, options: ExecutionOptions, program: Program)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExecutedJobs:
-    """Executed jobs, by name, and their folder. recorded_at: when the first of them began, in UTC.
-    conditions: of this machine then; None if they ran on another. is_interrupted: SIGINT ended one,
-    and those after it were left out."""
+    """Executed jobs, by name, and their folder.
+
+    recorded_at: when the first of them started, in UTC. conditions: the conditions of this machine
+    at that time; None if another machine ran them. is_interrupted: True if SIGINT ended a job; the
+    jobs after it were not run.
+    """
 
     passes: dict[str, Executed]
     folder: Folder

@@ -45,14 +45,15 @@ PROFILING_LEVELS = (ALL_EVENTS, METHOD_ONLY)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobCall:
-    """Executions of one method: `warmup` of them, with times kept apart, then `iterations`.
+    """Executions of one method: first `warmup` executions, whose times are kept apart, then
+    `iterations`.
 
-    inputs: flat, as the program's own list of inputs. Tensors are numpy arrays (types of ml_dtypes
-        where numpy has none) with memory that is dense in the order of dimensions that the program
-        expects; None stands for an absent optional.
-    bundled_input_index: written into the ETDump for these executions; -1 for none.
-    fresh: load the method anew for this call, so that no other has changed its state, and return
-        the outputs of the first execution instead of the last.
+    inputs: the values in the order of the program's flat list of inputs. Tensors are numpy arrays
+        (types of ml_dtypes where numpy has none), with dense memory in the order of dimensions that
+        the program expects; None for an absent optional input.
+    bundled_input_index: a number that is written into the ETDump for these executions; -1 for none.
+    fresh: load the method again for this call, so that no other call has changed its state, and
+        return the outputs of the first execution instead of the last.
     inputs_from: "given", "record", "case" (of a bundle) or "seed N".
     """
 
@@ -88,8 +89,10 @@ class PoolSizes:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Use of a pool, "method" or "temporary", by a run: `peak` bytes at most, with the padding
-    between them; `alignment` is the largest that was asked for."""
+    """The use of a memory pool, "method" or "temporary", by a run. `peak`: the largest number of
+    bytes in use, with padding between allocations. `alignment`: the largest alignment that was
+    requested.
+    """
 
     pool: str
     size: int
@@ -178,16 +181,16 @@ class Result:
          "calls": [{"load_ns": 120000, "warmup_ns": [], "samples_ns": [2031, …],
                     "outputs": [description, …]}]}
 
-    load_ns: reading the program; of a call: loading its method, 0 if it was loaded before.
-    threads: size of the runtime's thread pool, None if not known.
+    load_ns: the time of reading the program; for a call, the time of loading its method, 0 if it
+    was already loaded. threads: size of the runtime's thread pool, None if not known.
     rss_before_bytes, peak_rss_bytes: resident memory of the runner's process, before it read the
-    program and at its peak; None where the system does not report it.
-    memory: of a job with `memory`, as in run.json.
-    generation: of a job with one: `run`, `start_ns`, `execute_ns` and `sampling_ns` of each call in
-    order, `tokens` and `stopped_by` of each generation, warm-up included, and if they were asked
-    for `logits`, the description of a tensor, with `logits_positions`.
-    pools, pool_failure: of a job with pools: `pool`, `size_bytes`, `peak_bytes` and `alignment` of
-    each; and the first allocation that one had no room for, although the run went on without.
+    program and at its peak; None where the system does not report it. memory: only for a job with
+    `memory`, as in run.json. generation: only for a job that generates tokens: `run`, `start_ns`,
+    `execute_ns` and `sampling_ns` of each call in order; `tokens` and `stopped_by` of each
+    generation, warm-up included; if logits were requested, `logits`, the description of a tensor,
+    and `logits_positions`. pools: only for a job with memory pools: `pool`, `size_bytes`,
+    `peak_bytes` and `alignment` of each pool. pool_failure: the first allocation that a pool had no
+    room for; the run may have continued without it.
     """
 
     runner: str

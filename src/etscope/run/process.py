@@ -223,7 +223,7 @@ def relevant(log: str) -> str:
 
 
 def explained(log: str) -> tuple[str, str] | None:
-    """Return (what is wrong, what to do) if the log shows it."""
+    """Return (what is wrong, what to do) if the log shows a known problem, else None."""
     if missing := _named(r"Backend (\w+) is not registered", log):
         providers = [f"{one}: {_PROVIDERS.get(one, 'a runtime that links it')}" for one in missing]
         return (

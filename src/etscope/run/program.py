@@ -29,8 +29,8 @@ class Opened(Export):
     """A program to run, with its record and data, and the files that they come from. It always has
     a program.
 
-    given: the path of the file that was given, of any kind. path: the file that is exactly the
-    program; None when it is part of another file or in memory.
+    given: the path of the file that was given, of any kind.
+    path: the file that is exactly the program; None when it is part of another file or in memory.
     """
 
     program: Program

@@ -62,10 +62,10 @@ class Completed:
 class Remote(ABC):
     """A device with a POSIX shell.
 
-    name: of the device, for messages. options: folder, on the device, for the job's folder (by
-    default `base`); python, an interpreter on the device; runner, a native runner on the device;
-    push_runner, a local one, a binary or the folder of an install (`bin`, `lib`), which is pushed
-    once and stays. None for those that were not given.
+    name: the device's name in messages. options: folder, the folder on the device in which the
+    job's folder is made (by default `base`); python, an interpreter on the device; runner, a native
+    runner on the device; push_runner, a local native runner (a binary or the folder of an install,
+    with `bin` and `lib`), which is pushed once and stays. Options that were not given are None.
     """
 
     kind = ""
@@ -345,11 +345,12 @@ def mark() -> str:
 
 
 def running(command: Sequence[str], folder: str, sign: str) -> str:
-    """A script that runs a command in a folder, and prints the sign and its status at the end.
+    """Return a script that runs a command in a folder, and at the end prints the sign and the
+    command's exit status.
 
-    When the script's stdin ends, because the calling process died or gave up, the command is killed
-    with all that it started. So the command is in a session of its own, and does not get that
-    stdin.
+    If the script's stdin ends, because the calling process died or gave up, the command is killed
+    with all processes that it started. For this the command runs in its own session, and without
+    that stdin.
     """
     return "; ".join(
         (

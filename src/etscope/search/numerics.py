@@ -65,16 +65,16 @@ _BACKENDS = {"XnnpackBackend": "xnnpack"}  # of delegates -> of `etscope.export.
 class ModelStagesOptions(ExportOptions, IsolationOptions):
     """Options of `model_stages()`.
 
-    samples: inputs of several runs, each as `export` takes them, or a file or folder of them; of
+    samples: inputs of several runs, each as `export` takes them, or a file or folder of them; for
         each operator the worst error counts.
-    seed: of torch's random numbers, before a model is made.
+    seed: torch's random seed, set before a model is made.
     metric, tolerance, method: as for `Inspector.numeric_stages`.
     narrow: export a wrong delegate call again with taps, as `narrow` does.
-    isolate, timeout: of each run, as for `etscope.run.run`.
-    say: called with what is about to be done.
+    isolate, timeout: for each run, as in `etscope.run.run`.
+    say: a function that is called with a sentence on the next step. float_model: for a model that
+        is already quantized: the model before quantization.
 
-    The others are as for `etscope.export.export`. float_model: the model before it was quantized,
-    for one that is given quantized.
+    The other options are as for `etscope.export.export`.
     """
 
     samples: Sequence[Any] = ()
@@ -106,10 +106,11 @@ def model_stages(
     """Export a model, run it on the runtime with all values recorded, and compare each stage with
     the one before, from the eager model to the device.
 
-    model: as for `etscope.export.load_model`: a name ("model.py:make"), or what it may name. It is
+    model: a name as for `etscope.export.load_model` ("model.py:make"), or a model object. It is
         exported with its own example inputs.
-    inputs: of the run, as `etscope.export.export` takes them; by default the export's, and scaled
-        copies of them, which reveal a constant that the export made of an input.
+    inputs: the inputs of the run, as `etscope.export.export` takes them; by default the export's
+        inputs and scaled copies of them. The scaled copies show whether the export turned a value
+        that depends on the inputs into a constant.
     options, changes: fields of `ModelStagesOptions`, as `backend="xnnpack"`; changes go before
         `options`.
 
@@ -219,13 +220,13 @@ def narrow(
     """Narrow the first wrong delegate call of a diagnosis down to a line; None if no wrong call
     covers several lines.
 
-    trace: of the run, with its record; the record's exported program is lowered again. found: the
-        diagnosis. inputs: of the run, by default the known ones.
-    is_here: the run was on this machine; else it is repeated without taps first.
-    tolerance: as for the diagnosis. say: called with what is about to be done. running: options of
-        `etscope.run.run`, as isolate and timeout.
+    trace: the run's trace, with its record; the record's exported program is lowered again. found:
+        the diagnosis. inputs: the run's inputs, by default the known ones.
+    is_here: True if the run was on this machine; if not, it is first repeated here without taps.
+    tolerance: as for the diagnosis. say: a function that is called with a sentence on the next
+        step. running: options of `etscope.run.run`, such as isolate and timeout.
 
-    Raises `UsageError` for a backend that cannot be lowered to here, `MissingDataError` for a
+    Raises `UsageError` for a backend to which this machine cannot lower, `MissingDataError` for a
     record without its exported program.
     """
     call = guilty_call(found)
@@ -268,7 +269,9 @@ class _Search:
     _programs: dict[str, Any] = field(default_factory=dict)
 
     def narrowed(self, is_here: bool) -> Narrowed:
-        """Search until one line is left, or no tap divides what is left."""
+        """Search until one line is left, or until no further tap can divide the remaining
+        operators.
+        """
         names = self._names(self.record, self.call)
         if not is_here and self._wrong((), names) is None:
             return self._result(None, (), (), vanished=False)

@@ -75,8 +75,8 @@ TrialT = TypeVar("TrialT", bound=Trial)
 class SearchOptions:
     """Options of a search.
 
-    resume: go on with the trials in the folder. progress: called with each new trial and, before
-    it, what is tried.
+    resume: continue with the trials in the folder. progress: a function that is called before each
+    new trial, with a description, and after it, with the trial.
     """
 
     resume: bool = False

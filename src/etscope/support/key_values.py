@@ -10,10 +10,10 @@ __all__ = ["key_values"]
 
 
 def key_values(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[str, str]:
-    """Return the values by key, both without spaces around.
+    """Return the values by key; spaces around both are removed.
 
-    what: "label" or "--label", and form: of a pair, for messages. Raises `UsageError` for a text
-    without a key or "=", and for a key with two values.
+    what: the name in messages, "label" or "--label". form: the form of a pair in messages. Raises
+    `UsageError` for a text without a key or "=", and for a key with two values.
     """
     found: dict[str, str] = {}
     for text in texts:

@@ -80,7 +80,9 @@ class _Packets:
         self._iid, self._iids = cache(self._intern), count(1)
 
     def describe_tracks(self) -> None:
-        """The process, its tracks, and the start of the sequence that all packets are of."""
+        """Write the descriptions of the process and of its tracks, and start the packet sequence
+        that all packets belong to.
+        """
         kinds = self._pb2.TrackDescriptor
         packet = self._packet(cleared=True)
         process = packet.track_descriptor

@@ -120,10 +120,11 @@ def visualize(
 ) -> None:
     """Show a program in Model Explorer.
 
-    visualizable: an `ExportedProgram`, an edge or an ExecuTorch program manager. reuse_server: in
-    the page of a server that runs already. kwargs: further arguments of `visualize_model_explorer`;
-    its `config` replaces the program. Returns when the page has the graph, or, without a server to
-    reuse, when the one that is started ends.
+    visualizable: an `ExportedProgram`, an edge or an ExecuTorch program manager. reuse_server: show
+    it in the page of a server that already runs. kwargs: further arguments of
+    `visualize_model_explorer`; its `config` replaces the program. With a reused server, this
+    function returns when the page has the graph; otherwise it starts a server and returns when that
+    server ends.
 
     Raises `RecordError` for anything but a program.
     """

@@ -89,11 +89,12 @@ class Attempt:
 class Slot:
     """A device of the engine.
 
-    address: of the worker that offers it; None while there is none. held: the engine has the lease
-    of the device. reachable: as the last check, or the last job, found it. checking: a check is
-    under way. check_at: time of the next check, on the monotonic clock; None: no check is planned.
-    paused: why it gets no work until `paused_until`; "" when it is not paused. pauses: since the
-    last job that was done. calibrating: the token of a calibration that is under way, or "".
+    address: the address of the worker that offers the device; None if there is none. held: True if
+    the engine has the lease of the device. reachable: whether the last check or the last job
+    reached it. checking: True during a check. check_at: the time of the next check, on the
+    monotonic clock; None if no check is planned. paused: why it gets no work until `paused_until`;
+    "" if it is not paused. pauses: how often it was paused since the last job that was done.
+    calibrating: the token of the calibration that is running, or "".
     """
 
     config: DeviceConfig

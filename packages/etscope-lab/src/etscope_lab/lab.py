@@ -145,8 +145,9 @@ class Lab:
         return paths
 
     def devices(self) -> Sequence[Device]:
-        """The configured devices, with their state in the database; then those that only the
-        database knows."""
+        """Return the configured devices, with their state in the database; then devices that are
+        only in the database.
+        """
         seen = {device.config.name: device for device in self.database.devices()}
         configured = {
             config.name: Device(config, dict(config.attributes), "offline", message="never seen")

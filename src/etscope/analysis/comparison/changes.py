@@ -33,12 +33,13 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of an operator, an event inside a delegate's call (`depth` 1), a group of leaves,
-    or a closing row.
+    """The change of an operator, of an event inside a delegate's call (`depth` 1), of a group of
+    leaf rows, or of a closing row (such as the rest of a total).
 
-    before, after: average ticks over the counted runs, None if it did not run. comparison: None
-    with nothing to compare, or if it was not selected. adds: its change is a part of the total's.
-    leaves: of a group, their number on each side; its depth is the number of modules around it.
+    before, after: average ticks over the counted runs, None if the row did not run on that side.
+    comparison: None if there is nothing to compare, or if the row was not selected. adds: True if
+    the change is a part of the total's change. leaves: for a group, the number of its leaf rows on
+    each side; the depth of a group is the number of modules around it.
     """
 
     name: str
@@ -228,10 +229,10 @@ def percent(change: float) -> str:
 
 
 def comparison_cells(comparison: Comparison | None) -> dict[str, Any]:
-    """Return the cells of a table for a comparison; sizes are None without one, `relative` also
-    with an unbounded interval.
+    """Return the cells of a table for a comparison. Sizes are None without a comparison; `relative`
+    is None also if its interval is unbounded.
 
-    relative, ratio, low, high: of the compared trimmed means, and the ends of the interval.
+    relative, ratio: the compared trimmed means. low, high: the ends of the interval.
     """
     cells: dict[str, Any] = dict.fromkeys(
         ("relative", "interval", "ratio", "low", "high", "verdict", "reason")
@@ -276,9 +277,9 @@ def time_text(ticks: float | None, scale: Scale) -> str:
 class RunTotals:
     """Totals of a run other than times.
 
-    planned_bytes: allocated by the runtime for tensors, by method. program_bytes: of the program,
-    None if unknown. numerics: the diagnosis of logged values, None without one. memory: of the
-    process that ran it.
+    planned_bytes: bytes that the runtime allocated for tensors, by method. program_bytes: the size
+    of the program, None if unknown. numerics: the diagnosis of logged values, None if there is
+    none. memory: the memory of the process that ran the program.
     """
 
     planned_bytes: Mapping[str, int] = field(default_factory=dict)

@@ -123,7 +123,9 @@ def external_diff_report(
 
 
 def size_sentence(name: str, before: int, after: int, sizes: Sequence[SizeChange]) -> str:
-    """Sentence on the difference in bytes. name: of the later side. sizes: by owner."""
+    """Return a sentence on the difference in bytes. name: the later side's name. sizes: the change
+    of each owner of bytes.
+    """
     change = after - before
     kinds: Counter[str] = Counter()
     for one in sizes:
@@ -235,7 +237,7 @@ def _owner(owner: str | None) -> str | None:
 
 
 def weights_section(weights: Sequence[WeightChange]) -> Section:
-    """The section "weights": those that differ, the largest first."""
+    """Return the section "weights": the weights that differ, the largest first."""
     content = []
     for change in sorted(weights, key=lambda one: -_bytes(one)):
         if change.status == "unchanged":
@@ -278,8 +280,8 @@ def weights_section(weights: Sequence[WeightChange]) -> Section:
 class RangeOfValue:
     """The range of a value with a fixed scale.
 
-    node, op, module, lines: of the operator that computes the value; for an input, node is its
-    name.
+    node, op, module, lines: these describe the operator that computes the value; for an input of
+    the program, node is the input's name.
     """
 
     node: str

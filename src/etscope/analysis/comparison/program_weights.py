@@ -45,11 +45,12 @@ _CHUNK = 1 << 18  # bytes compared at a time: they fit the processor's cache
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of a program's file, or of its .ptd file. Several values may share it; `tensor` is
-    the first.
+    """A tensor in a program's file or in its .ptd file. Several values may share it; `tensor` is
+    the first of them.
 
-    held_in: the file that `tensor.span` is in. name: from the record ("head.weight"), None if
-    unknown. module: of its readers; "" is the root, None unknown.
+    held_in: the file with the bytes `tensor.span`. name: the weight's name in the record
+    ("head.weight"), None if unknown. module: the module that reads it; "" is the root, None
+    unknown.
     """
 
     held_in: Program | ExternalData
@@ -71,7 +72,9 @@ class Weight:
 
     @property
     def part(self) -> str:
-        """Its position with its reader: "[0]" is the first weight, "[0] scales" its scales."""
+        """Return the position among the weights of its reader: "[0]" is the first weight, "[0]
+        scales" are the scales of the first weight.
+        """
         return f"[{self.tensor.slot}]" + (" scales" if self.tensor.label == "scales" else "")
 
     @property
@@ -148,12 +151,13 @@ _BY_READER: tuple[Callable[[Weight], Hashable], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class WeightChange:
-    """A weight on both sides, None where it is missing.
+    """A weight before and after; a side is None where the weight is missing.
 
-    differing: the number of elements that differ, None if they cannot be compared: other shapes,
-    integers and floats, packed types. largest: the largest absolute difference of floats. relative:
-    the norm of the difference by the norm of the earlier weight. sqnr: of a float weight and the
-    numbers behind the other side's integers, in dB, None if unknown.
+    differing: the number of elements that differ; None if they cannot be compared, because the
+    shapes differ, one side has integers and the other floats, or a type is packed. largest: the
+    largest absolute difference of floats. relative: the norm of the difference divided by the norm
+    of the earlier weight. sqnr: the SQNR in dB, where one side is a float weight and the other is
+    the same weight quantized; None if unknown.
     """
 
     status: WeightStatus

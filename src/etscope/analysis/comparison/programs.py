@@ -57,8 +57,11 @@ NAMES_SHOWN = 3  # in a sentence, so that it stays one; new kernels are listed i
 
 @dataclass(frozen=True)
 class Side:
-    """A program to compare. name: for sentences. record: of the program, if there is one. data: its
-    .ptd files; without them, their weights are compared only by key."""
+    """A program to compare.
+
+    name: the name in sentences. record: the program's record, if there is one. data: its .ptd
+    files; if they are not given, weights in .ptd files are compared only by key.
+    """
 
     name: str
     program: Program
@@ -66,7 +69,7 @@ class Side:
     data: tuple[ExternalData, ...] = ()
 
     def check_record(self) -> None:
-        """Raise `MismatchError` if the record is of another program."""
+        """Raise `MismatchError` if the record belongs to another program."""
         self.export.check_record(self.name)
 
     @cached_property
@@ -199,8 +202,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class SizeChange:
-    """Bytes of one owner on both sides. owner: a module if both sides have a record, else an
-    element type, a backend or a key; None for the rest. dtypes: of its weights on each side."""
+    """The bytes of one owner on both sides.
+
+    owner: a module if both sides have a record; else an element type, a backend or a key; None for
+    bytes without an owner. dtypes: the types of its weights on each side.
+    """
 
     kind: str
     owner: str | None

@@ -49,13 +49,14 @@ _ABSENT = object()
 class OutputCheck:
     """The difference between an output and the expected one.
 
-    index: of the output. dtype, shape: of the expected output; a number's dtype is "int", "bool",
-    "float" or "str", and its shape (). elements, mismatched: the number of compared elements, and
-    of elements out of tolerance. max_abs_error: the largest ``|actual - expected|``; infinite where
-    only one is NaN or infinite. max_rel_error: the largest ``|actual - expected| / |expected|``
-    where expected is not 0. worst: the index of the element that is farthest out of tolerance (or
-    nearest to it, if all are within), and its two values. None when all elements are equal.
-    problem: why the two cannot be compared; the numbers are None then.
+    index: the position of the output. dtype, shape: the type and shape of the expected output; a
+    number has the dtype "int", "bool", "float" or "str", and the shape (). elements, mismatched:
+    the number of compared elements, and the number of those out of tolerance. max_abs_error: the
+    largest ``|actual - expected|``; infinite where only one is NaN or infinite. max_rel_error: the
+    largest ``|actual - expected| / |expected|`` where expected is not 0. worst: the index of the
+    element that is farthest out of tolerance (or nearest to it, if all are within), and its two
+    values. None when all elements are equal. problem: why the two cannot be compared; the numbers
+    are None then.
 
     Two empty tensors of one shape pass.
     """

@@ -51,16 +51,16 @@ FAILS = "other-layout"  # the kind of a fault with which a method does not run
 
 def program_faults(export: Export) -> tuple[Finding, ...]:
     """Return the faults of a program: what makes its results differ from the model's, or makes it
-    fail, whatever its inputs. Without a record, only those that the program alone shows.
+    fail, for any inputs. Without a record, return only the faults that the program alone shows.
 
-    The instructions of `Explanation.sites` are where the results go wrong first.
+    `Explanation.sites` has the instructions whose results are the first wrong ones.
     """
     return tuple(one for one in possible_faults(export) if not _depends_on_values(one))
 
 
 def possible_faults(export: Export) -> tuple[Finding, ...]:
-    """Return `program_faults`, and those that only some values show. The latter are a cause only if
-    their operator is wrong.
+    """Return `program_faults`, and the faults that appear only with some input values. A fault of
+    the second kind is a cause only if the operator's results are wrong.
     """
     return export.once("program faults", lambda: tuple(_faults(export)))
 

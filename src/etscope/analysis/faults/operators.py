@@ -23,13 +23,14 @@ _PORTABLE = None  # kernels of ExecuTorch's portable library
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An operator that a backend defines otherwise than PyTorch.
+    """An operator that a backend computes by another definition than PyTorch.
 
-    backend: the delegate's name; None for the portable kernels. op: of the edge graph. differs:
-    True if the results of a node differ, by its arguments and the types of its first input and of
-    its result. how: the difference, as the rest of a sentence that begins with the backend.
-    depends: the values decide, so the program alone does not show whether the results differ.
-    is_small: most models tolerate it.
+    backend: the delegate's name; None for the portable kernels. op: the operator in the edge graph.
+    differs: a function that returns True if the results of a node differ; it takes the node's
+    arguments, and the types of its first input and its result. how: the difference, as the end of a
+    sentence that begins with the backend. depends: True if the difference appears only with some
+    input values, so the program alone does not show it. is_small: True if most models tolerate the
+    difference.
     """
 
     backend: str | None

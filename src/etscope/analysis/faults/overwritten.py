@@ -62,7 +62,7 @@ class _Contents:
         return _Contents(dict(self.made), dict(self.lost), dict(self.pointers))
 
     def join(self, other: _Contents) -> bool:
-        """Add what is possible on another path. Returns True if that is new."""
+        """Add the contents that are possible on another path. Return True if one of them is new."""
         before = len(self.made), len(self.lost), sum(map(len, self.pointers.values()))
         self.made = {**other.made, **self.made}
         self.lost = {**other.lost, **self.lost}
@@ -74,11 +74,13 @@ class _Contents:
 def overwritten_values(
     method: Method, records: Sequence[InstructionRecord], *, is_split_known: bool
 ) -> tuple[Overwritten, ...]:
-    """Find the reads of a method that get another value's bytes: the first one of each value.
+    """Find the reads of a method that get another value's bytes: the first such read of each
+    value.
 
-    is_split_known: the outputs of delegate calls are known, by `instructions(delegate_outputs=)`.
-    If not, a call's first output that has the place of a value that still holds data is taken for
-    an input: a view of that value looks the same.
+    is_split_known: whether the outputs of delegate calls are known, from
+    `instructions(delegate_outputs=)`. If they are not, and a call's first output is at the place of
+    a value that still holds data, the output is assumed to be an input: a view of the value looks
+    the same.
     """
     return _Check(method, records, is_split_known=is_split_known).run()
 

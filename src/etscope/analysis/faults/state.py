@@ -97,8 +97,8 @@ def _written(record: InstructionRecord) -> tuple[int, ...]:
 def instructions_at(
     program: Program, state: StateTensor, of: Callable[[InstructionRecord], Iterable[int]]
 ) -> list[InstructionRecord]:
-    """Return the instructions that use a buffer. of: the values to look at, those that an
-    instruction reads or changes.
+    """Return the instructions that use a buffer. of: which values to check: the ones that an
+    instruction reads, or the ones that it changes.
     """
     values = program.method(state.method).values
     return [

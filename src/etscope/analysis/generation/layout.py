@@ -62,10 +62,10 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A method that makes the embeddings of an image or of sound, or the states of an encoder.
+    """A method that computes the embeddings of an image or of sound, or an encoder's states.
 
-    takes: how many inputs it has. rows: how many tokens its output stands for; None if only a run
-    shows that.
+    takes: how many inputs it has. rows: how many token positions its output fills; None if only a
+    run shows that.
     """
 
     method: str

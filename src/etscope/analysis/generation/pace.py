@@ -43,9 +43,10 @@ _MS = 1e6  # ns
 class PhasePace:
     """The pace of one phase of the generations of a pass (traced or untraced).
 
-    calls, tokens: of one generation, the mean of several. wall_ns: [generations] the time of the
-    phase, from the start of each of its calls to the start of the next call of any phase. rates:
-    tokens a second, [generations] of prefill, [tokens] of decode; empty for a phase without tokens.
+    calls, tokens: their number in one generation; the mean if there are several. wall_ns:
+    [generations] the time of the phase, where each of its calls counts until the next call of any
+    phase starts. rates: tokens a second, [generations] of prefill, [tokens] of decode; empty for a
+    phase without tokens.
     """
 
     phase: str
@@ -292,12 +293,13 @@ def growth_in_words(pace: Pace) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseTimes:
-    """The calls of a phase, of one method or of all that run in it, int64 [calls].
+    """The calls of a phase, int64 [calls]: the calls of one method, or of all methods that run in
+    the phase.
 
-    method: None if unknown. is_whole: the calls are of all methods of the phase. ticks: of each
-    call. tokens: how many each call takes, 0 if unknown. total_tokens: how many the phase took;
-    with several methods each token counts once. note: a sentence if the phases were inferred from
-    the dump.
+    method: None if unknown. is_whole: True for the calls of all methods of the phase. ticks: the
+    time of each call. tokens: how many tokens each call takes, 0 if unknown. total_tokens: how many
+    tokens the phase takes; a token that several methods process counts once. note: a sentence if
+    the phases were inferred from the dump.
     """
 
     phase: str

@@ -31,12 +31,13 @@ NO_LOGITS, OF_GENERATED, OF_ALL = "none", "generated", "all"
 class PlannedCall:
     """One execution of a method.
 
-    tokens: the ids that it takes; () in the template, which takes the latest token, and for calls
-        without ids. count: how many tokens it takes, 0 for an encoder's. position: of the first of
-        them; -1 in the template and for an encoder's. length: the size of its tensors of tokens and
-        positions, which is more than `count` for a method of a fixed length.
-    whole: take the whole context so far, at position 0; of models without a cache. Then `length` is
-        0 if the method takes any length.
+    tokens: the ids that the call takes; () for a call without ids, and in the template of a decode
+        call, which takes the latest token. count: how many tokens it takes, 0 for an encoder.
+        position: the position of the first of them; -1 in the template and for an encoder. length:
+        the size of its inputs for tokens and positions, which is larger than `count` for a method
+        with a fixed length.
+    whole: True for a model without a cache: the call takes all tokens so far, from position 0. Then
+        `length` is 0 if the method takes any length.
     """
 
     method: str
@@ -125,11 +126,12 @@ def task_from_json(content: Mapping[str, Any], given: tuple[npt.NDArray[Any], ..
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GenerationResult:
-    """The record of a task by a runner.
+    """A runner's record of a generation task.
 
-    tokens: of each generation, warm-up included. stopped_by: as in `etscope.formats.generation`.
-    run, start_ns, execute_ns, sampling_ns: int64 [calls]. logits: float32 [rows, vocabulary] of the
-    last generation, and the position of the token that each row is of: it predicts the next one.
+    tokens: the tokens of each generation, warm-up included. stopped_by: as in
+    `etscope.formats.generation`. run, start_ns, execute_ns, sampling_ns: int64 [calls]. logits:
+    float32 [rows, vocabulary], from the last generation, with the position of the token that each
+    row is computed from; the row predicts the next token.
     """
 
     tokens: tuple[npt.NDArray[np.int64], ...]
@@ -189,8 +191,9 @@ PLACE = -1  # in the ids of a prompt: a token of an image or of sound
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A part of a prompt that an encoder makes: its output stands for `rows` tokens. given: the
-    indices of the arrays that it takes."""
+    """A part of a prompt that an encoder computes: its output takes the place of `rows` tokens.
+    given: the indices of the arrays that are the encoder's inputs.
+    """
 
     encoder: Encoder
     given: tuple[int, ...]

@@ -24,14 +24,15 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedCalls:
-    """The calls of known phase in a dump, in the order of the run; columns are int64
+    """The calls with a known phase in a dump, in the order of the run; columns are int64
     [calls].
 
-    methods, phases: the names that `method` and `phase` are indices of; None for a method that is
-    not known. number: counts all executions in the dump, as `--calls` does. run: index in the dump.
-    generation: which of those in the dump, from 0. step: counts the calls of a method in a phase of
-    a generation. position, tokens: as in `RunCalls`. start, ticks: of Method::execute. chosen: the
-    token that was chosen after the call, -1 if none was or it is not known.
+    methods, phases: the names that `method` and `phase` point to by index; None for an unknown
+    method. number: the position among all executions in the dump, as in `--calls`. run: the index
+    of the run in the dump. generation: the number of the generation in the dump, from 0. step: the
+    number of the call among the method's calls in this phase and generation. position, tokens: as
+    in `RunCalls`. start, ticks: start and duration of Method::execute. chosen: the token that was
+    chosen after the call, -1 if there is none or it is unknown.
     """
 
     methods: tuple[str | None, ...]
@@ -187,10 +188,11 @@ REST, UNACCOUNTED = "(the rest)", "(unaccounted)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSeries:
-    """The ticks of groups in each call: int64 [names, calls], which add up to the call's.
+    """The ticks of groups in each call: int64 [names, calls]; the groups add up to the call's
+    time.
 
-    by: "op", "module" (repeated blocks as one: "layers.*.attention") or "source". The last group is
-    `REST`, if there are more than were asked for.
+    by: "op", "module" (repeated blocks are one group, as "layers.*.attention") or "source". The
+    last group is `REST` if there are more groups than the limit allows.
     """
 
     by: str

@@ -20,12 +20,12 @@ _TO_LAYOUT = frozenset({"to", "to_dim_order"})  # only if the type stays
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crossing:
-    """A value made on one side of a border and read on the other.
+    """A value that is made on one side of a border and read on the other.
 
-    name: of the value. source, target: the calls that make and read it, None for the runtime. kind:
-    `INPUT` of the model, `STATE` (a buffer that the model changes, and the delegate does not own),
-    `OUTPUT` of the model, or `VALUE`. maker: the node that makes it. bytes: None if it is not a
-    tensor; symbolic sizes count as at export.
+    name: the value's name. source, target: the delegate calls that make and read it, None for the
+    runtime. kind: `INPUT` of the model, `STATE` (a buffer that the model changes and the delegate
+    does not own), `OUTPUT` of the model, or `VALUE`. maker: the node that makes it. bytes: its
+    size, None if it is not a tensor; symbolic sizes have their values at export.
     """
 
     name: str
@@ -107,20 +107,21 @@ class Borders:
 
     @cached_property
     def nodes(self) -> tuple[BorderNode, ...]:
-        """The nodes that lay out, quantize or dequantize a value directly at a border.
+        """The nodes that change the layout of a value, quantize it or dequantize it directly at a
+        border.
 
-        - The runtime computes a permute (`permute`, `transpose`, `t`), a copy of layout (`clone`,
-          `contiguous`, their dim-order kin, a `to` that keeps the type), a quantize or a dequantize
-          node, and a delegate call makes a value that it reads, or reads the one that it makes,
-          with no other node between.
-        - A delegate call computes a quantize node that reads a value from outside, other than an
-          input of the model, or a dequantize node with a reader outside, other than the output of
-          the model. Permutes in a delegate do not count, since the model has them;
+        - In the runtime: a permute (`permute`, `transpose`, `t`), a change of layout (`clone`,
+          `contiguous`, their dim-order variants, a `to` that keeps the type), a quantize or a
+          dequantize node. A delegate call makes the value that the node reads, or reads the value
+          that the node makes, with no other node between.
+        - In a delegate call: a quantize node that reads a value from outside, unless the value is
+          an input of the model; or a dequantize node that is read outside, unless only as an output
+          of the model. Permutes in a delegate do not count, since they are in the model;
           `DelegateCall.added` has the permutes that a backend adds.
 
-        A quantize node pairs with the dequantize nodes that read it, and a dequantize node with the
-        quantize node that it reads, on whichever side they are: without the border, neither would
-        be computed.
+        A quantize node is paired with the dequantize nodes that read it, and a dequantize node with
+        the quantize node that it reads, whichever side each is on: without the border, neither
+        would be computed.
         """
         return tuple(one for one in map(self._node, self._partition.places) if one is not None)
 

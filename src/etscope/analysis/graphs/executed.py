@@ -58,8 +58,9 @@ class ExecutedGraph(LinkedGraph):
         return table
 
     def feeding(self, placeholder: Node) -> str | None:
-        """The value of this graph that a placeholder of an opened delegate stands for; None if
-        unknown. The placeholder has the name of a node of the edge graph."""
+        """Return the value of this graph that is passed to a placeholder of an opened delegate;
+        None if unknown. The placeholder has the name of a node of the edge graph.
+        """
         if self.edge is None or placeholder.name not in self.edge.graph.by_name:
             return None
         waiting, seen = [self.edge.graph.by_name[placeholder.name]], set[str]()

@@ -17,9 +17,10 @@ from etscope.model.graph import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Value number `output` of the node `source` (a key) is input `input` of `target`.
+    """An edge: output number `output` of the node `source` (a key) is input number `input` of
+    `target`.
 
-    name, tensor: of the value.
+    name, tensor: the name and type of the value.
     """
 
     source: str

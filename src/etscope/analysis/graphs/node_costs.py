@@ -77,7 +77,7 @@ class NodeTimes:
 
 
 def node_times(linked: LinkedGraph, profile: MethodProfile) -> NodeTimes:
-    """Return the times of the nodes of `linked`. profile: of the graph's method."""
+    """Return the times of the nodes of `linked`. profile: the profile of the graph's method."""
     found = [(row, nodes) for row in profile.rows if (nodes := nodes_of_row(linked, row))]
     explained: dict[int | None, Ticks] = {}
     for row, _ in found:

@@ -255,8 +255,8 @@ class NodeTables:
         """A table with one row for each node, in execution order, sub-graphs below their calls. The
         calls around selected nodes are shown, too.
 
-        sort: a column, with "-" largest first; sub-graphs stay below their calls. limit: of nodes
-        outside sub-graphs.
+        sort: a column, with "-" largest first; sub-graphs stay below their calls. limit: the
+        largest number of nodes outside sub-graphs.
         """
         places = list(placed_nodes(self.linked.graph, into_delegates=self.into_delegates))
         shown = [

@@ -295,8 +295,9 @@ def _added_layouts(
 
 
 def mutated_buffers(record: RecordView, name: str) -> Mapping[str, str]:
-    """Return value -> qualified name of the buffer that it is written to at the end of a method.
-    name: of the method's graph."""
+    """Return the buffers that a method writes at its end: the name of the value that is written ->
+    the qualified name of the buffer. name: the name of the method's graph.
+    """
     with reading("ETRecord", record.path, member=name):
         module = mapping(record.program_json(name)["graph_module"], "graph_module")
         signature = mapping(module["signature"], "signature")

@@ -262,8 +262,9 @@ def view_of(
     profile: MethodProfile | None = None,
     program: Program | None = None,
 ) -> GraphView:
-    """The view of one graph. profile: of the graph's method, for the times; program: for the live
-    memory."""
+    """The view of one graph. profile: the profile of the graph's method, for times. program: the
+    program, for live memory.
+    """
     placing = _Placing(linked)
     nodes = tuple(placing.nodes(linked.graph, None, "", (), 0, None))
     keys: dict[int, list[str]] = {}

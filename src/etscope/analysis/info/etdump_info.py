@@ -28,8 +28,9 @@ _CLOCK = (
 
 
 def etdump_sections(dump: ETDump, blocks: Sequence[Block] | None = None) -> tuple[Section, ...]:
-    """The sections "file", "blocks", "values" and "allocations"; one without rows is left out.
-    blocks: of the dump, if known already."""
+    """The sections "file", "blocks", "values" and "allocations"; a section without rows is left
+    out. blocks: the dump's blocks, if they are known already.
+    """
     blocks = find_blocks(dump) if blocks is None else blocks
     values = logged_values(dump)
     count = np.bincount(dump.kind, minlength=len(EventKind))

@@ -39,8 +39,9 @@ from etscope.model.table import Column, Kind, Table
 def etrecord_sections(
     record: RecordFile, graphs: Mapping[str, Graph] | None = None
 ) -> tuple[Section, ...]:
-    """The sections "file", "graphs", "methods", "delegates" and "members"; one without rows is left
-    out. graphs: of the record by name, if known already."""
+    """The sections "file", "graphs", "methods", "delegates" and "members"; a section without rows
+    is left out. graphs: the record's graphs by name, if they are known already.
+    """
     if graphs is None:
         graphs = {name: graph_from_record(record, name) for name in record.graph_names}
     fingerprints = record.fingerprints
@@ -221,8 +222,8 @@ def slim_etrecord(
 ) -> SlimResult:
     """Write the record without weights to `destination`, and return what was dropped.
 
-    The two may be the same path: the new file takes the old one's place when it is complete. One
-    member is in memory at a time.
+    Both may be the same path: the complete new file then replaces the old one. Only one member of
+    the file is in memory at a time.
 
     Raises `FormatError` if the source is not a record, `UsageError` if the destination is the same
     stream.

@@ -51,10 +51,11 @@ RECORD_NEEDED = Remedy(
 
 
 class Level(Flag):
-    """Depths of an answer.
+    """Levels of detail of an answer.
 
-    SUMMARY: where time and memory are, and what is not known, from times and the memory plan alone.
-    FULL: why the method takes its time, from its graph, its work and its program.
+    SUMMARY: where time and memory go, and what is unknown; this needs only the times and the memory
+        plan.
+    FULL: also why the method takes that time, from its graph, its work and its program.
     """
 
     SUMMARY = auto()
@@ -66,12 +67,12 @@ class Level(Flag):
 class Facts:
     """A method's runs in one phase, with everything that was given with the dump.
 
-    `partition`, `work` and `program` are each None if the files do not have them; a rule that needs
-    one then finds nothing. calibration: of the machine of the run. numerics: the diagnosis of the
-    values of one method; without one, `has_values` says whether values were logged at all. sized:
-    the program's files with their parts, if they are known already. level, claimed: of the current
-    call of `insights`: which rules it applies, and the `id`s of the nodes and leaves that earlier
-    rules claimed.
+    `partition`, `work` and `program` are None if the files do not have them; a rule that needs one
+    then finds nothing. calibration: the calibration of the machine that ran the program. numerics:
+    the diagnosis of the values of one method; if it is None, `has_values` says whether values were
+    logged at all. sized: the program's files with their parts, if they are known already. level,
+    claimed: for the current call of `insights`: which rules it applies, and the `id`s of the nodes
+    and leaves that earlier rules have explained.
     """
 
     trace: Trace

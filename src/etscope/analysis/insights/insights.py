@@ -89,11 +89,12 @@ def insights(
     least_share: float = LEAST_SHARE,
     only: Collection[str] = (),
 ) -> tuple[Finding, ...]:
-    """Return the findings of the rules of a level, ranked by severity and by the time at stake.
-    What is only possible comes after what is measured or likely, however much time it may concern.
+    """Return the findings of the rules of a level, ordered by severity and by the time that they
+    explain. Findings that are only possible come after measured and likely ones, however much time
+    they explain.
 
-    least_share: of the method's time, below which causes are left out. only: names of the rules to
-    apply; all by default. Raises `UsageError` for an unknown name.
+    least_share: causes that take a smaller share of the method's time are left out. only: names of
+    the rules to apply; all by default. Raises `UsageError` for an unknown name.
     """
     for name in only:
         if name not in rules():

@@ -26,7 +26,9 @@ def operators(nodes: Iterable[Node]) -> str:
 
 
 def listed(names: Sequence[str], others: int = 0) -> str:
-    """Names as a part of a sentence: "a, b and c"; others: those that are not named."""
+    """Return names as a part of a sentence: "a, b and c". others: how many further names are left
+    out.
+    """
     names = [*names, f"{others:,} other{'s' if others > 1 else ''}"] if others > 0 else list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 

@@ -169,11 +169,11 @@ _Link = tuple[str, int]  # the name of a node of an earlier graph, and the graph
 
 @dataclass(frozen=True)
 class GraphCodes:
-    """Codes of the values of a graph. Values without quantization, or with scales that the record
-    does not store, are excluded.
+    """The integer codes of the values of a graph. Values without quantization are left out, and
+    values whose scales are not in the record.
 
-    values: of nodes and inputs. arguments: codes of a value for one reader only, by the paths of
-    the reader and of the node that it reads.
+    values: the codes of nodes and inputs. arguments: the codes that only one reader uses for a
+    value, by the path of the reader and the path of the node that it reads.
     """
 
     values: Mapping[NodeValue, Codes] = field(default_factory=dict)

@@ -97,8 +97,10 @@ class Export(MadeOnce):
         }
 
     def check_record(self, name: str | None = None) -> None:
-        """Raise `MismatchError` if the record is of another program: by the instructions that it
-        lists, else by its maps and graphs. name: of the program, for the message."""
+        """Raise `MismatchError` if the record belongs to another program. It compares the record's
+        list of instructions; without a list, its delegate maps and graphs. name: the program's name
+        in the message.
+        """
         record, program = self.record, self.needed_program
         if record is None:
             return

@@ -196,15 +196,15 @@ def match(
     delegated: Mapping[tuple[int, int | str], Specs] | None = None,
     outputs: Sequence[int] = (),
 ) -> Matching:
-    """Pair the values of a run with those of `graph`.
+    """Pair the values of a run with the values of `graph`.
 
-    graph: of the record: the edge program, the exported program, or a graph with debug handles.
-    symbols: of the edge program that ran; they find the nodes of a `graph` without debug handles.
-    instructions: of the method; without a program, the dump's (see `logged_run`). logged: for each
-    instruction that ran, the types of its values, tensors of lists one by one; None for a number.
-    For an instruction in a loop, the types of one pass. delegated: the same for the operators
-    inside delegates, by identifier. outputs: the program's, if known. With `instructions` they give
-    the flow of values.
+    graph: a graph of the record: the edge program, the exported program, or another graph with
+    debug handles. symbols: the edge program that ran; it gives the nodes of a `graph` without debug
+    handles. instructions: the method's instructions; without a program, the dump's (see
+    `logged_run`). logged: for each instruction that ran, the types of its values; the tensors of a
+    list one by one, None for a number. For an instruction in a loop, the types in one pass.
+    delegated: the same for the operators inside delegates, by identifier. outputs: the program's
+    outputs, if known; with `instructions` they show how values flow.
     """
     counts = {
         record.instruction_id: symbols.num_outputs.get(record.instruction_id, len(record.outputs))

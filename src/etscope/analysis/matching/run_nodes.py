@@ -33,9 +33,9 @@ Nodes = tuple[Node, ...]
 
 @dataclass(frozen=True)
 class RunNodes:
-    """The nodes that the instructions of one method run.
+    """The nodes that each instruction of a method runs.
 
-    symbols: of the method's edge program. labels: of the method's instructions, if known:
+    symbols: the method's edge program. labels: the labels of the method's instructions, if known:
     "aten::add.out" or "add.out". program: the program that ran, if known.
     """
 

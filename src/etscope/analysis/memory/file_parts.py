@@ -65,20 +65,22 @@ _LARGEST_PADDING = 1 << 14  # bytes: exporters align segments to pages of 16 KiB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart(OwnedBytes):
-    """Bytes of a file. The owner is the parameters, else the tensor or backend, else the kind.
+    """A part of a file, in bytes. Its owner is the parameters, else the tensor or backend, else the
+    kind.
 
-    kind: of a program "weights", "initial state", "delegates' data" (without the weights in it),
-    "named data" (of unknown use), "tables" (the program itself), "padding" (zeros between the
-    others) or "unreferenced" (bytes that nothing points to). module: "" is the root, None unknown.
-    offset: of the first byte, None for several places. size: in bytes, without the bytes of other
-    parts. label: the tensor, the backend or the key.
+    kind: for a program: "weights", "initial state", "delegates' data" (without the weights in it),
+    "named data" (with unknown use), "tables" (the program itself), "padding" (zeros between the
+    other parts) or "unreferenced" (bytes that nothing points to). module: "" is the root, None
+    unknown. offset: where the first byte is, None for a part in several places. size: in bytes,
+    without the bytes of other parts. label: the tensor, the backend or the key.
 
-    names: the parameters with these bytes, as in the model. detail: which part of a delegate's data
-    ("cmd_data"; "opaque": its layout is not known). shape: of a weight of `dtype` elements. line:
-    of its readers ("net.py:12"). shared_by: the modules that read it, or the methods, if there are
-    several. unpacked: its size when unpacked, of a member of a zip. operator: the operator or
-    backend that tables describe. calls: its instructions, if the part holds instructions.
-    is_unread: no instruction reads the weight, and no method returns it.
+    names: the parameters with these bytes, as the model calls them. detail: which part of a
+    delegate's data ("cmd_data"; "opaque" if its layout is not known). shape: the shape of a weight
+    with elements of type `dtype`. line: the source line that reads it ("net.py:12"). shared_by: if
+    several modules or methods read it, their names. unpacked: for a member of a zip file, its
+    unpacked size. operator: the operator or backend that tables describe. calls: the number of
+    instructions, if the part holds instructions. is_unread: True if no instruction reads the
+    weight, and no method returns it.
     """
 
     kind: str

@@ -70,7 +70,7 @@ _LENGTHS = 8  # powers of two in the table by context length: it fits one screen
 class ProgramMemory:
     """The memory of each method that needs any, and of all methods together.
 
-    plans, state: of the same program.
+    plans, state: the memory plans and the state of the same program.
     """
 
     methods: Mapping[str, tuple[OwnedBytes, ...]]
@@ -87,7 +87,7 @@ class ProgramMemory:
         return _bytes_of(value for value in plan.live_at(at) if value.value in copies)
 
     def notes(self) -> Iterator[str]:
-        """Say what is estimated, copied, unknown or shared."""
+        """Yield notes on what is estimated, copied, unknown or shared."""
         owners = [one for owned in self.methods.values() for one in owned]
         if any(one.owner == PACKED and one.known_by == ESTIMATE for one in owners):
             yield (
@@ -299,11 +299,11 @@ def _bytes_of(values: Iterable[PlannedValue]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAtLength:
-    """The state of methods in a program for a context of `context` tokens.
+    """The state of a program's methods for a context of `context` tokens.
 
-    per_token: bytes that the next token adds. full_windows: bytes of the caches that are full and
-    stay as they are. activations: of the method that needs most, None if unknown. is_own: the
-    program was exported for this length.
+    per_token: bytes that one more token adds. full_windows: bytes of sliding-window caches that are
+    full and no longer grow. activations: the bytes of activations of the method with the most, None
+    if unknown. is_own: True if the program was exported for this length.
     """
 
     context: int

@@ -177,11 +177,11 @@ class Arena:
 class MemoryPlan:
     """The memory of a method.
 
-    live_bytes: planned bytes alive at each instruction; a method without instructions has one
-    entry. labels: of the instructions. constant_bytes: the method's weights in this file.
-    external_bytes: its weights in a .ptd file. state_bytes: initial content of state.
-    delegate_bytes: data of its delegates, each piece counted once. named_bytes: data that backends
-    ask for by name, of the whole program; 0 for a method without delegates.
+    live_bytes: planned bytes that are live at each instruction; a method without instructions has
+    one entry. labels: the labels of the instructions. constant_bytes: the method's weights in this
+    file. external_bytes: its weights in a .ptd file. state_bytes: the initial content of its state.
+    delegate_bytes: the data of its delegates, each piece counted once. named_bytes: the whole
+    program's data that backends read by name; 0 for a method without delegates.
     """
 
     method: str
@@ -220,8 +220,8 @@ class MemoryPlan:
     def table(self, attributions: Sequence[Attribution] = ()) -> Table:
         """A table with one row for each planned value, in order of first use.
 
-        attributions: of the instructions; a value is at the module and line of the one that writes
-        it.
+        attributions: the module and line of each instruction; a value gets those of the instruction
+        that writes it.
         """
         places = self.places(attributions)
         peak = self.peak_instructions[:1]
@@ -509,9 +509,10 @@ def reuse_section(plans: Mapping[str, MemoryPlan]) -> Section:
 def peak_section(
     plans: Mapping[str, MemoryPlan], attributions: Mapping[str, Sequence[Attribution]] | None = None
 ) -> Section:
-    """A section with one row for each value alive at the peak of a method (at the first such
-    instruction), the largest first. `share` is of the peak; values that share place and time, such
-    as views, each have their whole size."""
+    """A section with one row for each value that is live at a method's memory peak (the first such
+    instruction), the largest first. `share` is the share of the peak; values that share bytes, such
+    as views, each have their whole size.
+    """
     content, notes = [], []
     for name, plan in plans.items():
         places = plan.places((attributions or {}).get(name, ()))

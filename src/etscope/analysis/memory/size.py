@@ -71,7 +71,8 @@ _RECORD_KINDS = (
 @dataclass(frozen=True)
 class SizedFile:
     """A file and its parts, which sum to its size. kind: from `identify`, or "debug_buffer". notes:
-    what is unknown. data: its bytes, mapped."""
+    what is unknown. data: the file's bytes, memory-mapped.
+    """
 
     file: str
     kind: str
@@ -152,11 +153,12 @@ class SizedFile:
 def size_files(
     paths: Sequence[PathLike], record: RecordView | None = None, *, force: bool = False
 ) -> list[SizedFile]:
-    """Find the owner of each byte of files. record: of the programs among them.
+    """Find the owner of each byte of files. record: the record of the programs among them.
 
-    Raises `MismatchError` for a record of another program unless `force` is given, and for a .ptd
-    that no program among the files reads, or that lacks a key that one of them needs; `FormatError`
-    for a damaged file, one of an unknown kind, or a folder; `MissingFileError`.
+    Raises `MismatchError` if the record belongs to another program, unless `force` is given; and
+    for a .ptd file that no given program reads, or that lacks a key that one of them needs. Raises
+    `FormatError` for a damaged file, an unknown kind of file or a folder; `MissingFileError` for a
+    missing file.
     """
     names = [os.fspath(path) for path in paths]
     kinds = _kinds_of(names)

@@ -26,9 +26,9 @@ class OwnedBytes:
     """Bytes with one owner.
 
     owner: "activations", "conv1.weight", "planned buffers". size: in bytes, None if unknown.
-    known_by: "the file", "the plan", "a run", "estimate" (packed weights take as many bytes as the
-    weights themselves) or "not known"; None for a total. planned: of measured bytes, what the
-    program's file says; None if it says nothing.
+    known_by: where the size comes from: "the file", "the plan", "a run", "estimate" (packed weights
+    are assumed to take as many bytes as the weights themselves) or "not known"; None for a total.
+    planned: for measured bytes, the size that the program's file says; None if it says nothing.
     """
 
     owner: str
@@ -76,14 +76,15 @@ class Quantized:
 class StoredTensor:
     """A weight, or the initial state of a buffer, that a method reads from a program's file.
 
-    kind: "weights" or "initial state". dtype: of the elements, as torch calls it. label: type and
-    shape ("int8[16, 8]"), or "scales". instruction, operator: the first reader: its index, and the
-    kernel's label ("convolution") or the kind of XNNPACK's operator ("Conv2d"). slot: its position
-    among the reader's stored tensors. nodes: of the record's graph, that read it. value: of the
-    method, None inside a delegate's data. shape: in the order of the file. key: its key in a .ptd
-    file; the span is then empty. is_unread: no instruction reads it. inside: the number of
-    XNNPACK's operator that reads it, None for other readers. quantized: the numbers behind
-    integers, None if unknown.
+    kind: "weights" or "initial state". dtype: the type of the elements, as torch calls it. label:
+    type and shape ("int8[16, 8]"), or "scales". instruction, operator: the first reader: the
+    instruction's index, and the kernel's label ("convolution") or the kind of XNNPACK operator
+    ("Conv2d"). slot: the position among the reader's stored tensors. nodes: the nodes of the
+    record's graph that read it. value: the method's value, None inside a delegate's data. shape: in
+    the order of the file. key: the key in a .ptd file; the span is then empty. is_unread: True if
+    no instruction reads it. inside: the number of the XNNPACK operator that reads it, None for
+    other readers. quantized: scales and zero points that turn the stored integers into real
+    numbers, None if unknown.
     """
 
     method: str
@@ -252,9 +253,10 @@ def _constants(
 def parameter_at(
     node: Node, graph: Graph, slot: int, sizes: Sequence[int] | None = None
 ) -> str | None:
-    """Return the name of the parameter at a position among all parameters that a node reads,
-    directly or dequantized; None if it has no name in the model. sizes: of the expected weight; a
-    weight with another number of elements does not match."""
+    """Return the name of a parameter that a node reads, directly or dequantized, from its position
+    among all of them; None if it has no name in the model. sizes: the shape that the weight should
+    have; a weight with another number of elements is not returned.
+    """
     around = graph.graph_of(node)
     read = []
     for value in node.inputs:

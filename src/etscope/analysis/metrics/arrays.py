@@ -24,10 +24,10 @@ _SMALL, _LARGE = 1e-200, 1e200  # sums of squares that are precise without a sca
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The numbers that codes stand for: ``(code - zero_point) * scale``.
+    """The quantization of integers (codes): a code represents ``(code - zero_point) * scale``.
 
-    With `axis`, scale and zero point have one entry for each index of that dimension; a single
-    zero point is for all.
+    With `axis`, scale and zero point have one entry for each index of that dimension; a single zero
+    point applies to all indices.
     """
 
     scale: Any
@@ -66,9 +66,10 @@ class Quantization:
 
 
 def as_array(value: Any) -> Array | None:
-    """A tensor, an array or a number as an array, without a copy; None for what is not numeric.
+    """Return a tensor, an array or a number as an array, without a copy; None for anything that is
+    not numeric.
 
-    A quantized tensor of torch is dequantized.
+    A quantized torch tensor is dequantized.
 
     Raises `UsageError` for complex numbers, and for tensors that cannot be read.
     """

@@ -92,9 +92,10 @@ class KeptValues:
 class Judgement:
     """Rules for judging rows, and which values they keep.
 
-    metric: of the errors. tolerance: the worst local error that is fine, in that metric; None for
-    the usual one of the dtype. kept: None keeps no values. runs: adds up the errors of this run and
-    others. Raises `UsageError` for a tolerance of NaN.
+    metric: the metric for errors. tolerance: the worst acceptable local error, in that metric; None
+    for the usual tolerance of the dtype. kept: selects the values to keep; None keeps none. runs:
+    combines the errors of this run with those of other runs. Raises `UsageError` for a tolerance of
+    NaN.
     """
 
     metric: Metric

@@ -103,11 +103,11 @@ class Rounding:
 def wrong_part(
     expected: _Float64, found: _Float64, rounding: Rounding, values: int
 ) -> WrongPart | None:
-    """Return the part of `found` that is farthest beyond its limit, of those that chance does not
-    explain; None if there is none.
+    """Return the part of `found` that is farthest beyond its limit, among the parts whose error
+    chance does not explain; None if there is none.
 
-    expected: of the same shape. Elements that are not finite in both are left out. values: how many
-    values of the run are tested.
+    expected: an array of the same shape. Elements that are not finite in both are left out. values:
+    how many values of the run are tested.
     """
     known = np.isfinite(expected) & np.isfinite(found) & np.isfinite(rounding.noise)
     if not known.all():

@@ -39,13 +39,14 @@ class Suspects:
     kept: dict[tuple[Any, int], Suspect] = field(default_factory=dict)
 
     def takes(self, row: NumericsRow) -> bool:
-        """True for a wrong row that is among the first."""
+        """Return True for a wrong row whose values should be kept: one of the first
+        `MOST_EXPLAINED`, and not too large."""
         size = math.prod(row.shape)
         is_wrong = row.verdict == WRONG and row.local is not None
         return is_wrong and len(self.kept) < MOST_EXPLAINED and 0 < size <= _MOST_ELEMENTS
 
     def take(self, row: NumericsRow, suspect: Suspect) -> None:
-        """Keep copies of the values that a row was judged by."""
+        """Keep copies of the values that a row was judged with."""
         value, local = np.array(suspect.value), np.array(suspect.local)
         wide = None if suspect.wide is None else np.array(suspect.wide)
         if value.dtype.kind in "biuf" and value.shape == local.shape:
@@ -55,8 +56,8 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """The device's other values, of this run and of the one before: a wrong value may be one of
-    them.
+    """The device's other values, from this run and the run before: a wrong value may be a copy of
+    one of them.
 
     nodes: the nodes with values, in order.
     """

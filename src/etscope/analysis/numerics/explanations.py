@@ -84,11 +84,11 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """An explanation that is to be judged.
+    """An explanation to judge.
 
-    value: the prediction. free: how many of its numbers were fitted. choices: how many of its kind
-    were tried. rank: 0 for the simplest; by default `free`. count: the number of elements with an
-    error, if slices were fitted one by one.
+    value: the values that it predicts. free: how many numbers in it were fitted. choices: how many
+    explanations of this kind were tried. rank: 0 for the simplest; by default `free`. count: the
+    number of elements with an error, if slices were fitted one by one.
     """
 
     kind: str
@@ -108,9 +108,9 @@ class Candidate:
 
 
 class Residual:
-    """The finite part of a value's error; predictions are judged against it.
+    """The finite part of a value's error; predictions are compared with it.
 
-    found, expected: the device's value, and the one that PyTorch computes.
+    found, expected: the device's value, and the value that PyTorch computes.
     """
 
     def __init__(self, suspect: Suspect) -> None:

@@ -53,11 +53,11 @@ _Float64 = npt.NDArray[np.float64]
 class Judged:
     """The error of a result, and its limit.
 
-    error, noise, limit: in the metric; `noise` is None without a result in float64. excess: the
-    error over the limit, both as root mean squares. share: of the elements that are off by more
-    than a hundredth of the result's root mean square. is_wrong: the error exceeds the limit, or
-    there are NaN in place of numbers, or `part` is wrong: a part of a result that is within the
-    limit as a whole. `excess` is then the part's.
+    error, noise, limit: in the metric; `noise` is None if there is no result in float64. excess:
+    the error divided by the limit, both as root mean squares. share: the share of elements that are
+    off by more than a hundredth of the result's root mean square. is_wrong: True if the error
+    exceeds the limit, if there are NaN in place of numbers, or if `part` is set. part: a wrong part
+    of a result that as a whole is within the limit; `excess` is then the part's.
     """
 
     error: float | None

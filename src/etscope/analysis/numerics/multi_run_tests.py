@@ -59,15 +59,15 @@ _Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A mean over runs that is off, or may be.
+    """A mean over runs that is wrong, or possibly wrong.
 
     test: `MEAN`, `SCALE` or `SQUARE`. axis: the dimension of the slice; None for an element, or for
-    the whole value (index empty). size: of the dimension, or of the tensor. error, limit:
-    relative to the root mean square of the value. log_p: natural logarithm of the probability that
-    rounding makes such an error in any part, at most. sigmas: the error over the standard deviation
-    that rounding may give it. samples: runs with this part. more:
-    further runs needed to detect an error of this size with the probability `POWER`; None if no
-    number suffices.
+    the whole value (index empty). size: the size of the dimension, or of the tensor. error, limit:
+    relative to the root mean square of the value. log_p: the natural logarithm of an upper bound of
+    the probability that rounding makes such an error in any part. sigmas: the error divided by the
+    standard deviation that rounding may give it. samples: how many runs have this part. more: how
+    many further runs would detect an error of this size with the probability `POWER`; None if no
+    number is enough.
     """
 
     test: str
@@ -99,12 +99,13 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Findings of all runs of an operator together.
+    """The findings on an operator from all runs together.
 
-    samples: runs that were added up. wrong: the deviation with most sigmas that chance does
-    not explain. nearest: without one, the deviation that more samples may confirm. told: the
-    relative mean error that these samples detect in any channel or row with the probability
-    `POWER`; None for too few. by_element: elements were looked at one by one.
+    samples: how many runs were combined. wrong: among the deviations that chance does not explain,
+    the one with the most sigmas. nearest: if there is none, the deviation that more samples may
+    confirm. told: the smallest relative mean error that these samples detect in any channel or row
+    with the probability `POWER`; None if there are too few. by_element: True if elements were
+    tested one by one.
     """
 
     samples: int
@@ -137,9 +138,11 @@ class AddedRuns:
         wide: Callable[[], Any],
         rounding: Rounding,
     ) -> None:
-        """Add a value of a run. expected: PyTorch's, found: the device's, of the same shape. wide:
-        returns PyTorch's in float64; it is asked for where the error is not tolerated anyway.
-        rounding: the rules of the value; its noise is not used."""
+        """Add a value of a run. expected: PyTorch's value. found: the device's value, with the same
+        shape. wide: a function that returns PyTorch's value in float64; it is called only if the
+        error is not within the tolerance. rounding: the rules for the value; their noise is not
+        used.
+        """
         numbers, device = (np.asarray(x).astype(np.float64) for x in (expected, found))
         if numbers.shape != device.shape or not numbers.size:
             return
@@ -295,8 +298,8 @@ class _Look:
     allowed: float
 
     def deviations(self) -> Iterator[Deviation]:
-        """Yield the means beyond their limits: for each test and dimension the one that chance
-        explains least.
+        """Yield the means beyond their limits: for each test and dimension, the mean that chance is
+        least likely to explain.
         """
         for axis, sums in self.value.parts.items():
             n = self.value.samples * sums.count

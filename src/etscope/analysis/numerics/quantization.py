@@ -27,14 +27,15 @@ _MOSTLY, _SHARED = 0.9, 0.1  # shares of the mean squared error
 class QuantizedOperator:
     """An operator of the float graph, and its nodes in the quantized graph.
 
-    node: of the quantized graph. float_node, op: of the float graph. total: error of the quantized
-    reference's value to the float graph's. own: error of what the quantized operator computes from
-    the float graph's values: of its weights, of inputs that it quantizes dynamically, and of the
-    rounding and saturation of its result. range: that the quantized result can have, with its scale
-    and zero point; None without a fixed one. low, high: the smallest and the largest number of the
-    float graph. saturated: the share of its numbers beyond the range. alone: error of the method's
-    outputs if this operator alone is quantized; None where that was not tried. Errors are in the
-    metric; None where the value cannot be compared.
+    node: the node in the quantized graph. float_node, op: the node and operator in the float graph.
+    total: the error of the quantized reference's value against the float graph's value. own: the
+    error of what the quantized operator computes from the float graph's values; it comes from the
+    operator's weights, from inputs that it quantizes dynamically, and from rounding and saturation
+    of its result. range: the range of the quantized result, with its scale and zero point; None if
+    it is not fixed. low, high: the smallest and the largest number in the float graph. saturated:
+    the share of those numbers beyond the range. alone: the error of the method's outputs if only
+    this operator is quantized; None if that was not tried. Errors are in the metric; None where the
+    value cannot be compared.
     """
 
     node: str
@@ -60,12 +61,11 @@ class QuantizedOperator:
 
 @dataclass(frozen=True, slots=True)
 class OutputErrors:
-    """Errors of a method's worst output, in the metric.
+    """The errors of a method's worst output, in the metric; None if unknown.
 
-    quantization: of the quantized reference against the float graph. backend: of the device against
-    the quantized reference. overall: of the device against the float graph. None if unknown. share:
-    how much of the mean squared error, from 0 to 1, is due to quantization, as if the two errors
-    were independent.
+    quantization: the quantized reference against the float graph. backend: the device against the
+    quantized reference. overall: the device against the float graph. share: the part of the mean
+    squared error, from 0 to 1, that quantization causes, as if the two errors were independent.
     """
 
     quantization: float | None = None
@@ -138,8 +138,8 @@ class Quantization:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences: whether quantization or the backend makes the error, which operators add most
-        of it, and what is missing.
+        """Return sentences: whether quantization or the backend causes the error, which operators
+        add most of it, and what is missing.
         """
         return tuple(filter(None, (self._split, self._blame, self._clipped, self._missing)))
 

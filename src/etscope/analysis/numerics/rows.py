@@ -83,25 +83,27 @@ class RowValues:
 class NumericsRow:
     """A value of the device, and where its error comes from.
 
-    event, label: of the instruction, or of the operator inside a delegate. op: of the node. nodes:
-    those that compute the value from the last recorded ones, the value's own node last; a
-    delegate's call as a whole. reads: the nodes of these recorded values. inputs: the graph's
-    inputs that are read directly. lines: of Python, the node's own first.
+    event, label: the names of the instruction, or of the operator inside a delegate. op: the node's
+    operator. nodes: the nodes that compute the value from the last recorded values, the value's own
+    node last; for a delegate's call, all of its nodes. reads: the nodes of those recorded values.
+    inputs: the graph's inputs that are read directly. lines: the Python lines of these nodes, the
+    node's own line first.
 
-    total: error of the device's value to the reference. quantization: of a quantized model, error
-    of the reference's value to the graph before quantization, if the record has that. local: error
-    to the value that PyTorch computes from the device's own inputs. inherited: error of that value
-    to the reference. noise: rounding error in PyTorch; None where the value is fine whatever it is.
-    limit: allowed local error, without noise from the tolerance alone. All in the metric; None
-    where there is nothing to compare with. excess: the local error over the limit, in root mean
-    squares. share: of the elements that are clearly off.
+    total: the error of the device's value against the reference. quantization: for a quantized
+    model, the error of the reference against the graph before quantization, if the record has that
+    graph. local: the error against the value that PyTorch computes from the device's own inputs.
+    inherited: the error of that value against the reference. noise: the rounding error in PyTorch;
+    None where the value is fine even without it. limit: the allowed local error; if noise is None,
+    it comes from the tolerance alone. All are in the metric; None where there is nothing to compare
+    with. excess: the local error divided by the limit, as root mean squares. share: the share of
+    elements that are clearly off.
 
-    verdict: "wrong", when the local error exceeds the limit, or only a `part` of the value exceeds
-    its own; "inherited", when it does not, but an earlier operator is wrong and its error shows
-    here; "by design", when the error to the reference exceeds it, and comes from what a backend
-    computes otherwise by design; or "fine". non_finite: None for a value without NaN and
-    infinities. values: only some rows keep them, see `diagnose.KeptValues`. explanation: the fault;
-    only the first wrong rows may have one.
+    verdict: "wrong" if the local error exceeds the limit, or if a `part` of the value exceeds its
+    own limit; "inherited" if neither does, but an earlier operator is wrong and its error shows
+    here; "by design" if the error against the reference exceeds the limit because a backend
+    computes something differently by design; else "fine". non_finite: None for a value without NaN
+    and infinities. values: kept only for some rows, see `diagnose.KeptValues`. explanation: the
+    fault; only the first wrong rows may have one.
     """
 
     pair: Pair
@@ -445,11 +447,12 @@ def described(row: NumericsRow) -> str:
 class Narrowed:
     """The place of a fault in a wrong delegate call, found by exports with taps.
 
-    call: the original row of the call. row: the wrong row of the last export that narrowed it, the
-    call itself if none did; None if the fault does not show on the runtime of this machine. lines,
-    module: of the operators that are left; op, node: of the last of them. taps: the nodes with taps
-    in that export. vanished: with taps on all operators of the call the fault is gone. exports,
-    runs: how many there were. failure: why one of them failed, as text; None if none did.
+    call: the original row of the call. row: the wrong row in the last export that narrowed the
+    fault down; the call itself if no export did; None if the fault does not show on this machine's
+    runtime. lines, module: where the operators come from that may still have the fault; op, node:
+    the last of these operators. taps: the nodes with taps in that export. vanished: True if the
+    fault is gone with taps on all operators of the call. exports, runs: how many were made.
+    failure: why an export or run failed, as text; None if none did.
     """
 
     call: NumericsRow
@@ -509,8 +512,9 @@ def with_faults(found: Numerics, faults: Sequence[Finding]) -> Numerics:
 
 
 def guilty_call(found: Numerics) -> NumericsRow | None:
-    """Return the first wrong row of a delegate call with several lines; None without one, or if a
-    fault of the program says what is wrong."""
+    """Return the first wrong row of a delegate call that covers several lines. Return None if there
+    is none, or if a fault found in the program explains the error.
+    """
     if found.faults:
         return None
     return next((row for row in found.wrong if row.is_delegate and len(row.lines) > 1), None)

@@ -37,7 +37,9 @@ _LOADS = "Program::load_method"
 
 
 class OtherInputsError(MismatchError):
-    """The reference's inputs are not the ones that ran: every compared value would look wrong."""
+    """The reference's inputs are not the inputs of the run: every compared value would look
+    wrong.
+    """
 
 
 class MethodRun(NamedTuple):
@@ -161,7 +163,9 @@ def check_values(trace: Trace) -> None:
 
 
 class PairedValues:
-    """The logged values of a matching's pairs, and reasons for those that cannot be compared."""
+    """The logged values of the matched pairs, and for each pair that cannot be compared the
+    reason.
+    """
 
     def __init__(self, logged: LoggedRun, matching: Matching) -> None:
         self.matching = matching

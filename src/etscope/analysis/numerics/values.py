@@ -125,11 +125,11 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class ChannelError:
-    """The error of one index of the channel dimension.
+    """The error at one index of the channel dimension.
 
-    rms, max_abs: NaN with a NaN on one side only, infinite with such an infinity. sqnr: in dB.
-    share: of the sum of squared errors of all channels, or, with NaN or infinite errors, of their
-    count. beyond: elements that are off by more than the tolerance.
+    rms, max_abs: NaN if only one side has a NaN, infinite if only one side has an infinity. sqnr:
+    in dB. share: the share of all channels' squared errors; if errors are NaN or infinite, the
+    share of their number. beyond: how many elements are off by more than the tolerance.
     """
 
     channel: int
@@ -222,8 +222,9 @@ class Saturated:
 class Concentration:
     """A small part of a value that has nearly all of the error, while the rest is fine.
 
-    axis: None for a single element. indices: of the dimension, or the index of the element. size:
-    of the dimension. share: of the error.
+    axis: the dimension of the part; None for a single element. indices: the indices in that
+    dimension, or the index of the element. size: the size of the dimension. share: the share of the
+    error.
     """
 
     axis: int | None
@@ -250,10 +251,10 @@ class Concentration:
 class ValueComparison:
     """A device's value compared with a reference of the same shape.
 
-    error_quantiles: of the absolute errors of pairs of numbers, by `QUANTILES`; empty without such
-    pairs. max_abs: NaN if one side alone has a NaN. tolerance: the error that an element may have;
-    `beyond` elements have more. worst: elements with the largest errors, the worst first.
-    reference_saturated, device_saturated: None unless the quantized range is known.
+    error_quantiles: quantiles of the absolute errors, at `QUANTILES`; empty if no two numbers can
+    be compared. max_abs: NaN if only one side has a NaN. tolerance: the largest acceptable error of
+    an element; `beyond` elements have larger ones. worst: the elements with the largest errors, the
+    worst first. reference_saturated, device_saturated: None unless the quantized range is known.
     """
 
     shape: tuple[int, ...]

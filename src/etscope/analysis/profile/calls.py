@@ -130,10 +130,11 @@ def inferred_calls(
     methods: Collection[str],
     of_one_length: Collection[str] = (),
 ) -> RunCalls:
-    """Return the executions in a dump as calls; only a language model's have phases and tokens.
+    """Return the executions in a dump as calls; only calls of a language model have phases and
+    tokens.
 
-    blocks: those that executed a method, by method. methods: all that the program has;
-    of_one_length: methods that take the same number of tokens in every call.
+    blocks: the blocks that executed a method, by method. methods: all methods of the program.
+    of_one_length: the methods that take the same number of tokens in every call.
     """
     # Runners also execute methods that only return a constant, such as get_max_seq_len.
     working = {

@@ -107,11 +107,11 @@ GROWTH = ("growth", "growth_low", "growth_high")
 def growth_columns(
     profile: MethodProfile, times: Sequence[Ticks | None], scale: Scale
 ) -> dict[Column, list[float | None]]:
-    """Return the columns for rows of these times: `growth` in ns a token, where it is sure, and
-    `growth_low` to `growth_high`, its interval. No columns where positions are not known, or too
-    few.
+    """Return the columns for rows with these times: `growth`, in ns per token, where it is sure,
+    and its interval from `growth_low` to `growth_high`. There are no columns if positions are
+    unknown or too few.
 
-    times: int64 [runs] in ticks for each row; None for what is not a time of the method.
+    times: int64 [runs], the ticks of each row; None for a row that is not a time of the method.
     """
     position = _positions(profile)
     if position is None:

@@ -18,11 +18,11 @@ _Key = tuple[int, int | str | None]
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """One run. Tensors are read by `values`.
+    """One run; `values` reads its tensors.
 
-    run: position in `block.runs`. specs, delegated_specs: as `match` takes them. instructions: of
-    the method's program; without one, those that the dump names. outputs: indices of the program's
-    outputs, empty without a program.
+    run: position in `block.runs`. specs, delegated_specs: the types of its values, as the arguments
+    of `match`. instructions: the method's instructions; without a program, those that the dump
+    names. outputs: indices of the program's outputs, empty without a program.
     """
 
     trace: Trace

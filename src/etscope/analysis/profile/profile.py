@@ -43,15 +43,15 @@ Meanings = Callable[[Block], Mapping[int, Meaning]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Time of one instruction, of one event inside a delegate, or of a remainder.
+    """The time of one instruction, of one event inside a delegate, or of a remainder.
 
-    kind: "kernel", "delegate", "control", "delegated", "other", "unaccounted" or "total".
-    ticks, calls: int64 arrays, one element for each run of the profile; 0 where it did not run.
-    kernel_ticks: the part of `ticks` inside the kernel; the rest is the cost of the call.
-    meaning: of an event inside a delegate. parts: the rows that this one is the sum of.
-    leaf: its ticks are added up, in every view. All else is a sum of leaves, or is not part of the
-    method's time. event: the key of the events that it adds up; of a rest, of what it is the rest
-    of; None for other sums.
+    kind: "kernel", "delegate", "control", "delegated", "other", "unaccounted" or "total". ticks,
+    calls: int64 arrays with one element for each run of the profile; 0 where the row did not run.
+    kernel_ticks: the part of `ticks` inside the kernel; the rest is the overhead of the call.
+    meaning: the meaning of an event inside a delegate. parts: the rows whose sum this row is. leaf:
+    True if the row is one of the terms of every sum: all other rows are sums of leaves, or not part
+    of the method's time. event: the key of the events that the row sums; for a remainder, the key
+    of the event that it remains of; None for other sums.
     """
 
     kind: str
@@ -115,7 +115,9 @@ class InstructionRows:
         return tuple(row for row in (self.head, *self.below) if row.leaf)
 
     def kept(self, keep: Callable[[Row], bool] | None) -> tuple[Row, ...]:
-        """The leaves that are kept: those that match; all, if only the instruction itself does."""
+        """Return the leaves to keep: the leaves that match; all of them, if only the instruction
+        itself matches.
+        """
         if keep is None:
             return self.leaves
         matching = tuple(filter(keep, self.leaves)) if self.is_split else ()
@@ -144,13 +146,13 @@ class Excluded:
 
 @dataclass(frozen=True)
 class MethodProfile:
-    """All runs of one method. `rows` are in run order, events of a delegate below its call.
+    """All runs of one method. `rows` are in run order, events of a delegate below their call.
 
-    `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load` are
-    the samples of the loading events that were logged, by name. `alternatives` are other methods of
-    the same instructions, which the runs may be of instead. `traced`: debug data was logged, which
-    takes extra time. `calls`: the runs as calls of a language model. `excluded`: the runs of the
-    dump that are excluded; None if all count.
+    `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load` has
+    the samples of the logged loading events, by name. `alternatives` are other methods with the
+    same instructions: the runs may be runs of these methods instead. `traced`: True if debug data
+    was logged, which takes extra time. `calls`: the runs as calls of a language model. `excluded`:
+    the runs of the dump that are excluded; None if all runs count.
     """
 
     method: str | None

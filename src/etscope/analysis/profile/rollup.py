@@ -29,11 +29,11 @@ Name = Callable[[InstructionRows, Row], str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """The leaves of a profile that have something in common.
+    """Leaves of a profile that have something in common.
 
-    ticks, calls: int64 [runs], the sums over `members`. own: of a module in `Rollup.tree`, the part
-    without the modules inside it; None if all is inside. depth, parent: of a module in
-    `Rollup.tree`, the number of modules around it, and the index of the innermost one.
+    ticks, calls: int64 [runs], the sums over `members`. own: for a module in `Rollup.tree`, the
+    part that is not in a module inside it; None if everything is. depth, parent: for a module in
+    `Rollup.tree`, the number of modules around it, and the index of the innermost of them.
     """
 
     name: str

@@ -52,7 +52,8 @@ def block_samples(
 ) -> npt.NDArray[np.float64]:
     """Return the elapsed times of a block, shape [keys, runs], in the target unit.
 
-    convert: of the user, for events inside delegates. It takes a time, not a length.
+    convert: the user's function that converts times of events inside delegates. It is applied to
+    start and end, not to the duration.
     """
     samples = scale(block.ticks)
     for index, key in enumerate(block.keys if convert is not None else ()):

@@ -292,7 +292,9 @@ def run_spans(trace: Trace, runs: Sequence[int], limit: int) -> list[RunSpans]:
 
 
 def span_levels(track: npt.NDArray[np.intp], start: Ints, end: Ints) -> Ints:
-    """Count the spans around each span on its track; spans come after those that hold them."""
+    """Return for each span how many other spans on its track contain it. An outer span must come
+    before the spans inside it.
+    """
     levels = np.zeros(len(start), np.int64)
     around: list[int] = []  # where those end that hold what comes next
     before = -1

@@ -92,8 +92,9 @@ def attribution_of(
 ) -> Callable[[EventKey], Attribution]:
     """Return the function that attributes the events of a method.
 
-    instructions: of the program, empty without one; labels: of the instructions, to find branches;
-    inner: the operators behind events inside of delegates.
+    instructions: the program's instructions, empty without a program. labels: the labels of the
+        instructions, to find branches.
+    inner: the operators behind events inside delegates.
     """
     branches = branch_nodes(labels, symbols)
     delegated = inner or {}
@@ -140,11 +141,11 @@ UNAVAILABLE = _Unavailable()
 class Trace(MadeOnce):
     """A dump, with its debug buffer, record and program if they were given.
 
-    `forced`: take the runs for the record's even if they contradict it. `calls`: the calls of the
-    dump's runs, in order; by default from the run.json that `etscope run --save` wrote. `chosen`:
-    the selected executions of the dump; see `only`. `all_runs`: the profiles have warm-up and
-    disturbed runs, too. `ran`: what is known of a run that is not saved, by default the run.json
-    next to the dump. `data`: the program's .ptd files.
+    `forced`: use the record even if the runs contradict it. `calls`: the call of each run in the
+    dump, in order; by default from the run.json that `etscope run --save` wrote. `chosen`: the
+    selected executions of the dump; see `only`. `all_runs`: the profiles include warm-up and
+    disturbed runs. `ran`: facts about the run, by default from the run.json next to the dump.
+    `data`: the program's .ptd files.
     """
 
     dump: ETDump
@@ -247,8 +248,9 @@ class Trace(MadeOnce):
         }
 
     def only(self, phase: str | None = None, calls: range | None = None) -> Trace:
-        """Return the trace of only some executions: of a phase, and of the calls with these
-        numbers in the dump, counted from 0. All of them count. Loading is left out.
+        """Return the trace of only some executions: the executions of a phase, or the calls with
+        these numbers in the dump, counted from 0. All of these runs count, also warm-up; times of
+        loading are left out.
 
         Raises `MissingDataError` if no call is known to be of the phase, `UsageError` for numbers
         beyond the last call.
@@ -317,7 +319,7 @@ class Trace(MadeOnce):
 
     @cached_property
     def recorded_program(self) -> Program | None:
-        """The program: the one that was given, or that the record stores."""
+        """Return the program: the given one, or the one in the record."""
         return self.export.recorded_program
 
     # -- which method a block ran
@@ -392,7 +394,9 @@ class Trace(MadeOnce):
         return next(iter(self._fitting[int(block.runs[0])]), None)
 
     def also_fitting(self, block: Block) -> tuple[str, ...]:
-        """Return other methods that the block may also be of, which the dump cannot distinguish."""
+        """Return the other methods that may have run as this block: the dump cannot distinguish
+        them.
+        """
         return self._fitting[int(block.runs[0])][1:]
 
     def disagreement(self, block: Block, method: str) -> str | None:
@@ -410,14 +414,17 @@ class Trace(MadeOnce):
         return differs_from_record(observed, self.symbols(method), self.record, method)
 
     def doubt(self, block: Block, method: str) -> str | None:
-        """Return the reason why the block is unlikely to be of `method`, if any."""
+        """Return why the block is unlikely to be a run of `method`; None if there is no such
+        reason.
+        """
         if self.record is None or self.record.fingerprints is not None:
             return None
         return doubt(self._observed(block), self.symbols(method))
 
     def verify(self) -> None:
-        """Raise `MismatchError` if a run of the dump was of no method of the record or program;
-        warn where that is likely, but nothing proves it."""
+        """Raise `MismatchError` if the instructions of a run fit no method of the record or
+        program. Warn if that is likely but not proven.
+        """
         if self.record is None and self.program is None:
             return
         for block in self.blocks:
@@ -538,11 +545,11 @@ class Trace(MadeOnce):
         return self.run_nodes(method).records
 
     def profiles(self) -> list[MethodProfile]:
-        """The profile of each method and phase that ran, in order of first appearance: of the
-        counted runs (see `etscope.analysis.profile.counted`), or of all with `all_runs`.
+        """The profile of each method and phase that ran, in order of first appearance, from the
+        counted runs (see `etscope.analysis.profile.counted`), or from all runs with `all_runs`.
 
-        Runs of an unknown method are taken for one method's as long as no instruction ran different
-        things in them.
+        Runs of an unknown method are assumed to be of one method unless an instruction ran
+        different operators in them.
         """
         return self.once("profiles", self._profiles)
 

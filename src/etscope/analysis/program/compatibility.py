@@ -208,11 +208,11 @@ def differs_from_record(
 
 
 def doubt(observed: Observed, symbols: MethodSymbols) -> str | None:
-    """Describe why these runs are unlikely to be of that method; not a proof.
+    """Describe why these runs are unlikely to be of that method; this is not a proof.
 
-    For a program of one XNNPACK delegate, a dump only shows the number of "Convolution (…) #k"
-    events. Each convolution of the record should be there, perhaps as "Deconvolution" or
-    (pointwise) "Fully Connected".
+    If the program is one XNNPACK delegate, a dump only shows how many "Convolution (…) #k" events
+    there are. Each convolution of the record should appear, perhaps as "Deconvolution" or (if
+    pointwise) as "Fully Connected".
     """
     for instruction, names in observed.delegated.items():
         delegate = symbols.delegates.get(instruction)

@@ -407,8 +407,8 @@ def branch_nodes(labels: Sequence[str], symbols: MethodSymbols) -> Mapping[int, 
     without a handle and the nodes of the control-flow sub-graphs are the same sequence of
     operators, apart from jumps, moves and loop counters.
 
-    labels: of the method's instructions ("aten::add.out"). Empty unless the two sequences agree in
-    full: this function never guesses.
+    labels: the labels of the method's instructions ("aten::add.out"). Empty unless the two
+    sequences agree in full: this function never guesses.
     """
     if symbols.graph is None:
         return {}

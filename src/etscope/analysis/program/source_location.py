@@ -17,11 +17,11 @@ _ROOT = re.compile(r"^(L__self___?|L\['self'\]\.?)")
 
 
 def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
-    """Return whether one of the modules is called `name`: its key, or a run of components of its
-    path.
+    """Return whether one of the modules has the name `name`: as its key, or as consecutive
+    components of its path.
 
-    "conv" is "blocks.0.conv" and "conv.inner", never "conv2"; underscores may stand for the dots,
-    as in torch's keys ("L__self___blocks_0_conv").
+    "conv" matches "blocks.0.conv" and "conv.inner", but not "conv2"; underscores may replace the
+    dots, as in torch's keys ("L__self___blocks_0_conv").
     """
     wanted = _ROOT.sub("", name)
     if not wanted:

@@ -86,9 +86,10 @@ def with_vulkan_handles(symbols: MethodSymbols, program: Program) -> MethodSymbo
 def handles_by_call(
     calls: Sequence[VulkanCall], handles: Sequence[int], nodes: Mapping[int, Sequence[Node]]
 ) -> Mapping[str, tuple[int, ...]]:
-    """Return the known debug handles of each call, by the id in its event, as text.
+    """Return the known debug handles of each call; the key is the id in the call's event, as
+    text.
 
-    handles: of the delegate's nodes, in order. nodes: by handle.
+    handles: the handles of the delegate's nodes, in order. nodes: the nodes by handle.
     """
     handles = [handle for handle in handles if handle in nodes]
     same = _same(calls, handles, nodes)

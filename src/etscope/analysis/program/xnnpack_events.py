@@ -223,7 +223,7 @@ def computed(pairing: Pairing, nodes: Sequence[Node], users: Users) -> tuple[Nod
 
 
 def may_compute(operator: XnnNode, node: Node) -> bool:
-    """Return True if an operator is of the kind that computes a node of the edge program."""
+    """Return True if an operator of this kind can compute a node of the edge program."""
     if operator.kind == "Convert":
         start = "quantize_" if operator.quantizes else "dequantize_"
         return node.op.startswith(QUANTIZATION + start)

@@ -127,10 +127,10 @@ class Policy:
     """The criteria for a change.
 
     min_effect: the smallest relative change that matters (0.03: 3 %), in both directions.
-    confidence: of the interval, and 1 - the rate of false alarms (0.99).
-    min_samples: fewer of a side are never judged; at least 10.
-    dumps: how many dumps are compared with the first; p is multiplied by it (Bonferroni), so that
-    the rate of false alarms holds for all of them together.
+    confidence: the confidence of the interval; 1 - confidence is the rate of false alarms (0.99: 1
+    %). min_samples: with fewer samples on a side there is no verdict; at least 10. dumps: how many
+    dumps are compared with the first; p is multiplied by it (Bonferroni), so the rate of false
+    alarms holds for all of them together.
 
     Raises `UsageError` for values that make no sense.
     """
@@ -165,14 +165,14 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The answer for one pair of sets of samples.
+    """The comparison of one pair of sets of samples.
 
-    before, after: their trimmed means, in the samples' unit. relative: after / before - 1, and
-    `low` and `high` the ends of its confidence interval (of this pair alone); `fastest` the same
-    for the fastest fifths; None when unknown, or when a time of a few ticks of the clock
-    has no percentage. p: of no change, corrected for all pairs of
+    before, after: their trimmed means, in the samples' unit. relative: after / before - 1; `low`
+    and `high` are the ends of its confidence interval (for this pair alone). fastest: the same as
+    `relative` for the fastest fifths. All are None if unknown, or if a time is only a few ticks of
+    the clock, which gives no percentage. p: the p-value of "no change", corrected for all pairs of
     the call. noise_floor: the relative change that the noise between dumps alone explains at this
-    confidence, 0 when it is not known. reason: why the verdict is unknown, else "".
+    confidence, 0 if unknown. reason: why there is no verdict, else "".
     """
 
     verdict: Verdict
@@ -247,11 +247,11 @@ def compare_samples(
     noise: Noise | None = None,
     step: float | tuple[float, float] = 0.0,
 ) -> Comparison:
-    """The comparison of two sets of samples [n] and [m], each in the order of time.
+    """Compare two sets of samples [n] and [m], each in the order of time.
 
     The first run of a process fills caches: leave it out. noise: how much dumps of one program
-    differ on this device. step: of the clock, in the samples' unit; a pair if each side has its
-    own. Raises `UsageError` for negative or infinite samples.
+    differ on this device. step: the step of the clock, in the samples' unit; a pair if the two
+    sides have different clocks. Raises `UsageError` for negative or infinite samples.
     """
     return compare_all([before], [after], policy, noise=[noise], steps=[step])[0]
 
@@ -383,7 +383,9 @@ def noise_between(dumps: Sequence[npt.ArrayLike]) -> Noise:
 
 
 def locations(samples: Sequence[npt.ArrayLike], steps: npt.ArrayLike | None = None) -> Locations:
-    """Locate each set of samples; see the module for the formulas. steps: of each clock."""
+    """Return the location (trimmed mean) of each set of samples; the formulas are in the module's
+    docstring. steps: the step of each set's clock.
+    """
     arrays: list[Floats] = [np.asarray(one, dtype=np.float64) for one in samples]
     for array in arrays:
         if array.ndim != 1:
@@ -585,7 +587,9 @@ def _says_nothing(low: float, high: float) -> bool:
 
 
 def overall(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict that stands for several: the worst that is sure, else whether all are known."""
+    """Return one verdict for several: the worst verdict that is sure; if none is, whether all are
+    known.
+    """
     found = set(verdicts)
     for verdict in (Verdict.REGRESSED, Verdict.CANNOT_TELL, Verdict.IMPROVED):
         if verdict in found:

@@ -96,7 +96,9 @@ def default_columns(
     filled = {name for table in tables for name in filled_columns(table)}
 
     def of_work(names: Sequence[str]) -> list[str]:
-        """Columns that the tables have; those that need a calibration where there is one."""
+        """Return the columns that the tables have; columns that need a calibration only if they
+        have values.
+        """
         known = (name for name in names if name in tables[0].names)
         return [name for name in known if name in filled or name not in CALIBRATED]
 
@@ -126,8 +128,8 @@ def default_columns(
 
 
 def backend_columns(rows: Iterable[Row]) -> dict[str, str]:
-    """Return the columns that the backends of rows add, each with its name in `Meaning.columns`. A
-    name that all rows have as a column becomes `delegate_<name>`.
+    """Return the columns that backends add to the table of these rows: the column's name -> its
+    name in `Meaning.columns`. A name that every such table already has becomes `delegate_<name>`.
     """
     known = {column.name for column in columns("")}
     told = dict.fromkeys(

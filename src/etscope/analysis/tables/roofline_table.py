@@ -145,7 +145,7 @@ def places_table(found: Roofline, scale: Scale) -> Table:
 
 
 def ceilings_table(ceilings: Ceilings) -> Table:
-    """Return a row for each ceiling: of compute by dtype, of memory by level."""
+    """Return a table with a row for each ceiling: compute by dtype, memory by level."""
     threads = "" if ceilings.threads is None else f", {ceilings.threads} threads"
     return Table.of_rows(
         (

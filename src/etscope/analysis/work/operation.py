@@ -28,7 +28,7 @@ _SUB_BYTE = re.compile(r"u?int([1-7])")
 
 
 class UnfitError(Exception):
-    """The arguments of an operator are not those that its formula needs, or a size is not known."""
+    """The arguments of an operator do not fit the formula for it, or a size is not known."""
 
 
 @lru_cache(maxsize=4096)

@@ -60,7 +60,7 @@ class ProfileWork:
 
     @cached_property
     def total(self) -> Work:
-        """The work of a run: of all instructions."""
+        """Return the work of a run: the sum over all instructions."""
         return sum_of(
             self.works[id(row)]
             for row in self.profile.rows
@@ -150,14 +150,14 @@ class InstructionWork:
     """The work of one call of each instruction of a method, for given sizes: of kernels, of
     delegate calls and of the events inside them.
 
-    With fixed shapes, the program's values and XNNPACK's data have all sizes. With dynamic shapes
-    they have only the largest; the run's sizes come from the graph's nodes. It is not always known
-    which node an instruction runs, but work that all candidates share is known.
+    With fixed shapes, the program's values and XNNPACK's data give all sizes. With dynamic shapes
+    they give only the largest sizes; the run's sizes come from the graph's nodes. If it is unknown
+    which of several nodes an instruction runs, its work is still known if they all have the same.
 
-    of_program: None without a program. of_graph: the edge graph's work at the sizes of the run, and
-    `largest` at the largest; both None without a record. inner: the operators of events. position:
-    of the calls of a language model, None if unknown. together: the rows that a row stands for, by
-    its `id`.
+    of_program: work by the program's sizes, None without a program. of_graph: work by the edge
+    graph at the sizes of the run; `largest`: the same at the largest sizes; both are None without a
+    record. inner: the operators of events. position: the position of a language model's calls, None
+    if unknown. together: the rows that a combined row replaces, by the `id` of the combined row.
     """
 
     def __init__(

@@ -71,8 +71,10 @@ class ProgramWork:
         self._operators: dict[int, tuple[XnnNode, ...]] = {}
 
     def of(self, instruction: int, position: float | None = None) -> Work:
-        """The work of an instruction. position: of the first token of a language model's call in
-        its context, which attention to a cache depends on; None if not known."""
+        """Return the work of an instruction. position: for a language model, the position of the
+        call's first token in its context, which decides the work of attention to a cache; None if
+        unknown.
+        """
         record = self.records[instruction]
         if record.kind == "delegate":
             found = self._call(record)
@@ -84,7 +86,7 @@ class ProgramWork:
         return replace(found, is_bound=found.is_bound or is_largest)
 
     def is_static(self, instruction: int) -> bool:
-        """True if the instruction's tensors are of one shape in every run."""
+        """Return True if each tensor of the instruction has the same shape in every run."""
         record = self.records[instruction]
         return all(
             value.dynamism is ShapeDynamism.STATIC for value in (*record.read, *record.written)

@@ -52,12 +52,12 @@ _NAMED = 4  # of operators in a sentence
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """An operator, or a group of operators, of one of `PLACES`.
+    """An operator, or a group of operators, at one of `PLACES`.
 
-    rows: of the profile; time between the instructions has none. ns: the time of one run, the mean
-    over the runs; share: of the method's time. limits: None unless it computes or moves data.
-    is_partial: some of its operators are unknown, so its FLOPs are a lower bound. reason: why its
-    place is `UNKNOWN`.
+    rows: the rows of the profile; the time between instructions has none. ns: the time in one run,
+    as a mean over the runs. share: the share of the method's time. limits: None if it neither
+    computes nor moves data. is_partial: True if some of its operators are unknown, so that its
+    FLOPs are a lower bound. reason: why its place is `UNKNOWN`.
     """
 
     name: str

@@ -56,9 +56,9 @@ _FUNCTIONS: Mapping[str, Callable[..., _Number]] = {
 class Sizes:
     """The values of the symbols in a graph's shapes in a run: "s6" -> 5.
 
-    position: of the first token of a language model's call in its context, or the mean of several
-    calls; None if not known. bounds: the symbols with the largest values that the program allows,
-    because the run's are unknown.
+    position: for a language model, the position of the call's first token in its context, or the
+    mean over several calls; None if unknown. bounds: the symbols with unknown values in the run;
+    the largest values that the program allows are used for them.
     """
 
     symbols: Mapping[str, int] = field(default_factory=dict)

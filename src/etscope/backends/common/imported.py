@@ -30,9 +30,9 @@ class Basis(Enum):
 class ImportedRow:
     """A row of a file: its name and its main number.
 
-    group: the row's thread, unit or table. unit: of `value`. events: number of events that `value`
-    sums. nodes: names to look up in the record. lines, module: of the model, if the file has them.
-    extra: other numbers, by column name.
+    group: the row's thread, unit or table. unit: the unit of `value`. events: the number of events
+    that `value` sums. nodes: names of nodes to find in the record. lines, module: the model's lines
+    and module, if the file has them. extra: other numbers, by column name.
     """
 
     name: str
@@ -81,15 +81,17 @@ class ImportedSpans:
 
 @dataclass(frozen=True)
 class BackendFile:
-    """A file that a vendor tool wrote.
+    """A file that a vendor's tool wrote.
 
-    kind: name for people ("QNN optrace"). backends: delegate ids that it can belong to; empty: any.
-    group_title, value_title: column titles of the rows' groups and main numbers. columns: of the
-    rows' `extra`, in order. of_inference: each number covers all delegate calls of an inference.
-    calls_per_inference: number of these calls, if the file has it. has_host_clock: times are
-    microseconds of the host, perhaps on the runtime's clock. between: returns the file limited to
-    intervals, each (begin, end) in microseconds; only for files with the host's clock. split: takes
-    the number of calls of a run and returns the file of each, in order; None if it does not divide.
+    kind: the kind of file in words ("QNN optrace"). backends: ids of the delegates whose data it
+    can have; empty for any. group_title, value_title: column titles of the rows' groups and main
+    numbers. columns: the columns of the rows' `extra`, in order. of_inference: True if each number
+    covers all delegate calls of an inference. calls_per_inference: the number of these calls, if
+    the file has it. has_host_clock: True if times are microseconds of the host, perhaps on the
+    runtime's clock. between: a function that returns the file limited to intervals, each (begin,
+    end) in microseconds; only for files with the host's clock. split: a function that takes the
+    number of delegate calls in a run and returns one file for each call, in order; None if the rows
+    cannot be divided that way.
     """
 
     path: str

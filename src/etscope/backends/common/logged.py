@@ -23,10 +23,10 @@ Ints = npt.NDArray[np.int64]
 class LoggedCall:
     """All events that a delegate logged in one instruction, in the order of the log.
 
-    names: event names, or their numbers as text. identifiers: from the log. start, ticks: int64
-    [events, runs], in ticks of the dump's clock. call_start, call_ticks: of the call itself, int64
-    [runs]; None if the log does not have it. metadata: bytes that the delegate attached to each
-    event in the first run; () for none.
+    names: event names, or their numbers as text. identifiers: the identifiers in the log. start,
+    ticks: int64 [events, runs], in ticks of the dump's clock. call_start, call_ticks: the same for
+    the call itself, int64 [runs]; None if it is not in the log. metadata: bytes that the delegate
+    attached to each event in the first run; () if there are none.
     """
 
     names: Sequence[str]
@@ -152,8 +152,9 @@ class Codes:
 class Form:
     """Steps that convert a logged array to the reference's form. None skips a step.
 
-    order: permutation of the dimensions. shape: the reference's, if it differs only in dimensions
-    of 1. codes: quantization of the array. dtype: the reference's, by torch's name.
+    order: a permutation of the dimensions. shape: the reference's shape, if it differs only in
+    dimensions of size 1. codes: the quantization of the array. dtype: the reference's type, by its
+    name in torch.
     """
 
     order: tuple[int, ...] | None = None
@@ -176,7 +177,8 @@ class Form:
 class InnerValue:
     """A logged tensor and its value in the graph.
 
-    identifier, dtype, shape: from the log. path: of the graph's node. spec: the graph's type.
+    identifier, dtype, shape: as logged. path: the path of the graph's node. spec: the value's type
+        in the graph.
     codes: the value's quantization, if the model quantizes it.
     """
 

@@ -131,7 +131,8 @@ _NAMELESS = (
 
 
 def forms(call: InnerCall) -> list[Form | str]:
-    """Return the form of each value of a call, or the reason why it cannot be compared."""
+    """Return for each value of a call the steps that convert it to the reference's form, or the
+    reason why it cannot be compared."""
     regions = _regions(call.graph, call.inside)
     seen: dict[int, set[bool]] = {}
     for value in call.values:

@@ -43,9 +43,12 @@ _NEVER = "This backend never logs any: use its vendor's profiler."
 
 
 class EventDecoder(NamedTuple):
-    """Decoder of a backend. decode: returns the meaning of each event of a call. recognises: True
-    if the events are of this backend, for dumps without a record. silence: a sentence on how to get
-    events if its calls have none."""
+    """A decoder for the events of a backend.
+
+    decode: a function that returns the meaning of each event of a call. recognises: a function that
+    returns True if events come from this backend, for dumps without a record. silence: a sentence
+    on how to get events if a call has none.
+    """
 
     decode: Decoder
     recognises: Callable[[LoggedCall], bool] = lambda call: False
@@ -169,8 +172,8 @@ IN_CODES = frozenset({"QnnBackend"})
 
 
 def value_forms(backend: str | None, call: InnerCall) -> Sequence[Form | str]:
-    """Return the form of each value of a call, or the reason why it cannot be compared. backend:
-    its id; None if unknown."""
+    """Return for each value of a call the steps that convert it to the reference's form, or the
+    reason why it cannot be compared. backend: the backend's id; None if unknown."""
     forms = VALUE_FORMS.get(backend or "")
     if forms is not None:
         return forms(call)

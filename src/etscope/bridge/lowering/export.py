@@ -603,10 +603,11 @@ _SMALL_STATE = 1 << 20  # bytes; larger buffers of zeros are caches
 
 
 def with_initial_state(edge: EdgeProgramManager) -> ExecutorchBackendConfig:
-    """Return options that put the state a model starts from into its program.
+    """Return export options that store the model's initial state in its program.
 
-    ExecuTorch leaves it out of buffers that the model changes, for the sake of large caches: they
-    start from what is in memory. Only large buffers of zeros, as caches are, stay out here.
+    By default ExecuTorch does not store the content of buffers that the model changes, because
+    caches are large: such a buffer starts with whatever is in memory. Here only large buffers of
+    zeros, as caches are, are left out.
     """
     names = []
     for program in (edge.exported_program(method) for method in edge.methods):

@@ -31,11 +31,11 @@ _AVERAGES = ("mean", "adaptive_avg_pool2d")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Nodes that are quantized together, or not at all: a convolution and the relu after it.
+    """Nodes that can only be quantized together: a convolution and the relu after it.
 
-    nodes: in execution order; the first names the unit. moves: it hands on its int8 inputs with
-    their scale (a view, a relu, a maximum): nothing is lost there. sources: the names of the units
-    with int8 values that it takes, without units that only move them.
+    nodes: in execution order; the first one names the unit. moves: True if the unit passes on its
+    int8 inputs with the same scale (a view, a relu, a maximum), so nothing is lost in it. sources:
+    the names of the units whose int8 values it takes; units that only pass values on are skipped.
     """
 
     nodes: tuple[model.Node, ...]
@@ -49,10 +49,11 @@ class Unit:
 
 @dataclass(slots=True)
 class KeepFloat:
-    """A quantizer for `prepare_pt2e` that wraps another one and keeps some nodes in float.
+    """A quantizer for `prepare_pt2e` that wraps another quantizer and keeps some nodes in float.
 
-    selectors: pick the nodes to keep in float. names: more of these nodes. units: those that would
-    be quantized, and matched: how many units each selector picks, in all graphs so far.
+    selectors: select the nodes to keep in float. names: further nodes to keep in float. units: the
+    units that would be quantized. matched: how many units each selector picks, in all graphs so
+    far.
     """
 
     quantizer: Any

@@ -86,11 +86,11 @@ def subject_of(
     method: str | None,
     calibration: Sequence[Any] = (),
 ) -> tuple[Subject, ExportedProgram | None]:
-    """Export one method of a model, ready to be cut; return it with the program before
-    quantization, if it was quantized.
+    """Export one method of a model in a form that can be cut into pieces; return it with the
+    program before quantization, or None if it was not quantized.
 
-    samples: of inputs, one or more; the first is the export's. calibration: inputs that set the
-    ranges of a quantized model, by default all samples.
+    samples: one or more sets of inputs; the first is used for the export. calibration: inputs that
+    set the ranges of a quantized model, by default all samples.
     """
     rounds = list(calibration) or (list(samples) if len(samples) > 1 else None)
     lowering = replace(options, calibration=rounds if options.quantize else None)
@@ -275,8 +275,9 @@ def capture(
     names: Iterable[str],
     known: Mapping[str, Sequence[tuple[int | None, Any]]] = MappingProxyType({}),
 ) -> dict[str, torch.Tensor]:
-    """Return the values of these nodes in an eager run, with separate memory. `known` values, by
-    node, replace those that are computed."""
+    """Return copies of the values of these nodes in an eager run. `known` has values by node that
+    are used instead of computed ones.
+    """
     nodes = {node.name: node for node in program.graph.nodes}
     found: dict[str, torch.Tensor] = {}
     waiting: dict[str, list[Node]] = {}

@@ -115,8 +115,7 @@ def int8_program(
     keep: Collection[str] = (),
     selectors: Sequence[Selector] = (),
 ) -> bytes:
-    """Return the .pte file with the named nodes, and those that selectors pick, in float and the
-    rest in int8.
+    """Return the .pte file with the named and the selected nodes in float and the rest in int8.
 
     Raises `ExportFailure` for a model that cannot be quantized or lowered.
     """

@@ -26,11 +26,12 @@ _NAMES = 3  # of layers, in a message
 
 
 class WeightQuantization(NamedTuple):
-    """A quantization of weights.
+    """Options for quantizing weights.
 
-    scheme: of linear layers; None: they stay in float. embedding_bits: of embeddings, likewise.
-    group_size: columns of a row that share a scale, for 4 bits; None: 32. 8 bits have one scale
-        for each row.
+    scheme: for linear layers; None keeps them in float. embedding_bits: for embeddings; None keeps
+        them in float.
+    group_size: with 4 bits, how many columns of a row share a scale; None means 32. With 8 bits
+        each row has one scale.
     """
 
     scheme: str | None = None
@@ -71,13 +72,14 @@ class _Layer(NamedTuple):
 
 
 def quantized_copy(roots: Any, quantization: WeightQuantization) -> Any:
-    """Return a copy of the modules, each in its own place, with quantized weights.
+    """Return a copy of the modules, in the same structure, with quantized weights.
 
-    roots: a module, or any value with modules in it that `copy.deepcopy` copies, and `modules_of`
-        lists. Modules that they share are quantized once; a weight that an embedding shares with a
-        linear layer becomes two separate weights.
+    roots: a module, or any value with modules in it that `copy.deepcopy` can copy and `modules_of`
+    can list. A module that occurs several times is quantized once; a weight that an embedding
+    shares with a linear layer becomes two separate weights.
 
-    Raises `UsageError` if no layer of a kind can be quantized, and warns of those that stay float.
+    Raises `UsageError` if no layer of a kind can be quantized, and warns of layers that stay in
+    float.
     """
     require("torchao", wanted_by="quantizing weights")
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, IntxWeightOnlyConfig

@@ -63,9 +63,10 @@ def arithmetic_of(
     backends: Mapping[str, Inside],
     codes: Callable[[], GraphCodes] = GraphCodes,
 ) -> Arithmetic:
-    """Find how the device computes a graph. backends: of each node that is inside a delegate, by
-    the reference graph's name. codes: returns those that the graph's values are quantized to, for
-    backends that compute with these."""
+    """Find how the device computes a graph. backends: the backend of each node inside a delegate,
+    by the node's name in the reference graph. codes: a function that returns the codes that the
+    graph's values are quantized to, for backends that compute with these.
+    """
     unknown = {name for name, inside in backends.items() if inside.backend not in _RULES}
     found: dict[str, ByDesign] = {}
     has_codes = any(inside.backend in IN_CODES for inside in backends.values())
@@ -171,10 +172,10 @@ COMPUTED_IN_HALVES = "{} computed in float16, as its values show"
 
 
 def in_codes(node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes) -> Compute | None:
-    """Return the function that computes a node with values rounded to their integer codes, as such
-    a backend does; None for a node without codes.
+    """Return the function that computes a node with values rounded to their integer codes, as
+    backends do that compute with integers; None for a node without codes.
 
-    backends: of each node inside a delegate. codes: by the graph's names.
+    backends: the backend of each node inside a delegate. codes: the codes by name in the graph.
     """
     if "quantize" in node.operator:
         return None

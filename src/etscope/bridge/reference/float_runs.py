@@ -144,7 +144,9 @@ class FloatRun:
     def compare(
         self, metric: Metric, reference: Sequence[Any], device: Sequence[Any], *, operators: bool
     ) -> Quantization:
-        """Compare the outputs of the three sides; and, if asked for, each operator."""
+        """Compare the outputs of the float graph, the reference and the device; with `operators`,
+        also each operator.
+        """
         return Quantization(
             metric=metric,
             graph=self.side.floats.name,

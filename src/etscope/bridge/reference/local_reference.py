@@ -68,15 +68,15 @@ def recompute(
 ) -> Iterator[Recomputed]:
     """Run a graph together with the device's values, and yield the `wanted` nodes in order.
 
-    inputs: of the graph, as for `run_reference`. `device`, `wanted` and `arithmetic` use the
-    reference graph's names. memory: state from the runs before; updated when all is yielded. By
-    default the initial state. arithmetic: how the device computes, which `reference` alone does
-    not.
+    inputs: the graph's inputs, as for `run_reference`. `device`, `wanted` and `arithmetic` use the
+    reference graph's names. memory: the state from earlier runs, by default the initial state; it
+    is updated when everything is yielded. arithmetic: how the device computes; `reference` alone
+    does not show it.
 
-    In float64, operators that take only other types run in these. Before numbers are quantized,
-    they are moved as rounding may move them: past the middle between two steps if they are next to
-    it; by up to half a step in a backend with unknown arithmetic, which may round within an
-    operator, too.
+    Each operator runs in float64, or in the types that it supports. Numbers that are then quantized
+    are shifted as rounding may shift them: a number next to the middle between two steps goes to
+    the other side of it. In a backend with unknown arithmetic, which may also round within an
+    operator, the shift is up to half a step.
     """
     designs = arithmetic.by_design
     computes = {name: one.compute for name, one in designs.items() if one.compute is not None}

@@ -279,8 +279,9 @@ class PlainGraph:
 
 
 def plain_graph(program: Json, names: Sequence[str]) -> PlainGraph | None:
-    """Compile a program's JSON that was found safe; None if it is not plain. names: of the nodes
-    that compute, in order, as a run yields them."""
+    """Compile the recorded JSON of a program that was checked to be safe; None if it is not plain.
+    names: the nodes that compute something, in the order in which a run yields them.
+    """
     try:
         module = mapping(program["graph_module"], "graph_module")
         graph = mapping(module["graph"], "a graph")

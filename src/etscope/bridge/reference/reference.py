@@ -48,7 +48,7 @@ class Operation(Protocol):
 
     @property
     def operators(self) -> Sequence[Any]:
-        """The operators that compute: the target, and those that it calls."""
+        """Return the operators that compute: the target, and operators that it calls."""
 
     @property
     def float_type(self) -> torch.dtype | None:
@@ -60,9 +60,10 @@ class Operation(Protocol):
 class GraphNode:
     """A node of a graph that can be run, or an input or weight, with its neighbours.
 
-    name: the reference graph's. operator: as "aten.add.Tensor"; "" for inputs and weights. args,
-    kwargs: of the operator, with nodes for their values. users: the nodes that read it. shape: of
-    its value, None where that is not known. weight: reads the weight, None for other nodes.
+    name: the name in the reference graph. operator: a name such as "aten.add.Tensor"; "" for inputs
+    and weights. args, kwargs: the operator's arguments, with nodes in place of their values. users:
+    the nodes that read it. shape: the shape of its value, None if unknown. weight: a function that
+    reads the weight, None for other nodes.
     """
 
     name: str
@@ -227,12 +228,12 @@ def run_reference(
     state: buffers by name that replace the program's own; updated when the run ends. For a model
         with state, pass the same dict to each run.
     call: computes a node that runs no graph; by default its operator.
-    names: of the nodes, where they differ from the program's own.
+    names: names for nodes, where they should differ from the program's names.
 
     A value sent to the generator replaces the one yielded last, for all later nodes.
 
-    Values are torch's: a tensor, a number, or a tuple or list of them; elements (`getitem`) are
-    not yielded again. A node of a branch, a loop's body or a delegate is called
+    Values are torch values: a tensor, a number, or a tuple or list of them; its elements
+    (`getitem`) are not yielded again. A node of a branch, a loop's body or a delegate is called
     "<name of the sub-graph>/<name>"; a loop's nodes come once for each pass. Later nodes may write
     to a yielded value: use it before the next one.
 
@@ -394,7 +395,9 @@ def _stored(
 
 
 def check_number_of_inputs(values: list[Any] | None, wanted: int) -> list[Any]:
-    """`values`; `NumericGapError` if there are none, or not as many as the graph takes."""
+    """Return `values`; raise `NumericGapError` if there are none, or if their number is not the
+    number of inputs that the graph takes.
+    """
     if values is None:
         raise NumericGapError("no inputs to run the reference graph on", hint=INPUTS_HINT)
     if len(values) != wanted:

@@ -38,10 +38,11 @@ _JSON = "JSON of a bundled program"
 
 
 def serialize_from_bundled_program_to_flatbuffer(bundled_program: Any) -> bytes:
-    """Return the bytes of a .bpte file: of a `BundledProgram` (also upstream's) or of its schema.
+    """Return the bytes of a .bpte file from a `BundledProgram` (etscope's or upstream's) or from
+    its schema.
 
-    Raises `BundleError` for test cases that do not fit the program (they may have changed since
-    the `BundledProgram` was made), and for values that a file cannot contain.
+    Raises `BundleError` for test cases that do not fit the program (they may have changed since the
+    `BundledProgram` was made), and for values that a file cannot contain.
     """
     if isinstance(bundled_program, BundledProgram):
         return bundled_program.to_bytes()

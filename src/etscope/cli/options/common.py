@@ -77,10 +77,10 @@ def as_one_parameter(
     options: Sequence[_Option] = (),
     names: Collection[str] | None = None,
 ) -> Function:
-    """Add click options to a command and pass their values as one parameter.
+    """Add click options to a command, and pass their values as one parameter.
 
-    make: the dataclass of the values, or what makes it. names: of the options' values; None: of
-        `options`, and without options the parameters of `make`.
+    make: the dataclass of the values, or a function that makes it. names: the names of the options'
+    values; None: taken from `options`, and without options from the parameters of `make`.
     """
     taken = names
     if taken is None:

@@ -63,11 +63,11 @@ def _folder(text: Any) -> Any:
 def saved_run(
     save: Path | None, no_save: bool, name: str, next_commands: Sequence[str]
 ) -> Iterator[Path | None]:
-    """Yield the folder to save a run in, or None if the run is not kept. At the end, print where
-    it is.
+    """Yield the folder for a saved run, or None if the run is not kept. At the end, print the
+    folder.
 
-    save, no_save: the values of `SAVE_OPTIONS`. name: of the model. next_commands: verbs that show
-    more of the run.
+    save, no_save: the values of `SAVE_OPTIONS`. name: the model's name. next_commands: verbs that
+    show more of the run.
     """
     from etscope.capture.kept_runs import KeptRuns, within
 

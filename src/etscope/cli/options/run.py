@@ -100,7 +100,7 @@ class RunArguments:
 
     @property
     def needs_trace(self) -> bool:
-        """True if a table or file that was asked for comes from a traced run."""
+        """Return True if a requested table or file needs a traced run."""
         return not self.show or EVENTS in self.show or self.save is not None
 
     @property

@@ -74,10 +74,11 @@ def progress(text: str) -> Iterator[None]:
 
 @contextmanager
 def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """Show `text` with a bar that counts what is done, on a terminal and after a second only.
+    """On a terminal, show `text` with a progress bar, if the work takes longer than a second.
 
-    Yields a function of the number done and the total, None while that is not known; the bar
-    appears at its first call after the second. in_bytes: shown as sizes and with the speed.
+    Yields a function that takes the number done and the total (None while it is unknown); the bar
+    appears at its first call after the second. in_bytes: the numbers are bytes: show sizes and the
+    speed.
     """
     if not sys.stderr.isatty():
         yield lambda done, total: None

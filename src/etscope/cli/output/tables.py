@@ -73,10 +73,13 @@ class OutputOptions:
         default: Sequence[str] | None = None,
         phases: Table | None = None,
     ) -> None:
-        """Write tables of the same columns: one below the other as text, joined for programs.
+        """Write tables with the same columns: one below the other as text, joined into one for
+        programs.
 
-        columns: to show. default: columns of a text without `columns`; programs get all.
-        phases: of a language model's calls, a table before the others; in JSON, a member.
+        columns: the columns to show. default: the columns that text shows without `columns`;
+            programs get all.
+        phases: a table on the phases of a language model's calls; text shows it before the others,
+            JSON has it as a separate member.
         """
         from etscope.model.table import joined
         from etscope.views.tables.cells import plain_rows
@@ -159,7 +162,7 @@ class OutputOptions:
 class ViewOptions:
     """Values of `view_options`: the rows and columns of a profile to show.
 
-    method: show this one only. source_unit: of the runtime's clock.
+    method: show only this method. source_unit: the unit of the runtime's clock.
     """
 
     by: str | None = None
@@ -384,10 +387,11 @@ def row_filter(
     profile: MethodProfile | None = None,
     limits: ProfileLimits | None = None,
 ) -> Callable[[Row], bool] | None:
-    """Return the test of a profile's row for a selector; None without one.
+    """Return a function that tests whether a selector selects a profile's row; None without a
+    selector.
 
-    profile, limits: of the rows, if the selector may compare their numbers. Raises `UsageError` for
-    a selector with numbers if they are missing.
+    profile, limits: the rows' profile and limits, needed if the selector compares their numbers.
+    Raises `UsageError` for a selector with numbers if they are missing.
     """
     if select is None:
         return None

@@ -185,7 +185,8 @@ def _write_sizes(
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """Files with facts about each other: programs, their .ptd files, and saved runs, by name."""
+    """Files that the report on another file uses: programs, their .ptd files, and saved runs, by
+    name."""
 
     programs: dict[str, Program]
     data: dict[str, ExternalData]
@@ -193,8 +194,8 @@ class _Beside:
 
     @classmethod
     def of(cls, files: Sequence[str], *, memory: bool) -> _Beside:
-        """Open the files; the report on a file raises its errors. Without `memory`, only a .ptd
-        needs other files."""
+        """Open the files that other files need; files that cannot be read are skipped, as the
+        report on each file raises its own errors. Without `memory`, only a .ptd needs others."""
         from etscope.formats.identify import BPTE, PTD, PTE, identify
 
         found = cls({}, {}, {})

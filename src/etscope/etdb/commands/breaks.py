@@ -36,13 +36,14 @@ _SAVED = "# breakpoints of etdb"  # first line of their file
     words=("selector",),
 )
 def break_(debugger: Debugger, rest: str) -> Output:
-    """Stop at the operators that SELECTOR picks, or that come from a line, where EXPR holds.
+    """Stop at operators that SELECTOR picks, or that come from a line; with EXPR, only if it is
+    true.
 
     `break net.py:12`; `break 12`, a line of the file that was shown last; `break op:softmax`;
     `break module:blocks.0 and op:conv*`; `break id:7`, an instruction; `break %12`, a debug handle;
-    `break if gap(sqnr) < 20`, the first divergence from the reference. A line without an
-    operator stands for the operators that are called from it. EXPR holds for an array if it does
-    anywhere in it. Without arguments: at the current operator.
+    `break if gap(sqnr) < 20`, the first divergence from the reference. A line without an operator
+    stands for the operators that are called from it. An EXPR on an array is true if it is true for
+    any element. Without arguments: stop at the current operator.
     """
     return _add(debugger, rest, once=False)
 

@@ -33,11 +33,11 @@ GROUP = "running"
     words=("--call", "--keep", "file"),
 )
 def run(debugger: Debugger, rest: str) -> Output:
-    """Begin a run, and go on to the first breakpoint or to its end.
+    """Start a run, and execute it up to the first breakpoint or to its end.
 
-    RUN is its number (info runs); by default the one that was chosen last. A live run, and one on
-    the runtime, begins anew, without the values that were set; the runs before it, from which a
-    model has its state, are executed first.
+    RUN is its number (info runs); by default the run that was chosen last. A live run or a run on
+    the runtime is executed again, without the values that were set; the earlier runs that leave the
+    model's state are executed first.
     --call: the run of that call of a recorded language model, from 0 (info runs).
     --keep: a further run, in the state that the current one leaves, on the inputs of FILE or on the
     same ones. At the end of a run, `continue` goes on with the next one.
@@ -90,9 +90,9 @@ def start(debugger: Debugger, rest: str) -> Output:
 
 @command("continue [N]", group=GROUP, aliases=("c", "cont"), repeats=True)
 def continue_(debugger: Debugger, rest: str) -> Output:
-    """Go on to the next breakpoint or watchpoint, or to the N-th from here, or to the end.
+    """Continue to the next breakpoint or watchpoint, or to the N-th from here, or to the end.
 
-    At the end of a run, go on with the next one, in the state that this one left (info runs).
+    At the end of a run, continue with the next run, in the state that this one left (info runs).
     """
     return _continue(debugger, rest, FORWARD)
 
@@ -136,9 +136,10 @@ def reverse_next(debugger: Debugger, rest: str) -> Output:
 
 @command("finish", group=GROUP, aliases=("fin",), repeats=True)
 def finish(debugger: Debugger, rest: str) -> Output:
-    """Go on until the module is left: the one that `up` went to, or else the operator's own.
+    """Continue until the module ends: the module that `up` selected, or else the operator's own
+    module.
 
-    Inside a delegate, it goes to the delegate's call.
+    Inside a delegate, continue to the delegate's call.
     """
     return _leave(debugger, FORWARD)
 

@@ -131,8 +131,8 @@ def list_(debugger: Debugger, rest: str) -> Output:
     (of the file that was shown last).
 
     The margin shows the average time of the line's operators and, with `list/e`, the worst error
-    (SQNR in dB) of the device's values. Lines come from the file if it is the one that was
-    exported; otherwise the lines in the record are shown.
+    (SQNR in dB) of the device's values. Lines come from the file if it has not changed since the
+    export; otherwise from the record.
     """
     with_errors, rest = flag_of(rest, "list", "e", "shows errors")
     lines = known_lines(debugger)

@@ -33,7 +33,8 @@ _FLAGS, _REPEATED = ("traced",), ("inputs", "data", "library")
 
 @command("file [FILE …]", group=GROUP, words=("file",))
 def file(debugger: Debugger, rest: str) -> Output:
-    """Load an ETRecord, a .pte or a .bpte in place of the one that is loaded; or list the files.
+    """Load an ETRecord, a .pte or a .bpte in place of the loaded one; without a name, list the
+    files.
 
     If the dump does not belong to the new record, nothing is changed.
     """

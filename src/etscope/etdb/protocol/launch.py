@@ -180,11 +180,12 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class SshServer:
-    """A server that ssh starts on another machine; it ends with the channel.
+    """A server that ssh starts on another machine; it ends when the connection closes.
 
-    options: of the lab's ssh driver (port, user, identity, known_hosts, config, folder). command:
-    starts it there. push: its binary or install folder here (`bin/etdb-server`, `lib/`), copied
-    there once and used in place of `command`."""
+    options: options of the lab's ssh driver (port, user, identity, known_hosts, config, folder).
+    command: starts the server there. push: the local binary or install folder of the server
+    (`bin/etdb-server`, `lib/`), which is copied there once and used instead of `command`.
+    """
 
     host: str
     command: str = "etdb-server"

@@ -68,10 +68,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """State of a run after a request. step: instructions executed since its beginning, over all
-    passes of loops. instruction: the last of them, or the one that failed; None at step 0. ran:
-    int64 indices of the instructions that ran since the step before the request. test: index of
-    the request's test that holds, in `count` elements of the value `value`."""
+    """The state of a run after a request.
+
+    step: how many instructions were executed since the run began, each pass of a loop counted.
+    instruction: the last of them, or the one that failed; None at step 0. ran: int64 indices of the
+    instructions that this request executed. test: the index of the request's test that is true, for
+    `count` elements of the value `value`.
+    """
 
     why: StopReason
     step: int
@@ -88,8 +91,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor of the runtime without its data. dtype: of numpy or ml_dtypes. dim_order: the
-    dimensions in memory, outermost first. nbytes: in memory."""
+    """A tensor of the runtime without its data. dtype: a type of numpy or ml_dtypes. dim_order: the
+    dimensions in the order in memory, outermost first. nbytes: its size in memory.
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -99,8 +103,9 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of a tensor. least to deviation (population) are of the finite numbers, NaN if
-    there are none."""
+    """Statistics of a tensor. The fields from least to deviation (population) use only finite
+    numbers, and are NaN if there are none.
+    """
 
     elements: int
     nan: int

@@ -216,10 +216,12 @@ class Connection:
         self._unanswered: set[int] = set()
 
     def ask(self, kind: Kind, body: Writer, *, run: bool = False) -> Reader:
-        """Send a request and return the answer's body. run: it may be interrupted.
+        """Send a request and return the body of the answer. run: True if the request may be
+        interrupted.
 
-        Raises the error that the server's stands for (`server_error`); `UsageError` for a request
-        that is too large."""
+        Raises the error that the server reports (`server_error`); `UsageError` for a request that
+        is too large.
+        """
         if self._ended is not None:
             raise DeviceLost(f"the runner ({self.channel.place}) is gone: {self._ended}")
         data = body.body()
@@ -454,8 +456,9 @@ class Runner:
     # -- running
 
     def begin(self, traced: bool = False, *, keep: bool = False) -> Stopped:
-        """Begin a run, before the first instruction. traced: keep a dump, the core of a crash.
-        keep: go on from the state that the run before left, which must be over."""
+        """Start a run, before the first instruction. traced: record a dump, which remains if the
+        run crashes. keep: start from the state that the run before left; that run must have ended.
+        """
         count = self._connection.instructions
         stopped = self._request(
             Kind.BEGIN,

@@ -116,7 +116,9 @@ def _import_torch() -> None:
 
 @cache
 def torch_loading() -> Background[None]:
-    """The import of PyTorch and ExecuTorch, which begins now if it has not begun yet."""
+    """Import PyTorch and ExecuTorch in the background; the import starts now if it has not started
+    yet.
+    """
     return Background(_import_torch)
 
 
@@ -169,8 +171,10 @@ def sets_of(inputs: Any) -> tuple[Any, ...]:
 
 
 def inputs_of(capture: Trace | Export, bundle: BundledFile | None, method: str) -> tuple[Any, ...]:
-    """Return the inputs of each call of a method: of the recorded runs; else, of one call, the
-    record's or the first case's of the bundled program. Empty without any."""
+    """Return the inputs of each call of a method: the inputs of the recorded runs; if there are
+    none, the inputs of one call, from the record or from the bundled program's first case. Empty if
+    there are none.
+    """
     calls = capture.known_calls if isinstance(capture, Trace) else ()
     saved = [call.inputs for call in calls if call.method == method]
     known = [list(one.values) for one in saved if one is not None and one.values is not None]

@@ -340,15 +340,17 @@ class RuntimeTarget(CallsTarget):
     # -- values
 
     def device_values(self, position: int) -> list[Any]:
-        """Outputs of a stop: arrays, numbers, and `RemoteTensor`s of more than 64 KiB; None for
-        those that are overwritten. Raises `MissingDataError` if all are, or if the stop has not
-        run."""
+        """Return the outputs of a stop: arrays, numbers, and `RemoteTensor`s for tensors larger
+        than 64 KiB; None for overwritten ones. Raises `MissingDataError` if all are overwritten, or
+        if the stop has not run.
+        """
         return self._values.fetch(self._values.of_stop(position))
 
     def value_of(self, node: str, position: int) -> Any:
-        """Value of a node at a stop, in its last pass; also of the graph's inputs, state and
-        weights. Of several values, None for those that are overwritten. Raises `MissingDataError`
-        if all are."""
+        """Return the value of a node at a stop, in its last pass; also of the graph's inputs, state
+        and weights. In a tuple, overwritten values are None. Raises `MissingDataError` if all are
+        overwritten.
+        """
         return self._joined(self._values.of_node(node, self._step_at(position)))
 
     def first_state(self) -> Mapping[str, Any]:

@@ -209,9 +209,12 @@ class SavedExecution:
 
 
 class Execution:
-    """One run, from its beginning to the current step, and the earlier runs that left the state it
-    goes on from. If the runner was lost, the next request connects again and repeats them up to the
-    current step, including the values that were set."""
+    """One run, from its start to the current step, and the earlier runs that left its initial
+    state.
+
+    If the connection to the runner was lost, the next request connects again and repeats these runs
+    up to the current step, including the values that were set.
+    """
 
     def __init__(
         self,

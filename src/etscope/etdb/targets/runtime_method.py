@@ -147,9 +147,12 @@ class NodeValues:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuntimeMethod:
-    """A method to run. calls: inputs of each, flat. stops: one for each kernel and delegate.
-    input_names: of the record, if known. seed: of generated inputs; None for inputs given by the
-    user or a file."""
+    """A method to run.
+
+    calls: the flat inputs of each call. stops: one for each kernel and delegate call. input_names:
+    names from the record, if known. seed: the seed of generated inputs; None if the user or a file
+    gave the inputs.
+    """
 
     program: Program
     method: Method

@@ -46,7 +46,7 @@ class RuntimeValues:
     # -- find
 
     def of_stop(self, position: int) -> list[ValueAtStep]:
-        """Outputs of a stop. Raises `MissingDataError` for a stop that has not run."""
+        """Return the outputs of a stop. Raises `MissingDataError` for a stop that has not run."""
         stops = self._execution.stops
         stop = stops[position]
         number = stop.instruction or 0
@@ -120,8 +120,9 @@ class RuntimeValues:
     # -- read
 
     def fetch(self, values: Sequence[ValueAtStep]) -> list[Any]:
-        """Read values as arrays, `RemoteTensor`s, numbers or lists; None for those that are
-        overwritten. Raises `MissingDataError` if all are overwritten or empty tensors."""
+        """Read values as arrays, `RemoteTensor`s, numbers or lists; overwritten ones are None.
+        Raises `MissingDataError` if all are overwritten or empty tensors.
+        """
         overwritten = [self._overwritten_by(value) is not None for value in values]
         static = [self._prepared.method.values[value.index] for value in values]
         empty = [isinstance(value, TensorValue) and value.nbytes == 0 for value in static]
@@ -241,10 +242,11 @@ class RuntimeValues:
 
 
 def fit_value(name: str, old: ValueInfo, new: Any) -> Any:
-    """Convert a value to the shape and type of the one that it replaces.
+    """Convert a value to the shape and type of the value that it replaces.
 
-    A tensor takes whatever numpy broadcasts to its shape, cast to its type; an integer or bool
-    tensor only numbers that it can hold. Raises `UsageError` for everything else.
+    For a tensor, any value that numpy can broadcast to its shape, cast to its type; an integer or
+    bool tensor accepts only numbers that its type can hold. Raises `UsageError` for everything
+    else.
     """
     if old.items is not None:
         raise UsageError(f"{name} is a list: its elements are set one by one")

@@ -51,13 +51,13 @@ def edge_graph(capture: Trace | Export, method: str) -> LinkedGraph:
 class Stop:
     """An operator that has run.
 
-    position: index of the stop in its run, from 0. instruction: index in the program; None if
-    unknown. name: as the runtime or the graph names it ("native_call_add.out",
+    position: the index of the stop in its run, from 0. instruction: the index in the program; None
+    if unknown. name: the name in the runtime or in the graph ("native_call_add.out",
     "aten_add_tensor"). op: the operator to display ("add", "aten.add.Tensor"). depth: 1 for an
     operator inside a delegate's call; the stop of the call itself comes after those inside.
     loop_pass: how often the operator ran before in the same run. ticks: duration in the dump's
-    clock. nodes: of the edge graph; the stop has the last one's value. path: name of
-    that value in its graph, as "submodule_0/add" in a branch.
+    clock. nodes: the nodes of the edge graph; the stop's value is the value of the last one. path:
+    the name of that value in its graph, such as "submodule_0/add" in a branch.
     """
 
     position: int
@@ -94,7 +94,7 @@ def stop_of_event(
 
     key: the event that names the operator. kind: "kernel", "delegate", "delegated" or "control".
     linked: the edge graph, which distinguishes the parts of a decomposed operator; None without a
-    record. paths: of its nodes, by `id`.
+    record. paths: the paths of its nodes, by the node's `id`.
     """
     if linked is not None and linked.run_nodes is not None:
         attribution = linked.run_nodes.shown_at(attribution, key.instruction)
@@ -209,8 +209,9 @@ class Target(ABC):
     @property
     @abstractmethod
     def next_run(self) -> int | None:
-        """Number of the run that goes on from the state that this one leaves; None if there is
-        none."""
+        """Return the number of the run that starts from the state that this one leaves; None if
+        there is none.
+        """
 
     @abstractmethod
     def go_on(self) -> None:
@@ -259,10 +260,11 @@ class Target(ABC):
         self, start: int, wanted: Callable[[Stop], bool], watches: Sequence[Watch] = ()
     ) -> int | None:
         """Go from the stop `start` (-1: from before the first) to the next stop that is wanted or
-        where a watch holds. Returns its position, None when the run is over.
+        where a watch is true. Return its position; None when the run is over.
 
         `wanted` and the watches' `at` must return the same for all passes of an instruction. A
-        target may stop too often, but never passes a stop that was asked for. Raises as `reach`."""
+        target may stop too often, but never skips a wanted stop. Raises the same errors as `reach`.
+        """
 
     def interrupt(self) -> None:  # noqa: B027 (the run of this process ends by itself)
         """End a run that another thread waits for, as Ctrl-C does."""

@@ -17,8 +17,8 @@ class MethodFingerprint:
     """The instructions of a method as the runtime runs them, and a hash of its graph.
 
     An instruction is "aten::add.out", "delegate:XnnpackBackend", "move", "jump_false" or "free";
-    its index is the instruction id of ETDump events. `graph_sha256` is of the JSON of the edge
-    program as recorded, None if there is none of that name.
+    its index is the instruction id of ETDump events. `graph_sha256` is the hash of the recorded
+    JSON of the edge program; None if the record has no edge program with the method's name.
     """
 
     instructions: tuple[str, ...]
@@ -27,7 +27,9 @@ class MethodFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """Identity of the program that a record was made of. The hash is of the .pte file's bytes."""
+    """The identity of the program that a record belongs to. The hash is the hash of the .pte file's
+    bytes.
+    """
 
     program_sha256: str
     program_bytes: int

@@ -183,9 +183,10 @@ class RecordFile:
 
     @property
     def graph_names(self) -> tuple[str, ...]:
-        """All graphs: "exported_program" (and "exported_program/<method>" for methods other than
-        the one that ExecuTorch keeps), "edge_dialect_exported_program/<method>", and extra ones,
-        "<name>/<method>"."""
+        """The names of all graphs: "exported_program" (and "exported_program/<method>" for methods
+        other than the one that ExecuTorch keeps), "edge_dialect_exported_program/<method>", and
+        further graphs as "<name>/<method>".
+        """
         return tuple(self.graph_members)
 
     @property
@@ -369,7 +370,9 @@ class RecordFile:
         return None if view is None else bytes(view)
 
     def program_view(self) -> memoryview | None:
-        """The same bytes as a view of the mapped file, which is read only when used."""
+        """Return the same bytes as a view of the memory-mapped file, which is read only when the
+        view is used.
+        """
         return self.archive.read(PROGRAM_BUFFER) if PROGRAM_BUFFER in self.members else None
 
     def reference_outputs(self) -> dict[str, Any] | None:

@@ -90,9 +90,10 @@ def _vulkan(data: memoryview) -> Iterator[DelegatePart]:
 
 @dataclass(frozen=True, slots=True)
 class VulkanCall:
-    """A call of an operator. name: "aten.sigmoid.default", or one of Vulkan's own ("et_vk.…").
-    shape: of its output; None unless the output is one tensor. arguments: numbers of its values,
-    the output last."""
+    """A call of an operator. name: "aten.sigmoid.default", or an operator that only Vulkan has
+    ("et_vk.…"). shape: the shape of its output; None unless the output is one tensor. arguments:
+    indices of its values, the output last.
+    """
 
     node_id: int
     name: str

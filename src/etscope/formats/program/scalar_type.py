@@ -192,7 +192,9 @@ def dim_order_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
 
 
 def in_dim_order(array: npt.NDArray[Any], dim_order: Sequence[int]) -> npt.NDArray[Any]:
-    """The same values, dense in memory in that order of dimensions; copied only if needed."""
+    """Return the same values, dense in memory in that order of dimensions; copied only if
+    needed.
+    """
     sizes = [array.shape[d] for d in dim_order]  # ascontiguousarray makes a scalar a vector of one
     dense = np.ascontiguousarray(array.transpose(dim_order)).reshape(sizes)
     view: npt.NDArray[Any] = dense.transpose(np.argsort(np.asarray(dim_order, dtype=np.intp)))

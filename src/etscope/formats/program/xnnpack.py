@@ -138,8 +138,10 @@ class XnnNode:
 
 
 class XnnGraph(NamedTuple):
-    """The content of a delegate's data. arguments: the values that it exchanges with its call, by
-    position among the call's arguments; those that it neither reads nor writes are missing."""
+    """The content of a delegate's data. arguments: the values that are passed to and from the
+    delegate's call, by their position among the call's arguments; values that it neither reads nor
+    writes are missing.
+    """
 
     operators: tuple[XnnNode, ...]
     arguments: Mapping[int, XnnTensor]

@@ -53,9 +53,9 @@ class NumericalComparatorBase(ABC):
         self._inspector = value
 
     def preprocessing(self, mapping: IntermediateOutputMapping) -> IntermediateOutputMapping:
-        """The mapping that is compared, made of the one that was found; here the same.
+        """Return the mapping to compare, made from the found mapping; by default the same.
 
-        Values are tensors; tuples of them where an operator has several outputs.
+        Values are tensors, or tuples of tensors for an operator with several outputs.
         """
         return mapping
 
@@ -69,15 +69,15 @@ class NumericalComparatorBase(ABC):
         aot_debug_handle_to_op_names: Mapping[DebugHandle, Sequence[str]],
         runtime_debug_handle_to_op_names: Mapping[DebugHandle, Sequence[str]],
     ) -> pd.DataFrame:
-        """A row for each pair of the preprocessed mapping, in its order.
+        """Return a table with a row for each pair of the preprocessed mapping, in its order.
 
         The columns are upstream's: the handles, the names of the operators and the value on both
-        sides (aot: of the reference graph), and `gap`: a list of the distances, one for each
-        tensor of an operator's output; NaN for tuples without elements. Pairs with None in
-        the place of a value have no row.
+        sides (aot: of the reference graph), and `gap`: a list of the distances, one for each tensor
+        of an operator's output; NaN for tuples without elements. Pairs with None in the place of a
+        value have no row.
 
-        Raises `ComparatorError` for a mapping of another form and for outputs of different numbers
-        of tensors, `MissingDataError` when there is nothing to compare.
+        Raises `ComparatorError` for a mapping in another form, and if two outputs have different
+        numbers of tensors, `MissingDataError` when there is nothing to compare.
         """
         pandas = require("pandas", wanted_by="NumericalComparatorBase.compare")
 

@@ -57,8 +57,9 @@ _WORST = 3  # unsteady measurements that are named
 class CalibrationOptions:
     """Options of a calibration.
 
-    runner: "python", "native" or "auto". threads: sizes of the thread pool; () for 1 and the
-    runtime's default. rounds: of all measurements. timeout: seconds for each of the processes.
+    runner: "python", "native" or "auto". threads: thread pool sizes to measure; () for 1 and the
+    runtime's default. rounds: how often everything is measured. timeout: seconds for each of the
+    processes.
     """
 
     runner: str = AUTO
@@ -76,8 +77,9 @@ class CalibrationOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """A machine to measure: its runners, a function that reads its conditions now, and what is
-    known of the device."""
+    """A machine to measure: its runners, a function that reads its current conditions, and known
+    facts about the device.
+    """
 
     place: Place
     conditions: Callable[[], Conditions]
@@ -106,12 +108,13 @@ def calibrate(
 ) -> Calibration:
     """Measure the peaks of a machine, this one by default, with a program of `make_program`.
 
-    told: a function called with the number of ended processes, and of all.
+    told: a function that is called with the number of processes that have ended, and the number of
+    all processes.
 
     Raises `UsageError` for wrong options, `FormatError` for a damaged program, `MissingDataError`
-    for one without anything to measure, `MissingDependencyError` without a runner, and
-    `RuntimeFailure` if nothing runs. What does not run, unsteady measurements and a busy machine
-    are in the marks of the result.
+    for a program without anything to measure, `MissingDependencyError` without a runner, and
+    `RuntimeFailure` if nothing runs. Groups that do not run, unsteady measurements and a busy
+    machine are reported as marks of the result.
     """
     options = options or CalibrationOptions()
     options.check()
@@ -176,7 +179,9 @@ class _Work:
     failed: list[str] = field(default_factory=list)
 
     def run(self, executions: Sequence[Execution], threads: int | None) -> _First:
-        """Execute everything once. If that fails, each group by itself, without those that fail."""
+        """Execute everything once. If that fails, execute each group alone, and leave out the
+        groups that fail.
+        """
         try:
             return self._first(executions, threads)
         except DeviceLost:

@@ -47,22 +47,24 @@ from etscope.support.options import takes_fields
 class GenerateOptions(RecordingOptions):
     """Options of `generate()`.
 
-    prompt: a text, which needs `tokenizer`, a tokenizer.json of the model. Or `tokens`: ids, in a
-        sequence, as text ("1,5,9") or in a file; or `prompt_length` ids drawn from `seed`. Without
-        any the prompt is the model's first token (`get_bos_id`).
-    inputs: arrays for the encoders of images and sound, in their order, or a file of them; -1 in
-        `tokens` is the place of the next one, without any they come first.
-    max_new_tokens: tokens to generate at most. end_tokens: ids that end a generation, by default
-        the program's; () for none.
-    temperature, top_k, top_p, seed: the choice of the next token, exactly as
-        `etscope.analysis.generation.plan.choose` says: at temperature 0 the likeliest.
-    force_tokens: ids that are taken one after another in place of the likeliest (teacher forcing).
-    logits: keep the logits in a separate run: the rows that tokens were chosen from, and with
-        `force_tokens` all rows that the program gives, also those of the prompt.
+    prompt: a text, which needs `tokenizer`, the model's tokenizer.json. In place of a text:
+        `tokens`, ids in a sequence, as text ("1,5,9") or in a file; or `prompt_length`, a number of
+        ids drawn with `seed`. Without any of them the prompt is the model's start token
+        (`get_bos_id`).
+    inputs: arrays for the encoders of images and sound, in order, or a file of them. Each -1 in
+        `tokens` is the place of the next image or sound; if there is no -1, they come first.
+    max_new_tokens: the largest number of tokens to generate. end_tokens: ids that end a generation,
+        by default the program's end tokens; () for none.
+    temperature, top_k, top_p, seed: how the next token is chosen, as defined by
+        `etscope.analysis.generation.plan.choose`; at temperature 0 it is the likeliest token.
+    force_tokens: ids to use one after another instead of the likeliest tokens (teacher forcing).
+    logits: keep the logits, in a separate run: the rows from which tokens were chosen; with
+        `force_tokens` all rows that the program returns, also for the prompt.
     iterations, warmup: generations that count, and generations before them that do not.
-    profiled_iterations: generations of the run that records times. Values are of one generation.
-    values_at: record values from the first to the last of these two calls (from 0, in a
-        generation), on the native runner.
+    profiled_iterations: generations of the run that records times. Values are recorded for one
+        generation.
+    values_at: a pair of call numbers (from 0, in a generation): record values from the first to the
+        last of them; native runner only.
     verify: refuse a record of another program, and a tokenizer of another size.
     memory: measure the memory of the process by owner, in a separate run; native runner only.
 
@@ -156,9 +158,9 @@ def generate(
     """Generate tokens with the program of a language model, as its users do: the prompt, then a
     token at a time with the cache.
 
-    By default there are separate runs, each loads the program: one without tracing for the model's
-    times, one that records the time of each event, and with a debug level
-    one that records values as well. Each generation begins at position 0.
+    By default there are separate runs, and each loads the program: one without tracing measures the
+    model's times, one records the time of each event, and with a debug level one records values as
+    well. Each generation begins at position 0.
 
     program: as for `etscope.run.run`. Names and inputs of its methods show their roles: see
         `etscope.analysis.generation.layout`.
@@ -166,8 +168,8 @@ def generate(
     options, changes: fields of `GenerateOptions`, as `max_new_tokens=16`; changes, and the prompt,
         go before `options`.
 
-    SIGINT (Ctrl-C) ends it after the call that runs; the result has what was recorded until then,
-    and `is_interrupted`.
+    SIGINT (Ctrl-C) ends the generation after the current call; the result then has what was
+    recorded so far, and `is_interrupted` is True.
 
     Raises `MismatchError` for a program that is not a language model, a prompt longer than the
     cache, tokens that the model does not have and a tokenizer of another model, and what

@@ -204,8 +204,9 @@ class GenerationRun(Outcome):
 def described(
     executed: ExecutedJobs, opened: Opened, layout: Layout, prompt: Prompt, *, forced: bool
 ) -> GenerationRun:
-    """Return the outcome of a generation, with its dumps named as in a saved run, and a run.json
-    next to each: it says which call each of the dump's runs is of."""
+    """Return the outcome of a generation, with its dumps named as in a saved run. Next to each dump
+    is a run.json that says which call each run of the dump belongs to.
+    """
     values = executed.passes.get(VALUES)
     if values is not None and values.etdump is not None:
         named = values.etdump.rename(values.etdump.with_name(VALUES_ETDP))

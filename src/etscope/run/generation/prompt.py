@@ -93,8 +93,9 @@ def check_tokenizer(tokenizer: Tokenizer, layout: Layout) -> None:
 
 
 def tokens_from(given: str | PathLike | Sequence[int] | npt.NDArray[Any]) -> list[int]:
-    """Return ids from a sequence, from text ("1,5,9"), or from a file: text of that kind, a .npy,
-    or a .npz with one array or one named "tokens". -1 stands for the next image or sound.
+    """Return token ids from a sequence, from text ("1,5,9"), or from a file: such text, a .npy, or
+    a .npz with one array or with an array named "tokens". -1 is the place of the next image or
+    sound.
 
     Raises `UsageError` for text that is not ids, `MissingFileError` for a missing file.
     """
@@ -177,11 +178,11 @@ class Given:
 def encoder_inputs(
     program: Program, layout: Layout, given: Sequence[Any], seed: int | None
 ) -> Given:
-    """Give arrays to the encoders, in order: each encoder takes as many as it has inputs, and an
-    encoder that they do not fit is left out.
+    """Give arrays to the encoders, in order: each encoder takes as many arrays as it has inputs; an
+    encoder is skipped if the next arrays do not fit it.
 
-    seed: without arrays, generate the values that each call needs. Raises
-    `MismatchError` for arrays that no encoder takes, or one that is missing.
+    seed: if no arrays are given, generate values for each call with this seed. Raises
+    `MismatchError` for arrays that fit no encoder, or if one is missing.
     """
     encoders = layout.encoders if layout.source is None else (layout.source,)
     values = [plain_value(value, f"input {index}") for index, value in enumerate(given)]
@@ -230,10 +231,10 @@ def encoder_inputs(
 
 
 def arranged(ids: Sequence[int], parts: Sequence[Encoded]) -> list[Sequence[int] | Encoded]:
-    """Return the parts of a prompt in order: -1 among the ids stands for the next of `parts`;
-    without any they come first.
+    """Return the parts of a prompt in order: each -1 among the ids is the place of the next of
+    `parts`; without any -1 the parts come first.
 
-    Raises `MismatchError` when there are more or fewer of them.
+    Raises `MismatchError` if there are more or fewer parts than places.
     """
     places = [index for index, one in enumerate(ids) if one == PLACE]
     if not places:

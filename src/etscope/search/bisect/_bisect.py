@@ -135,21 +135,21 @@ class BisectOptions(IsolationOptions, SearchOptions):
     inputs: samples of one shape, each as `export` takes inputs, or a file or folder of them. A
         piece is bad if it fails on any of them. By default, the inputs of the model.
     calibration: inputs that set the ranges of int8, each as in `inputs`; by default `inputs`.
-    against: "quantized", the graph that is lowered, or "float", the graph before quantization:
-        pieces then get its values and are compared with them, so that the error of quantization
-        counts. It needs `quantize`, or a record with the float graph.
-    check, tolerance: the name of a metric, and its worst number that is still good; 40 dB of
-        "snr" by default.
-    command: a command that decides instead, with {program}, {inputs} and {expected} in place of
-        files. Its exit status: 0 good, 125 unknown, anything else bad.
+    against: "quantized" compares with the graph that is lowered. "float" compares with the graph
+        before quantization, so the error of quantization counts: each piece gets its inputs from
+        that graph. This needs `quantize`, or a record with the float graph.
+    check, tolerance: the name of a metric, and its worst number that is still good; 40 dB of "snr"
+        by default.
+    command: a command that decides in place of a metric; {program}, {inputs} and {expected} in it
+        are replaced by file names. Exit status 0 means good, 125 unknown, anything else bad.
     strategy: "bisect" (by order of execution), "modules" (from the outermost module inwards),
         "linear" (each node alone).
     method: "forward" by default, or the only one.
-    seed: of torch's random numbers, before the model is made.
-    isolate: run each piece in a separate process, so that a crash is an answer.
+    seed: torch's random seed, set before the model is made.
+    isolate: run each piece in a separate process, so that a crash counts as a bad result.
     timeout: seconds for each run.
-    resume: go on with the answers in the folder.
-    progress: called with each piece that was tried, a `Piece`, and its `Answer`.
+    resume: use the results that are already in the folder.
+    progress: a function that is called after each piece with the `Piece` and its `Answer`.
     """
 
     backend: str = "portable"

@@ -26,8 +26,8 @@ _FLOAT32 = ("float32", "float")
 class Setting:
     """All options of an export and a run.
 
-    export: options of `etscope.export.export`. threads: of the run. dtype: "float32" to convert
-    the model. channels_last: the layout of images.
+    export: options of `etscope.export.export`. threads: the runtime's thread pool size. dtype:
+    "float32" to convert the model. channels_last: use this memory layout for images.
     """
 
     export: Mapping[str, Any] = field(default_factory=dict)
@@ -107,10 +107,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """A change of a setting, by the names that `Remedy.change` has.
+    """A change of a setting, by the same names as in `Remedy.change`.
 
-    text: the remedy in words. finding: the kind of the finding that it is for; None for a general
-    one. share: of the time at stake.
+    text: the remedy in words. finding: the kind of finding that the change is a remedy for; None
+    for a general change. share: the share of the time that the finding explains.
     """
 
     name: str

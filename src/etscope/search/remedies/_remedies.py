@@ -79,13 +79,14 @@ _NOT_TRIED = ("taps", "float_model")  # they change what a program returns or re
 class Effort:
     """The extent of a search.
 
-    everything: try general changes too, whatever was found. allow: contains "quantize" to accept a
-    faster setting with other numbers, and with `everything` to try quantization that no finding
-    asks for. metric: of the outputs. tolerance: its worst number for a setting that quantizes.
-    exact: its worst number for numbers that count as the same; those of a setting as good as the
-    baseline count, too. budget: seconds for new trials, None without a limit; the final ordering
-    and confirmation are not counted. least_share, rules: as for
-    `etscope.analysis.insights.insights.insights`. policy: of the verdicts.
+    everything: also try general changes that no finding suggests. allow: if it contains "quantize",
+    a faster setting with other numbers is accepted; together with `everything`, quantization is
+    tried even if no finding suggests it. metric: the metric that compares outputs. tolerance: the
+    worst acceptable number for a setting that quantizes. exact: the worst number that still counts
+    as the same outputs; a setting as good as the baseline counts as the same too. budget: seconds
+    for new trials, None for no limit; the final ordering and confirmation do not count.
+    least_share, rules: as for `etscope.analysis.insights.insights.insights`. policy: the criteria
+    for verdicts.
     """
 
     everything: bool = False
@@ -112,14 +113,14 @@ class Effort:
 class RemedyOptions(ExportOptions, SearchOptions):
     """Options of `try_remedies()`.
 
-    runs, effort: how all are run, and what is tried.
-    folder: keeps results and programs, and gets the files of the best export; `resume`: go on with
-        the results in it.
-    words: options of `etscope export` that made the `Source`, for the command.
-    progress: called with a description of each trial, and the trial.
+    runs: how programs are run. effort: what is tried.
+    folder: the folder for results and programs, and for the files of the best export. resume: use
+        the results that are already in it.
+    words: options of `etscope export` that made the `Source`, for the printed command.
+    progress: a function that is called with a description of each trial, and with the trial.
 
-    The others are of the baseline, as for `etscope.export.export`; calibration may be files or
-    folders. taps and float_model are not taken.
+    The other options are the baseline's, as for `etscope.export.export`; calibration may be files
+    or folders. taps and float_model cannot be used.
     """
 
     runs: Runs = field(default_factory=Runs)
@@ -164,22 +165,20 @@ def try_remedies(
     options: RemedyOptions = RemedyOptions(),
     **changes: Any,
 ) -> Remedies:
-    """Explain why a model takes its time, try each remedy that is a change of its export or its
-    run, and find the best of them together.
+    """Find out why a model takes its time, try each remedy that only changes how it is exported or
+    run, and find the best combination of them.
 
     The model is exported with the options given, run and explained: the baseline. Each remedy is
     exported and run; its outputs are compared with the model's in PyTorch on the same inputs; its
-    time is compared with the baseline's in rounds that run both, in random order. Those that help
-    are put in the order of their own times, in rounds that run all of them, and combined, the best
-    first. The best with the model's numbers is measured again in fresh rounds, as the best of
-    several measurements is partly luck. One that quantizes is the best only where that is allowed,
-    or the baseline is quantized.
+    time is compared with the baseline's in rounds that run both, in random order. The remedies that
+    help are measured together in further rounds, ordered by their times, and combined, the best
+    first. The best setting with the model's numbers is then measured again in new rounds, because
+    the best of several measurements is partly luck. A setting that quantizes can be the best only
+    if that is allowed, or if the baseline is quantized.
 
-    Args:
-        model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
-            ("file.py:make", a .pt2 file).
-        options, changes: fields of `RemedyOptions`, as `backend="xnnpack"`; changes go before
-            `options`.
+    Args: model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
+        ("file.py:make", a .pt2 file). options, changes: fields of `RemedyOptions`, as
+        `backend="xnnpack"`; changes go before `options`.
 
     Raises `MissingDataError` when the baseline fails or has no numbers to compare, `UsageError` for
     invalid arguments, `MismatchError` for the state of another search, and what `export` raises.

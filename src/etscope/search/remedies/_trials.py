@@ -53,11 +53,12 @@ _LOCATION = 25  # percentile: other work on the machine makes runs longer, never
 class Runs(SharedOptions):
     """Options of the runs of a search.
 
-    method: the one that is timed; None: forward, or decode, or the first. isolate: start a separate
-    process for each run of a round, as the runner "native" always does; others run in this one, as
-    starting Python takes longer than a round. rounds: of each comparison; twice as many of the last
-    one. seed: of torch's random numbers, before the model is made, and of the order of rounds. The
-    others are as for `etscope.run.run`.
+    method: the method to time; None: forward, or decode, or the first method. isolate: start a
+    separate process for each run of a round, as the runner "native" always does; otherwise runs are
+    in this process, because starting Python takes longer than a round. rounds: the number of rounds
+    of each comparison; the last comparison has twice as many. seed: the seed of torch's random
+    numbers before the model is made, and of the order of rounds. The other options are as for
+    `etscope.run.run`.
     """
 
     method: str | None = None

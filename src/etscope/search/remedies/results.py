@@ -77,8 +77,8 @@ class Limits:
 class Outcome:
     """One or several changes that were tried together.
 
-    trial: None if they were not tried, for `reason`. comparison: of its time with the baseline's;
-    None without times.
+    trial: None if they were not tried; `reason` says why. comparison: the comparison of their time
+    with the baseline's; None without times.
     """
 
     changes: tuple[Change, ...]
@@ -155,10 +155,11 @@ def in_order(
 ) -> list[Outcome]:
     """Sort outcomes by their own times, the fastest first.
 
-    Outcomes within `min_effect` of the fastest are ties: those with the same numbers as the model
-    come first, then those with fewer changes. own: times by key of the outcome; those of close
-    outcomes are from common rounds. Speedups over the baseline cannot be compared: each is from
-    rounds of its own, in which the machine may have been slower."""
+    Outcomes within `min_effect` of the fastest are ties: among them, outcomes with the model's
+    numbers come first, then outcomes with fewer changes. own: times by the outcome's key; the times
+    of close outcomes were measured in the same rounds. Speedups over the baseline cannot be
+    compared, because each was measured in other rounds, in which the machine may have been slower.
+    """
     left, found = list(outcomes), list[Outcome]()
     while left:
         most = min(own[one.key] for one in left) * (1 + min_effect)
@@ -173,15 +174,16 @@ def in_order(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Remedies:
-    """The results of the remedies of a model's findings.
+    """The results of the remedies for a model's findings.
 
-    findings: of the baseline. outcomes: remedies and combinations: first those that are faster with
-    the wanted numbers, the fastest first, then those with other numbers. best: the best that was
-    confirmed; None if none was. confirmation: the best again, in fresh rounds. unconfirmed: faster
-    at first, but not in fresh rounds. beside: the fastest with other numbers, if these are not
-    wanted and it is faster than the best. own: times in common rounds, ns, by key of the outcome.
-    setting: all options of the best, or of the baseline. command, python: export the model so.
-    files: those written of the best export.
+    findings: the baseline's findings. outcomes: remedies and combinations: first the faster ones
+    with the wanted numbers, the fastest first, then those with other numbers. best: the best
+    confirmed outcome; None if none was confirmed. confirmation: the best measured again, in new
+    rounds. unconfirmed: an outcome that was faster at first, but not in new rounds. beside: the
+    fastest outcome with other numbers, if these are not wanted and it is faster than the best. own:
+    times in common rounds, in ns, by the outcome's key. setting: all options of the best outcome,
+    or of the baseline. command, python: how to export the model with that setting. files: the files
+    of the best export.
     """
 
     method: str

@@ -23,9 +23,9 @@ GROUPINGS = (OP, MODULE, NODE)
 class Group:
     """Units that are kept in float together.
 
-    selector: picks them and no other unit. names: of all their nodes. units: the names of the
-    units. modules, source: their modules and source lines. sources: names of the units outside the
-    group that they take int8 values from.
+    selector: a selector that picks these units and no others. names: the names of all their nodes.
+    units: the names of the units. modules, source: their modules and source lines. sources: names
+    of units outside the group whose int8 values they use.
     """
 
     selector: str
@@ -111,9 +111,9 @@ def _selector(members: Sequence[Unit], units: Sequence[Unit], by: str) -> str:
 
 
 def neighbours(groups: Sequence[Group]) -> list[frozenset[int]]:
-    """Return for each group the groups, as positions, that exchange int8 values with it.
+    """Return for each group the positions of the groups that exchange int8 values with it.
 
-    A value is in float only when the unit that makes it and those that use it are.
+    A value stays in float only if the unit that makes it and the units that use it all do.
     """
     owner = {name: index for index, group in enumerate(groups) for name in group.units}
     pairs = (

@@ -62,20 +62,20 @@ class SensitivityOptions(IsolationOptions, SearchOptions):
     """Options of `sensitivity()`.
 
     backend: one with a quantizer: "xnnpack".
-    calibration: inputs that set the int8 ranges, or files or folders of them; the example inputs
-        by default.
+    calibration: inputs that set the int8 ranges, or files or folders of them; the example inputs by
+        default.
     samples: inputs to measure errors on, in the same forms; the example inputs by default.
-    metric: of the error. tolerance: the worst error to accept; without it, no set of parts is
-        searched for.
+    metric: the metric of errors. tolerance: the worst acceptable error; without it, no set of parts
+        is searched for.
     group: what a part is: a "module" (the innermost), an "op" or a "node". select: a selector;
-        nodes that it does not select are in no part.
-    pairs: also keep both of two neighbouring parts in float: the value between them stays in float
-        only then.
+        nodes that it does not select belong to no part.
+    pairs: also measure pairs of neighbouring parts, both kept in float: only then the value between
+        them stays in float.
     rounds: how often each program is timed, in turn with the others.
     dynamic_shapes, method, strict, seed: as for `export` and `load_model`.
-    isolate: measure errors in a separate process for each program, so that a crash is recorded as
-        its result. timeout: seconds for each such run.
-    folder: where results and programs are saved. resume: use those that are already there.
+    isolate: measure the errors of each program in a separate process, so that a crash is recorded
+        as the program's result. timeout: seconds for each such run.
+    folder: where results and programs are saved. resume: use the results that are already there.
     progress: called after each measurement, with a description of the variant and the variant.
     """
 
@@ -116,8 +116,9 @@ def sensitivity(
     tolerance find a small set of parts that is enough.
 
     The int8 model, the float one and a variant for each part are exported, lowered and run on the
-    runtime. A program's error is the metric of its outputs against the float model in PyTorch, all
-    samples taken as one, of the worst output. Times are of the first sample, in interleaved rounds.
+    runtime. A program's error is the metric between its outputs and those of the float model in
+    PyTorch, over all samples together, for the worst output. Times are measured with the first
+    sample, in interleaved rounds.
 
     model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
         ("file.py:make", a .pt2 file).

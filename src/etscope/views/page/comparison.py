@@ -49,8 +49,9 @@ _TITLES = {"before": "A", "after": "B", "change": "B - A"}
 def comparison_documents(
     methods: Sequence[Sequence[ShownMethod]], facts: Sequence[RunTotals] | None = None
 ) -> list[Json]:
-    """Return the `ComparisonDoc` of pairs of profiles, the earlier one as A; then the same pairs
-    the other way round. methods, facts: of each run."""
+    """Return the `ComparisonDoc`s of pairs of profiles, with the earlier profile as A; then of the
+    same pairs with A and B exchanged. methods, facts: the methods and the facts of each run.
+    """
     found = []
     pairs = list(_pairs(methods))
     for sides in [*pairs, *((later, earlier) for earlier, later in pairs)]:
@@ -220,7 +221,8 @@ def program_documents(runs: Sequence[ReportRun]) -> list[Json]:
 
 
 def compared_documents(runs: Sequence[Mapping[str, Any]]) -> list[Json]:
-    """Return the comparisons of the runs of stored documents; `FormatError` for what is not a run.
+    """Return the comparisons of runs from their stored documents; raise `FormatError` for a
+    document that is not a run.
 
     A document holds all that a comparison needs: the times of each run, and the modules, operators
     and lines of its rows. Rows whose single runs were left out have their average in each run, and

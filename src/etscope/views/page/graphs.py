@@ -77,8 +77,9 @@ class ShownGraph:
         partition: Partition | None = None,
         method: ShownMethod | None = None,
     ) -> Json:
-        """Return the `GraphDoc`. edge_graph: of its method. partition: of the method, for its edge
-        graph. method: its method, if it ran."""
+        """Return the `GraphDoc`. edge_graph: the edge graph of the same method. partition: the
+        method's partition, for its edge graph. method: the graph's method, if it ran.
+        """
         view = self.view
         labels: dict[str, int] = {}  # of edges: types of values
         triples: list[int] = []  # from, to, label

@@ -44,8 +44,9 @@ _MOST_PARTS = 40
 
 @dataclass(frozen=True)
 class ShownMethod:
-    """A profile, and where its parts stand in the document. scale: from its ticks to the report's
-    times. limits: of its rows, if they are known."""
+    """A profile, and where its parts are in the document. scale: converts the profile's ticks to
+    the report's times. limits: the limits of its rows, if known.
+    """
 
     index: int
     profile: MethodProfile

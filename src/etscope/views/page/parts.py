@@ -222,7 +222,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def generation_document(run: ReportRun) -> Json | None:
-    """The page's `GenerationDoc` of a run; None unless the run is of a language model."""
+    """Return the page's `GenerationDoc` of a run; None unless the run is a run of a language
+    model.
+    """
     calls = None if run.trace is None else traced_calls(run.trace)
     if calls is None:
         return None

@@ -85,7 +85,7 @@ class ReportRun:
 
     @property
     def program(self) -> Program | None:
-        """The program of the run: the one that was given, or that its record stores."""
+        """The program of the run: the given program, or the one in its record."""
         return self.capture.recorded_program
 
     @property

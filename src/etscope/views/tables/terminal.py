@@ -62,7 +62,7 @@ class Extent(NamedTuple):
 
     @property
     def least(self) -> int:
-        """Its width in the narrowest table that still shows it."""
+        """Return the column's width in the narrowest table that still shows it."""
         whole = max(self.cells, self.word)
         return whole if self.comfort is None else min(whole, max(self.comfort, self.word))
 

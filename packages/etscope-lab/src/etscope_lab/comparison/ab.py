@@ -238,8 +238,9 @@ def judge_family(rounds: Mapping[str, Sequence[Round]], policy: Policy) -> dict[
 
 
 def family_summary(found: Mapping[str, AbResult]) -> dict[str, Any]:
-    """Return `summary` of the first time, or of the one that regressed most, with its name under
-    "metric"; and under "metrics" the verdict of each."""
+    """Return the `summary` of the time that regressed most, or of the first time; "metric" has the
+    name of that time, and "metrics" the verdict on each.
+    """
     worst = [name for name, one in found.items() if one.verdict is Verdict.REGRESSED]
     main = max(worst, key=lambda name: found[name].relative) if worst else next(iter(found))
     shown = (

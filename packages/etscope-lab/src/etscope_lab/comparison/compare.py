@@ -137,8 +137,9 @@ def _ms(ticks: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A done job and its samples, ns, by the name of the time: "execution", or of generations
-    "token of PROMPT" and so on, in order. dump: of its traced runs, if any."""
+    """A done job and its samples in ns, by the name of the time: "execution", or for generations
+    "token of PROMPT" and so on, in order. dump: the dump of its traced runs, if any.
+    """
 
     job: Job
     samples: Mapping[str, Sequence[int]]
@@ -154,7 +155,7 @@ def compare(
 ) -> dict[str, Any]:
     """Compare two done jobs of a lab, by id: the second with the first.
 
-    store: of the lab, if it is accessible: it has the models' records, with which operators are
+    store: the lab's store, if it can be read. It has the models' records, with which operators are
     aligned by module.
 
     Raises `MissingDataError` for a job that does not exist, is not done or is an A/B job (its

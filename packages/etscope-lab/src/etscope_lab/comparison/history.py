@@ -112,11 +112,11 @@ class DeviceNoise:
 
 @dataclass(frozen=True, slots=True)
 class AbHistory:
-    """The results of repeated A/B jobs of one model and baseline on one device.
+    """The results of repeated A/B jobs with one model and baseline on one device.
 
-    changes: of each job, relative. spread: the standard deviation of their logarithms, None for
-    fewer than two. floor: the change that noise alone may show in one more such job, at the job's
-    confidence.
+    changes: the relative change in each job. spread: the standard deviation of the logarithms of
+    the changes, None for fewer than two. floor: the change that noise alone may cause in one more
+    such job, at the job's confidence.
     """
 
     changes: tuple[float, ...]
@@ -346,6 +346,6 @@ def why_unjudged(points: Sequence[Point]) -> str:
 
 
 def changes_of(judged: Sequence[JudgedPoint]) -> list[JudgedPoint]:
-    """The points at which the model changed, and those that are suspicious."""
+    """Return the points at which the model changed, and suspicious points."""
     shown = (Standing.REGRESSED, Standing.IMPROVED, Standing.SUSPICIOUS)
     return [one for one in judged if one.standing in shown]

@@ -56,8 +56,9 @@ _calibrations = schema.calibrations.c
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its secret. scopes: of `SCOPES`; each includes those before it. last_used_at:
-    to the minute."""
+    """A token without its secret. scopes: from `SCOPES`; each scope includes the scopes before it.
+    last_used_at: accurate to the minute.
+    """
 
     name: str
     scopes: frozenset[str]
@@ -152,8 +153,9 @@ class Database:
     def claim(
         self, job_id: str, *, device: str, engine: str, token: str, lease_seconds: float
     ) -> Job | None:
-        """Begin an attempt at a queued job; None when it is no longer queued. token: of this
-        attempt, a new one for each."""
+        """Start an attempt at a queued job; None if the job is no longer queued. token: identifies
+        this attempt; each attempt has a new one.
+        """
         return self._connections.write(jobs.claim, job_id, device, engine, token, lease_seconds)
 
     def started(self, job_id: str, token: str, worker: str) -> bool:
@@ -274,7 +276,9 @@ class Database:
         ]
 
     def acquire_device(self, name: str, engine: str, lease_seconds: float) -> bool:
-        """Make this engine the one that gives work to a device. False while another one is."""
+        """Make this engine the one that gives work to a device. Return False if another engine
+        is.
+        """
 
         def acquire(connection: Connection, _: bool) -> bool:
             at = now(connection)

@@ -77,7 +77,8 @@ class Driver(Protocol):
 
 
 def driver_class(name: str) -> type[Driver]:
-    """The class of a driver: of etscope, of an entry point, or by "package.module:Class".
+    """Return the class of a driver: a driver of etscope, an entry point, or a class named as
+    "package.module:Class".
 
     Raises `UsageError` for an unknown name, `MissingDependencyError` when the class cannot be
     imported.

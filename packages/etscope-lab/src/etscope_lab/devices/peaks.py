@@ -21,9 +21,10 @@ _MOST_SIZES = 6  # of the thread pool: for further ones the peaks of the nearest
 
 @dataclass(frozen=True, slots=True)
 class CalibrationOrder:
-    """An order to calibrate a device. token: of this attempt. store: URL of the lab's store.
-    threads: sizes of the thread pool; () for one and the runtime's default. description: see
-    `description_of`.
+    """An order to calibrate a device.
+
+    token: identifies this attempt. store: the URL of the lab's store. threads: thread pool sizes to
+    measure; () for 1 and the runtime's default. description: see `description_of`.
     """
 
     token: str
@@ -36,10 +37,10 @@ class CalibrationOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCalibration:
-    """The calibration of a device on a runner, or the reason why there is none.
+    """The calibration of a device with one runner, or the reason why there is none.
 
-    threads: sizes of the thread pool that were asked for or measured. content: of the calibration's
-    file (`etscope.formats.calibration`), None with an `error`.
+    threads: the requested or measured thread pool sizes. content: the content of the calibration's
+    file (`etscope.formats.calibration`), None if there is an `error`.
     """
 
     device: str
@@ -106,8 +107,9 @@ class CalibrationOutcome:
 def description_of(
     config: DeviceConfig, attributes: Mapping[str, str], executorch: str | None
 ) -> dict[str, Any]:
-    """Return what a calibration of a device depends on. attributes: of the driver and the
-    configuration."""
+    """Return everything that a calibration of a device depends on. attributes: the device's
+    attributes from its driver and its configuration.
+    """
     return {
         "driver": config.driver,
         "options": dict(config.options),

@@ -83,14 +83,14 @@ def collect(
 ) -> Collected:
     """Collect ETDumps into a dataset, which is created if it is missing.
 
-    dumps: names as for `find_sources`, or sources. A dump that is in the dataset already is not
-    taken again, whatever its name. etrecord: the record of all dumps. etrecord_dir: a folder of
-    records; each dump takes the one of its program, if there is one. labels: of all dumps; they
-    override the labels of a run.json. "device" and "model" are names. source_unit: unit of the
-    dumps' clocks. strict: write nothing if there are bad dumps. Bad dumps never raise an error.
-    workers: number of processes of a Dask cluster on this machine. scheduler: the address of
-    another cluster; its workers must see the same files. progress: called with the number of dumps
-    done, and the total.
+    dumps: names as for `find_sources`, or sources. A dump that is already in the dataset is
+    skipped, whatever its name. etrecord: the record of all dumps. etrecord_dir: a folder of
+    records; for each dump, the record of its program is used, if there is one. labels: labels of
+    all dumps; they override the labels of a run.json. The labels "device" and "model" set the names
+    of device and model. source_unit: the unit of the dumps' clocks. strict: write nothing if there
+    are bad dumps; bad dumps never raise an error. workers: the number of processes of a Dask
+    cluster on this machine. scheduler: the address of another cluster; its workers must see the
+    same files. progress: a function that is called with the number of dumps done, and the total.
 
     Raises `MissingDataError` when no dump is named, `UsageError` for arguments that exclude each
     other and for a folder that is not a dataset, and the errors of the records. The result lists
@@ -229,7 +229,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The result of a batch. rows: of the table of dumps. again: number of known dumps."""
+    """The result of a batch. rows: rows for the table of dumps. again: how many dumps were already
+    in the dataset.
+    """
 
     batch: Batch
     parts: tuple[Part, ...]

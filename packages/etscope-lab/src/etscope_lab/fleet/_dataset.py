@@ -288,7 +288,7 @@ class Dataset:
         return {_batch(path): path for path in files}
 
     def event_files(self, batches: Collection[str] | None = None) -> list[Path]:
-        """The files of events of `batches`; None: of all finished ones."""
+        """Return the files with the events of `batches`; None for all finished batches."""
         wanted = self.batches() if batches is None else batches
         return [path for path in self._event_files() if _batch(path) in wanted]
 

@@ -70,10 +70,10 @@ class Pattern:
 
     It is made once for all dumps that logged the same sequences with the same record.
 
-    methods: of each block, None where it is not known. backends: of the delegates' events of each
-    block. program_methods: all that the program has, as far as it is known; of_one_length: methods
-    with inputs of the same shapes in every call. texts: [K] dictionary arrays by column.
-    instruction: [K] int32 with nulls. handles: [K] lists of int32. work: of the events.
+    methods: the method of each block, None if unknown. backends: the backends of each block's
+    delegate events. program_methods: all known methods of the program. of_one_length: methods with
+    inputs of the same shapes in every call. texts: [K] dictionary arrays by column. instruction:
+    [K] int32 with nulls. handles: [K] lists of int32. work: the work of the events.
     """
 
     methods: tuple[str | None, ...]
@@ -231,8 +231,8 @@ UNITS = tuple(_NS)
 class Options:
     """Options for all dumps of a collect.
 
-    unit: of their clocks, one of `UNITS`. records: candidates; named: the only one is for all dumps
-    and must match them.
+    unit: the unit of their clocks, one of `UNITS`. records: the records to choose from. named: True
+    if the only record was given for all dumps, so each dump must match it.
     """
 
     labels: Mapping[str, str]
@@ -244,8 +244,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A dump's rows. events: a `pyarrow.Table`. row: of the table of dumps. partition: model and
-    month."""
+    """The rows of a dump. events: a `pyarrow.Table`. row: its row in the table of dumps. partition:
+    model and month.
+    """
 
     events: Any
     row: dict[str, Any]
@@ -260,8 +261,11 @@ def content_of(source: Source) -> tuple[Any, str]:
 
 
 def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
-    """The rows of a dump. Raises the errors of reading it, its run.json, its record and the log of
-    its app, and `MismatchError` if that is of another run."""
+    """Return the rows of a dump.
+
+    Raises the errors of reading the dump, its run.json, its record and the log of its app, and
+    `MismatchError` if that log belongs to another run.
+    """
     dump = read_etdump(buffer)
     known = run_metadata(source, options.labels)
     blocks = find_blocks(dump)

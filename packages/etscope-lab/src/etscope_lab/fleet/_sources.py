@@ -84,9 +84,9 @@ def matching_record(
 ) -> Record | None:
     """The record of a dump's program among `records`, or None.
 
-    It is found by the program's hash where the run's program is known; else by the instructions
-    that the dump logged. Two records that fit equally well give None, unless they are of the same
-    program. The result holds for all dumps of the same `fingerprint`.
+    It is found by the program's hash, if the run's program is known; else by the instructions that
+    the dump logged. If two records of different programs fit equally well, the result is None. The
+    result is the same for all dumps with the same `fingerprint`.
     """
     if program_sha256 is not None:
         for record in records:

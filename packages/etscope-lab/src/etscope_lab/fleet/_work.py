@@ -27,10 +27,10 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class EventWork:
-    """The work of the events of a program, [K], of one occurrence of each: NaN where it is not
-    known, or depends on sizes of the run.
+    """The work of one occurrence of each event of a program, [K]; NaN if it is unknown, or depends
+    on sizes of the run.
 
-    rows: of each event, the row of a profile that has its work, with the work of that profile.
+    rows: for each event, the row of a profile that has its work, with the work of that profile.
     """
 
     rows: Sequence[tuple[ProfileWork, Row] | None]
@@ -55,9 +55,10 @@ class EventWork:
     def limits(
         self, calibration: Calibration | None, threads: int | None, event: Any, ns: Any
     ) -> dict[str, Any]:
-        """Return the columns of rows, [N], that a calibration gives: the least time, and what
-        bounds it, by the rule of `etscope.analysis.work.limits`. event: of each row, its number
-        among the K; ns: the time."""
+        """Return the columns that a calibration gives for rows, [N]: the least time, and what
+        bounds it, by the rule in `etscope.analysis.work.limits`. event: the number of each row's
+        event among the K; ns: the time of each row.
+        """
         compute, memory, overhead = self._least(calibration, threads)[:, event]
         roof = np.maximum(compute, memory)
         bound = np.where(compute > memory, 0, 1)

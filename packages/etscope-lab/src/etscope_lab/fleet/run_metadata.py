@@ -35,11 +35,12 @@ _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive.
+    """Metadata of a run.
 
-    app: the report of the app that ran a language model, from a log next to the dump.
-    generation, calls: as recorded when it ran; calls: the ones that the dump has.
-    calibration: of the machine, where one is kept.
+    device, model: UNKNOWN if not recorded. recorded_at: in UTC, without a time zone. app: the
+    report of the app that ran a language model, from a log next to the dump. generation: as
+    recorded during the run. calls: the recorded calls that the dump has. calibration: the
+    calibration of the machine, if one is kept.
     """
 
     device: str

@@ -103,14 +103,14 @@ def query(
 ) -> Table:
     """Run one SELECT on the views `events`, `leaves` and `dumps` of a dataset.
 
-    parameters: values of `$name` in the statement. phase: of a language model's calls; `events` and
-    `leaves` have these only. limit: number of rows to take; the table's notes say when there are
-    more. timeout: seconds; None: no limit. Columns that end in _ns, _us, _ms, _s, _bytes or share
-    have that unit.
+    parameters: values for `$name` in the statement. phase: a phase of a language model's calls;
+    `events` and `leaves` then have only this phase. limit: the largest number of rows to return;
+    the table's notes say if there are more. timeout: in seconds; None for no limit. The end of a
+    column's name (_ns, _us, _ms, _s, _bytes, share) gives its unit.
 
-    Raises `MissingDataError` for a phase that no call has; `UsageError` with DuckDB's message, and
-    its position in the statement, for what it rejects; the errors of `Dataset.open`; `FormatError`
-    for damaged files; `RuntimeFailure` when time or memory run out.
+    Raises `MissingDataError` for a phase that no call has; `UsageError` with DuckDB's message and
+    the position in the statement, for a statement that DuckDB rejects; the errors of
+    `Dataset.open`; `FormatError` for damaged files; `RuntimeFailure` when time or memory run out.
     """
     import duckdb
 
@@ -402,8 +402,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SavedQuery:
-    """A named query. columns: descriptions of the result's columns by name. details: those that a
-    narrow terminal does not show."""
+    """A named query. columns: descriptions of the result's columns by name. details: columns that a
+    narrow terminal does not show.
+    """
 
     name: str
     question: str

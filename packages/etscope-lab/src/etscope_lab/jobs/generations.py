@@ -102,7 +102,8 @@ def generation_row(
 ) -> dict[str, Any]:
     """Return the row of a prompt.
 
-    generation: of the process that generated several times. cold: those that did it once.
+    generation: the result of the process that generated several times. cold: the results of the
+    processes that generated once.
     """
     warm = generation.passes[0]
     pace = Pace.of(warm)

@@ -164,14 +164,14 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stands now. Times are aware, in UTC.
+    """A job in its current state. Times have a time zone, UTC.
 
-    content_hash: of the spec (`JobSpec.content_hash`), equal for equal work. device, worker: those
-    that have or had it. attempt: how often it was claimed. error: one sentence, and error_slug the
-    section of docs/reference/errors.md; both "" without an error. summary: see
-    `etscope_lab.jobs.records`; empty until it is measured. marks: conditions that could not be held
-    or seen ("governor not readable"); a number with marks is a number with a caveat. artifacts: by
-    name. cancel_requested: it is to be stopped.
+    content_hash: the hash of the spec (`JobSpec.content_hash`), equal for equal work. device,
+    worker: the device and the worker that run or ran it. attempt: how often a worker took it.
+    error: one sentence; error_slug: the section of docs/reference/errors.md; both are "" without an
+    error. summary: see `etscope_lab.jobs.records`; empty until the job is measured. marks:
+    conditions that could not be kept or read ("governor not readable"); they are a caveat to the
+    result. artifacts: the job's files by name. cancel_requested: True if it should stop.
     """
 
     id: str
@@ -195,7 +195,7 @@ class Job:
     cancel_requested: bool = False
 
     def artifact(self, name: str) -> Artifact:
-        """A file by its name. Raises `MissingDataError` with the names that there are."""
+        """Return a file by its name. Raises `MissingDataError` with the existing names."""
         if name not in self.artifacts:
             held = ", ".join(sorted(self.artifacts)) or "no files"
             raise MissingDataError(f"job {self.id} has no {name!r}", hint=f"it has {held}")
@@ -206,9 +206,9 @@ class Job:
 class DeviceConfig:
     """A device as configured (`devices:` in lab.yaml).
 
-    name: unique in the lab. driver: a name of `etscope_lab.devices.driver.DRIVERS`. options: of the
-    driver (host, port, serial, …). attributes: for selectors, in addition to what the driver
-    finds.
+    name: unique in the lab. driver: a name in `etscope_lab.devices.driver.DRIVERS`. options: the
+    driver's options (host, port, serial, …). attributes: for selectors, in addition to what the
+    driver finds.
     """
 
     name: str
@@ -219,12 +219,12 @@ class DeviceConfig:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device as it stands now.
+    """A device in its current state.
 
-    attributes: from its configuration and from its driver (arch, os, soc, cores,
-    memory_bytes, …), as text. state: "available", "busy", "offline" or "disabled". job: the id
-    of the one that it works on. conditions: as last seen (`etscope_lab.worker.conditions`).
-    calibrations: its peaks, of each runner (`etscope_lab.devices.peaks.DeviceCalibration.summary`).
+    attributes: text values from its configuration and from its driver (arch, os, soc, cores,
+    memory_bytes, …). state: "available", "busy", "offline" or "disabled". job: the id of the job
+    that it works on. conditions: as last read (`etscope_lab.worker.conditions`). calibrations: its
+    measured peaks, for each runner (`etscope_lab.devices.peaks.DeviceCalibration.summary`).
     """
 
     config: DeviceConfig
@@ -244,9 +244,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt at a job on a device. token: of this attempt; an outcome with another token than
-    the job's is of an abandoned attempt. store: URL of the artefact store. calibrations: of the
-    device, as in `etscope.formats.calibration`."""
+    """One attempt at a job on a device.
+
+    token: identifies this attempt; an outcome with another token than the job's belongs to an
+    abandoned attempt. store: the URL of the artefact store. calibrations: the device's
+    calibrations, as in `etscope.formats.calibration`.
+    """
 
     job_id: str
     attempt: int
@@ -287,10 +290,11 @@ class Outcome:
 
 
 def input_path(field: str, name: str) -> str:
-    """The path of a job's file in the folder of `etscope_lab.worker.measure`:
+    """Return the path of a job's file in the folder of `etscope_lab.worker.measure`:
     "files/model-net.pte".
 
-    field: of `JobSpec.files`. name: as submitted; not trusted, so only harmless letters are used.
+    field: a field of `JobSpec.files`. name: the submitted name; it is not trusted, so only harmless
+    characters are kept.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(name).name)[-100:].lstrip(".")
     return f"files/{field}-{safe}" if safe else f"files/{field}"
@@ -321,8 +325,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A result in a history. p50_ms and the others: of the steady runs. marked: conditions were not
-    held, except those that the device can never hold or show; `marks` has them in words."""
+    """A result in a history.
+
+    p50_ms and the other times: of the steady runs. marked: True if conditions were not kept;
+    conditions that the device can never keep or report do not count. marks: the same in words.
+    """
 
     job_id: str
     at: datetime
@@ -338,13 +345,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One time of one model (by its name), measured in one way in each job, oldest first.
+    """One kind of time of one model (by its name), measured in the same way in each job, oldest
+    first.
 
-    metric: what is timed: "execution" of a method; of a language model "token", "first token" or
-    "cold first token". runner, threads: that ran; threads is None when it is not known. inputs:
-    "seed N" of generated ones, or "sha256:…" of the file; the prompt. software: versions,
-    "ExecuTorch 1.5.1, etscope 0.1.0".
-    unjudged: why none of the points can be judged, and what to do; "" when some can.
+    metric: the kind of time: "execution" of a method; for a language model "token", "first token"
+    or "cold first token". runner, threads: the runner and its thread pool size, None if unknown.
+    inputs: "seed N" for generated inputs, "sha256:…" for a file, or the prompt. software: versions,
+    "ExecuTorch 1.5.1, etscope 0.1.0". unjudged: why none of the points can be judged, and what to
+    do; "" if some can.
     """
 
     model: str

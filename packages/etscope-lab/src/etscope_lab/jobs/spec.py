@@ -436,7 +436,7 @@ class JobSpec(_Strict):
 
     @property
     def files(self) -> dict[str, FileRef]:
-        """Its files by field; "quality.tokens" is the field tokens of quality."""
+        """Return the job's files by field; "quality.tokens" is the field tokens of quality."""
         named = {field: getattr(self, field) for field in _FILES}
         if self.quality is not None:
             named |= {
@@ -458,7 +458,8 @@ class JobSpec(_Strict):
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of the work: of the canonical JSON without names and priority.
+        """Return the SHA-256 of the work: of the spec's canonical JSON without names and
+        priority.
 
         Raises `UsageError` when a file is not named by its SHA-256 yet.
         """

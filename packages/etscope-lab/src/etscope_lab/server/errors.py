@@ -54,7 +54,9 @@ class ErrorBody(BaseModel):
 
 
 class RequestError(EtscopeError):
-    """A request that is answered with this status. `slug` is of the error that a client raises."""
+    """A request that is answered with this status. `slug` identifies the error that the client
+    raises.
+    """
 
     def __init__(
         self,

@@ -113,8 +113,9 @@ def _host_of(origin: str) -> str | None:
 
 
 class BodyLimit:
-    """Rejects bodies that are too large, by their Content-Length and by the bytes received, and
-    those that stop coming."""
+    """Reject request bodies that are too large, by their Content-Length and by the received bytes,
+    and bodies that stop arriving.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app

@@ -68,8 +68,9 @@ def judged(
 ) -> Judgement:
     """Check the limits, and collect marks for the result.
 
-    readings: before the first run, after each run, and at the end of the job. cv: stdev / mean of
-    the steady runs, None when nothing was timed. threads: of the runtime, None if not known.
+    readings: conditions read before the first run, after each run, and at the end of the job. cv:
+    stdev / mean of the steady runs, None if nothing was timed. threads: the runtime's thread pool
+    size, None if unknown.
     """
     heats = [one.temperature_c for one in readings if one.temperature_c is not None]
     levels = [one.battery_percent for one in readings if one.battery_percent is not None]

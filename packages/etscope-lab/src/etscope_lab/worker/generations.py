@@ -54,8 +54,9 @@ class JobPrompt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """The generations of all prompts. rows: see `etscope_lab.jobs.generations`; facts: of the first
-    run, for the environment; marks: in words."""
+    """The generations of all prompts. rows: see `etscope_lab.jobs.generations`. facts: facts on the
+    first run, for the environment. marks: in words.
+    """
 
     rows: list[dict[str, Any]]
     facts: dict[str, Any]
@@ -156,8 +157,9 @@ def options_of(spec: JobSpec, prompt: JobPrompt, files: Mapping[str, Path]) -> d
 class GenerationMeasurement:
     """The generations of one program for the prompts of a job.
 
-    place: of the runner's processes. facts_of: the facts of a run for run.json. keep: called with
-    the rows so far, after each prompt. out: folder of the job's files.
+    place: where the runner's processes run. facts_of: a function that returns the facts of a run
+    for run.json. keep: a function that is called after each prompt with the rows so far. out: the
+    folder of the job's files.
     """
 
     spec: JobSpec
@@ -170,7 +172,8 @@ class GenerationMeasurement:
 
     def run(self) -> Generated:
         """Measure all prompts. Raises the errors of `generate`, and `RuntimeFailure` for a
-        generation that was interrupted; the files of what was recorded are there."""
+        generation that was interrupted; the files with what was recorded then exist.
+        """
         found = Generated([], {}, None, None, [])
         for number, prompt in enumerate(prompts_of(self.spec, self.files.get("prompts"))):
             found = self._measure(number, prompt, found)

@@ -120,7 +120,7 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
 
 
 def stop(token: str) -> None:
-    """Stop the attempt of this token; if it has not begun yet, as soon as it does."""
+    """Stop the attempt with this token; if it has not started yet, as soon as it starts."""
     with _lock:
         _stops.setdefault(token, Stop()).want()
         for old in list(_stops)[:-_STOPS_KEPT]:

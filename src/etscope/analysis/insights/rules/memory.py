@@ -33,7 +33,9 @@ _NAMED = "what backends ask for by name, such as their weights"
 
 
 def memory(facts: Facts) -> Iterator[Finding]:
-    """The largest part of the memory, the largest tensor at its peak, and what is stored twice."""
+    """Report the largest part of the memory, the largest tensor at its peak, and data that is
+    stored twice.
+    """
     program, method = facts.program, facts.profile.method
     if program is None or method is None or method not in [one.name for one in program.methods]:
         yield Finding(
@@ -106,10 +108,10 @@ def large_bounds(facts: Facts) -> Iterator[Finding]:
 def memory_of(
     method: str, export: Export, parts: Sequence[FilePart] = (), rows: Sequence[Row] = ()
 ) -> Iterator[Finding]:
-    """Yield what takes the memory of a method, whether it ran or not.
+    """Yield findings on the memory of a method; the method need not have run.
 
-    parts: of the program and its .ptd files; a record gives their modules. rows: of the method's
-    runs, which name the places.
+    parts: the parts of the program and its .ptd files, with their modules if there is a record.
+    rows: the rows of the method's runs, which give the place of each finding.
     """
     from etscope.analysis.memory.plan import memory_plans
 
