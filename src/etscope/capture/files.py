@@ -119,7 +119,7 @@ class RunFiles:
         dump, buffer = self.logged if with_values else (self.dump, self.debug_buffer)
         if dump is None:
             raise MissingDataError(
-                f"{self.name} has no ETDump", hint="etscope run records one: name it, too"
+                f"{self.name} has no ETDump", hint="etscope run records one: name that file, too"
             )
         trace = Trace(
             dump=read_etdump(dump),

@@ -197,7 +197,7 @@ class RunInputs:
         own = "" if source == "given" else f" ({source})"
         kept = source == "record" or call.inputs.values is not None
         raise OtherInputsError(
-            f"these are not the inputs that ran: the run recorded others{own}",
+            f"these are not the inputs that ran: the run recorded other inputs{own}",
             hint="leave out --inputs (inputs=) to use the ones that ran" if kept else INPUTS_HINT,
         )
 

@@ -225,8 +225,8 @@ class _Comparing:
             programs.append(_Program(EXPORTED, EXPORT, exported))
             if any("dequantize" in node.op for node in exported.operators.values()):
                 self._absent.append(
-                    "the model is quantized, and the record does not have it in float: the "
-                    "cost of quantization is unknown"
+                    "the model is quantized, and the record does not have the float model: "
+                    "the cost of quantization is unknown"
                 )
         else:
             programs.append(_Program(QUANTIZED, QUANTIZATION, exported))

@@ -267,7 +267,9 @@ class Debugger:
         stop = self.stop
         if stop is None:
             over = "the run is over" if self.ended else "the run has not begun"
-            raise UsageError(over, hint="begin it: run, or start to stop at the first operator")
+            raise UsageError(
+                over, hint="start the run: run; or start, which stops at the first operator"
+            )
         return stop
 
     @contextmanager
@@ -305,7 +307,7 @@ class Debugger:
         if not calls:
             raise MissingDataError(
                 "the reference has no inputs to run on",
-                hint="the record has none of this method: give them with --inputs FILE, "
+                hint="the record has no inputs for this method: give them with --inputs FILE, "
                 "or target live FILE",
             )
         try:

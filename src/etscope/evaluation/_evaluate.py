@@ -112,7 +112,7 @@ class EvaluateOptions(SharedOptions):
         if self.top is not None and self.top < 1:
             raise UsageError(f"the best K classes are at least 1, not {self.top}")
         if self.output < 0:
-            raise UsageError(f"outputs are counted from 0, and output {self.output} is asked for")
+            raise UsageError(f"output {self.output} does not exist: outputs are counted from 0")
         if self.samples is not None and self.samples < 1:
             raise UsageError(f"at least one sample must be evaluated, not {self.samples}")
         if self.state not in STATES:
@@ -215,7 +215,7 @@ def evaluate_dump(
     runs = [(number, one) for number, part in enumerate(known.runs) for one in part]
     total = len(runs)
     if run is not None and not 0 <= run < total:
-        raise UsageError(f"the method {name!r} ran {total} times, and run {run} is asked for")
+        raise UsageError(f"the method {name!r} ran {total} times: run {run} does not exist")
     source = _opened_dataset(dataset, trace.export, name, options)
     if source.count is not None and options.samples is None:
         _check_count(source.count, total, name)
@@ -438,7 +438,8 @@ class Collector:
             try:
                 if broken and prepared.keeps_state:
                     raise NumericGapError(
-                        "the state before is not known: a sample before was skipped"
+                        "the state before this sample is unknown, because an earlier "
+                        "sample was skipped"
                     )
                 inputs = sample.inputs()
                 if compare:

@@ -373,7 +373,7 @@ def evaluate_tokens(
     ids = read_tokens(tokens, tokenizer)
     if len(ids) < 2:
         raise UsageError(
-            f"a text of {len(ids)} token{'s' if len(ids) != 1 else ''} has none to predict",
+            f"a text of {len(ids)} token{'s' if len(ids) != 1 else ''} has no token to predict",
             hint="give at least two: the first one is predicted from nothing",
         )
     check_tokens(ids, layout, "the text")

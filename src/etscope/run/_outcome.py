@@ -330,7 +330,7 @@ class Run(Outcome):
         """The tapped values of the only call; see `call_taps`."""
         if len(self.calls) != 1:
             raise UsageError(
-                f"this run made {len(self.calls)} calls", hint="call_taps has the taps of each"
+                f"this run made {len(self.calls)} calls", hint="call_taps has the taps of each call"
             )
         return self.call_taps[0]
 
@@ -382,7 +382,7 @@ class Run(Outcome):
         has_cases = any(latency.case is not None for latency in latencies)
         notes = []
         if any(latency.traced for latency in latencies):
-            notes.append("Traced runs do more than the model: compare untraced ones.")
+            notes.append("Traced runs include the cost of tracing: compare untraced runs.")
         if self.memory is not None:
             before = self.memory.rss_before
             own = "" if before is None else f", {format_bytes(before)} before the program was read"

@@ -278,7 +278,8 @@ def _sizes(found: Pools) -> Section:
         )
     if any(pool.less == WITHOUT for method in found.methods for pool in method.pools):
         notes.append(
-            f"'{WITHOUT}': with less memory the kernel worked in another way, perhaps more slowly."
+            f"'{WITHOUT}': with less memory the kernel computes in another way, perhaps "
+            "more slowly."
         )
     return rows(
         "pools",
@@ -352,7 +353,10 @@ def _settings(found: Pools) -> Section:
         "or the application's. An ETDump, or its debug buffer, comes on top.",
     ]
     if len(found.methods) > 1:
-        notes.append("For the method that needs most: these runners load one at a time.")
+        notes.append(
+            "These sizes are for the method that needs most: these runners load one method at "
+            "a time."
+        )
     third = [
         method.buffer_sizes[3]
         for method in (found.program.method(one.method) for one in found.methods)

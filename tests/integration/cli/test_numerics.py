@@ -158,7 +158,7 @@ def test_a_folder_of_a_saved_run(run: Run, numerics: Run, saved: Path, tmp_path:
     assert numerics(*given, "--inputs", saved / "inputs.npz")[0] == 0
     code, out, err = numerics(*given, "--inputs", other)
     assert (code, out) == (3, "")
-    assert "these are not the inputs that ran: the run recorded others (seed 5)" in err
+    assert "these are not the inputs that ran: the run recorded other inputs (seed 5)" in err
     assert "leave out --inputs" in err
     report = tmp_path / "report.html"
     assert run("report", saved, record, "--inputs", other, "-o", report)[0] == 0

@@ -98,16 +98,16 @@ def test_a_description() -> None:
     ("data", "reason"),
     [
         (b"", "1 bytes are announced, 0 are there"),
-        (b"\x09", "a value of the tag 9"),
-        (b"\x05", "a value of the tag 5"),
+        (b"\x09", "a value with the unknown tag 9"),
+        (b"\x05", "a value with the unknown tag 5"),
         (_shape(6, (2, 3), (0, 0), 24), "not an order of 2 dimensions"),
         (_shape(6, (2, 3), (0, 1), 23), "in 23 bytes"),
         (_shape(99, (2,), (0,), 2), "unknown scalar type 99"),
         (_shape(0, (0, *(NOWHERE := (0xFFFFFFFF,) * 3)), (0, 1, 2, 3), 0), "in 0 bytes"),
         (struct.pack("<BI", 6, 0xFFFFFFFF), "a list of 4,294,967,295 is announced"),
-        (struct.pack("<BIBI", 6, 1, 6, 0), "a value of the tag 6"),
+        (struct.pack("<BIBI", 6, 1, 6, 0), "a value with the unknown tag 6"),
         (struct.pack("<BI", 4, 0xFFFFFFFF), "a text of"),
-        (b"\3\2", "neither yes nor no"),
+        (b"\3\2", "must be 0 or 1"),
     ],
 )
 def test_a_description_that_lies(data: bytes, reason: str) -> None:

@@ -282,7 +282,7 @@ def test_a_dump_of_a_model_with_state() -> None:
     broken = [SEQUENCE[0], torch.zeros(5), *SEQUENCE[2:]]
     found = evaluate_dump(trace, broken, keep_going=True)
     assert [s.verdict for s in found.samples] == ["fine", "skipped", "skipped", "skipped"]
-    assert "state before is not known" in found.samples[2].reason
+    assert "state before this sample is unknown" in found.samples[2].reason
 
 
 def test_all_samples_together_tell_what_none_tells_alone() -> None:

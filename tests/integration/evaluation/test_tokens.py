@@ -310,7 +310,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
     of_record = {"etrecord": made.etrecord}
     for error, program, tokens, options, words in (
         (NumericGapError, made, IDS, {}, "compared with a reference, and there is none"),
-        (UsageError, made, [5], of_record, "a text of 1 token has none to predict"),
+        (UsageError, made, [5], of_record, "a text of 1 token has no token to predict"),
         (MismatchError, made, [5, 512], of_record, "token 1 of the text is 512"),
         (
             *(MismatchError, made, IDS, {**of_record, "context": 129}),

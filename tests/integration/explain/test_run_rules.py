@@ -71,5 +71,5 @@ def test_a_loop_that_export_writes_out(explained: Explained) -> None:
     text = " ".join([*one["explanation"]["evidence"], one["explanation"]["remedies"][0]["text"]])
     assert "of this run that read and write at most 512 bytes" in text
     assert "explained_threads.py:" in text
-    assert "a loop, which export writes out" in text
+    assert "a loop, which export unrolls" in text
     assert one["explanation"]["sureness"] == "likely"

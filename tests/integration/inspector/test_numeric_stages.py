@@ -172,7 +172,7 @@ def test_stages_of_files_and_what_is_absent() -> None:
     assert [stage.name for stage in found.stages] == ["edge", "device"]
     assert found.is_fine, found.notes
     assert "the eager model is not compared" in found.absent[0]
-    assert "the record does not have it in float" in found.absent[1]
+    assert "the record does not have the float model" in found.absent[1]
     with pytest.raises(NumericGapError, match="the model fails in PyTorch"):
         opened.numeric_stages(inputs=inputs_of("cnn_xnnpack_int8"), model=nn.Linear(3, 3))
 

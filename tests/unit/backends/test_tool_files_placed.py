@@ -141,7 +141,7 @@ def test_names_tell_which_call(tmp_path: Path) -> None:
     unnamed = trace_of(run_of([(), ()]))
     found = placed(unnamed, tmp_path, (None, optrace(("a",))), (None, optrace(("b",))))
     assert instructions(found) == [[0], [1]]
-    assert found[1].reason == "number 2 of 2 files of its kind"
+    assert found[1].reason == "file 2 of 2 of this kind"
 
 
 def test_what_cannot_be_told_has_to_be_said(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_the_best_keeps_the_numbers_unless_others_are_allowed(
     else:
         assert found.beside is not None and set(found.beside.words.split(" + ")) == beside
         (note,) = told
-        assert "23.2 dB" in note and note.endswith("--allow quantize takes it."), note
+        assert "23.2 dB" in note and note.endswith("--allow quantize accepts it."), note
         assert found.command == "etscope export m.py:make --backend xnnpack -X passes=fuse_sdpa"
     # By the gain over a baseline that drifts, the last one of the passes would be the better.
     ratios = {one.words: one.relative for one in found.outcomes if one.comparison is not None}

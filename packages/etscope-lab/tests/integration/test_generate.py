@@ -398,7 +398,7 @@ def test_the_dumps_of_all_prompts_are_collected(
 
 def test_the_page_of_a_job(lab: Lab, done: tuple[Path, dict[str, Any]]) -> None:
     job = in_a_lab(lab, done)
-    failed = {"fine": False, "verdict": "a mean KL divergence of 3 nats", "mean_kl": 3.0}
+    failed = {"fine": False, "verdict": "the mean KL divergence is 3 nats", "mean_kl": 3.0}
     bad = in_a_lab(
         lab, (done[0], {**done[1], "summary": {**done[1]["summary"], "quality": failed}})
     )
@@ -413,7 +413,7 @@ def test_the_page_of_a_job(lab: Lab, done: tuple[Path, dict[str, Any]]) -> None:
             assert words in page, words
         assert "Finding." not in page
         page = client.get(f"/jobs/{bad.id}").text
-        assert "The quality gate failed: a mean KL divergence of 3 nats" in page
+        assert "The quality gate failed: the mean KL divergence is 3 nats" in page
         history = client.get("/history").text
         assert "cold first token" in history and "prompt " in history
         address = f"/compare?first={job.id}&second={bad.id}"

@@ -295,11 +295,11 @@ def _by_call(
         reason = f"{best} of its {len(names)} node names are in this call"
         return [at(calls[scores.index(best)], reason)]
     if order is not None:
-        return [at(calls[order], f"number {order + 1} of {len(calls)} files of its kind")]
+        return [at(calls[order], f"file {order + 1} of {len(calls)} of this kind")]
     parts = None if file.split is None else file.split(len(calls))
     if parts is not None:
         return [
-            at(call, f"by order: one table for each of the {len(calls)} calls", part)
+            at(call, f"in order: one table for each of the {len(calls)} calls", part)
             for call, part in zip(calls, parts, strict=True)
         ]
     raise UsageError(

@@ -322,7 +322,7 @@ class _MethodFaults:
             users += nodes
         return self._lost(
             number,
-            f"{self._at(number)} does not read {' and '.join(told)}",
+            f"the call of {self._at(number)} does not read {' and '.join(told)}",
             "The program gives these values to the call; the call's data has no input for them.",
             users,
         )
@@ -357,7 +357,7 @@ class _MethodFaults:
         if lost:
             yield self._lost(
                 number,
-                f"{self._at(number)} does not hold {listed([*lost], _LISTED, ' and ')}",
+                f"the call of {self._at(number)} does not hold {listed([*lost], _LISTED, ' and ')}",
                 "The call's data has no constant of their sizes.",
                 list(lost.values()),
             )
@@ -384,9 +384,10 @@ class _MethodFaults:
                 names = " and ".join(graph.parameters[node.inputs[0]] for node in nodes)
                 yield self._lost(
                     number,
-                    f"{self._at(number)} has the integers of {names} as float weights, without "
-                    "their scales",
-                    "Float weights of the call are whole numbers.",
+                    f"the call of {self._at(number)} has the integers of {names} as float "
+                    "weights, without their scales",
+                    "The float weights in the call are whole numbers, as integer codes "
+                    "without their scales are.",
                     nodes,
                 )
                 return
@@ -401,7 +402,7 @@ class _MethodFaults:
         )
         return self._finding(
             "lost-operator",
-            f"The call of {what}, so {by}.",
+            f"{what[0].upper()}{what[1:]}, so {by}.",
             (evidence,),
             (number,),
             (

@@ -105,7 +105,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         _PORTABLE,
         "aten.sign.default",
         _float,
-        "makes NaN of NaN, where PyTorch makes 0",
+        "returns NaN for NaN, where PyTorch returns 0",
         "Replace NaN first: `torch.nan_to_num`.",
         depends=True,
     ),
@@ -114,7 +114,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "aten.gelu.default",
         _tanh,
         "computes GELU by erf, where the model asks for approximate='tanh': up to 0.0005 apart",
-        "Use `nn.GELU()` if the model was trained so, or accept the difference.",
+        "Use `nn.GELU()` if the model was trained with it, or accept the difference.",
         is_small=True,
     ),
 )

@@ -80,7 +80,7 @@ class Agreement:
         if reference.ndim != 2 or reference.shape != program.shape:
             raise MismatchError(
                 f"the reference's logits are {list(reference.shape)} and the program's "
-                f"{list(program.shape)}: they must be [tokens, vocabulary], alike",
+                f"{list(program.shape)}: both must have the same shape, [tokens, vocabulary]",
                 hint="take a reference of the same vocabulary, and the rows of the same tokens",
             )
         if len(forced) != len(program):

@@ -57,8 +57,8 @@ class Quantization:
         size = codes.shape[self.axis]
         if given.shape != (size,):
             raise UsageError(
-                f"{name} has the shape {list(given.shape)}, dimension {self.axis} of the codes "
-                f"{size} entries"
+                f"{name} has the shape {list(given.shape)}, but dimension {self.axis} of "
+                f"the codes has {size} entries"
             )
         shape = [1] * codes.ndim
         shape[self.axis] = size

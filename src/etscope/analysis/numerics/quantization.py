@@ -192,8 +192,8 @@ class Quantization:
         count = sum(share >= _MANY_CLIPPED for share, _ in found)
         more = f", and {count - 1} more have such numbers" if count > 1 else ""
         return (
-            f"{share:.1%} of the numbers of {worst} are beyond the range that it was calibrated "
-            f"for{more}: calibrate on data that has them"
+            f"{share:.1%} of the numbers of {worst} are beyond the range that it was "
+            f"calibrated for{more}: calibrate with data that has such numbers"
         )
 
     @property

@@ -220,14 +220,14 @@ class Numerics:
         first, stray = self.first, self.stray_nan
         if first is None and stray is not None and stray.non_finite is not None:
             return (
-                f"{described(stray)} has {stray.non_finite.new_nan} NaN where the reference has "
-                "numbers, and PyTorch makes NaN of the device's own numbers, too: these were off "
-                "before"
+                f"{described(stray)} has {stray.non_finite.new_nan} NaN where the reference "
+                "has numbers, and PyTorch also computes NaN from the device's own inputs: "
+                "these were wrong already"
             )
         if first is None:
             return (
-                f"no operator goes wrong: {_values_are(len(self.rows))} what PyTorch makes of "
-                f"the same inputs{self._worst_total()}"
+                f"no operator goes wrong: {_values_are(len(self.rows))} what PyTorch "
+                f"computes from the same inputs{self._worst_total()}"
             )
         where = None if first.values is None else first.values.local.concentration
         place = "" if where is None else f"; {where}"

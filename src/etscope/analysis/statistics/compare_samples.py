@@ -362,7 +362,9 @@ def pooled_noise(programs: Sequence[npt.ArrayLike]) -> Noise:
     """
     times = [np.asarray(one, dtype=np.float64) for one in programs]
     if not times or min(map(len, times)) < 2:
-        raise UsageError("to know the noise between dumps, pass two dumps of one program or more")
+        raise UsageError(
+            "to measure the noise between dumps, pass two or more dumps of one program"
+        )
     if not all((np.isfinite(one) & (one > 0)).all() for one in times):
         raise UsageError("the times of dumps must be finite and above 0")
     freedom = sum(len(one) - 1 for one in times)
@@ -376,7 +378,9 @@ def noise_between(dumps: Sequence[npt.ArrayLike]) -> Noise:
     times of 0. dumps: the samples of each dump. Raises `UsageError` for fewer than two dumps.
     """
     if len(dumps) < 2:
-        raise UsageError("to know the noise between dumps, pass two dumps of one program or more")
+        raise UsageError(
+            "to measure the noise between dumps, pass two or more dumps of one program"
+        )
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.log(locations(dumps).centre).std(ddof=1)
     return Noise(float(spread), len(dumps))

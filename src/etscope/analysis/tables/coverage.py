@@ -97,7 +97,7 @@ def _reason(group: InstructionRows, row: Row, has_record: bool) -> str:
             return _HAS_LINE
         if not own.lines:
             return "the nodes of the call have no line"
-        return f"the call is one time, of {len(own.lines):,} lines"
+        return f"the call has only one time, for {len(own.lines):,} lines"
     if row.kind == "unaccounted":
         return "no event explains it"
     if own.nodes and own.lines:

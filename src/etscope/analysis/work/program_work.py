@@ -163,7 +163,7 @@ class ProgramWork:
             if not isinstance(value, TensorValue):
                 raise UnfitError(f"value {index} is not a tensor")
             if value.dynamism is ShapeDynamism.DYNAMIC_UNBOUND:
-                raise UnfitError(f"value {index} is of no known size")
+                raise UnfitError(f"the size of value {index} is unknown")
             role = WEIGHT if value.is_constant else ACTIVATION
             role = STATE if index in self._state else role
             self._operands[index] = Operand(value.scalar_type.torch_name, value.sizes, role)

@@ -163,7 +163,8 @@ def _context(chosen: int | None, text: Any) -> int:
     context = chosen or min(longest or _LONGEST, _LONGEST)
     if longest is not None and context > longest:
         raise UsageError(
-            f"a context of {context:,} tokens for a {text.model_type} of {longest:,} positions",
+            f"a context of {context:,} tokens is too long for a {text.model_type} with "
+            f"{longest:,} positions",
             hint=f"give at most {longest:,}",
         )
     return context

@@ -159,8 +159,8 @@ def _check_weights(options: ExportOptions, backends: Sequence[Chosen]) -> None:
     weights.check()
     if options.by_backend:
         raise UsageError(
-            f"embeddings and groups are for {' and '.join(SCHEMES)}; for int8 the backend's "
-            "quantizer chooses",
+            f"embedding bits and group sizes are for {' and '.join(SCHEMES)}; for int8 the "
+            "backend's quantizer decides",
             hint=f"give quantize={SCHEMES[0]!r}",
         )
     if weights.scheme is not None and "xnnpack" not in {one.name for one in backends}:

@@ -222,7 +222,7 @@ by_option = click.option(
     "--by",
     metavar="NAME",
     help="Group by op, type, module, source, delegate or bound. bound: the limit of an operator "
-    "(compute, memory or overhead). Or by a column of a backend, as compute_unit.",
+    "(compute, memory or overhead). Or by a column of a backend, such as compute_unit.",
 )
 columns_option = click.option(
     "--columns",
@@ -448,7 +448,7 @@ class GivenFiles:
         if files.record is None and files.program is None:
             raise UsageError(
                 f"{files.name} has neither an ETRecord nor a program",
-                hint="an ETRecord or a program has them: name one, too",
+                hint="graphs are in an ETRecord or a program: name one, too",
             )
         return files
 

@@ -148,7 +148,7 @@ _DATASET = (
         "--max-flips",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
-        help="Exit with 1 if more than this share gets another class than in the reference.",
+        help="Exit with 1 if a larger share of the classes differs from the reference's.",
     ),
     switch(
         "keep_going",

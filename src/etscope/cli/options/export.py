@@ -197,7 +197,8 @@ language_model_options = (
     setting(
         "logits",
         type=click.Choice(("last", "all")),
-        help="Tokens of a call with logits. Default: last; with a prompt of N, all.",
+        help="Which tokens of a call get logits. Default: the last; with a prompt of N tokens, "
+        "all.",
     ),
     setting(
         "sdpa",

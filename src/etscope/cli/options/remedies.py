@@ -100,8 +100,8 @@ _OPTIONS = (
         "--allow",
         multiple=True,
         type=click.Choice(("quantize",)),
-        help="With --try: accept faster programs with other numbers, too. With everything, also "
-        "try quantization.",
+        help="With --try: accept faster programs with other numbers, too. With -X "
+        "everything=true, also try quantization.",
     ),
     setting(
         "tolerance",

@@ -187,11 +187,11 @@ _OPTIONS = (
         help="Number of untimed executions before the timed ones.",
     ),
     threads_option,
-    choice_option("--debug-level", DEBUG_LEVELS, "Values to record, in a run of their own."),
+    choice_option("--debug-level", DEBUG_LEVELS, "Values to record, in a separate run."),
     click.option(
         "--memory",
         is_flag=True,
-        help="Measure the memory of the process by owner, in a run of its own; with --save. "
+        help="Measure the memory of the process by owner, in a separate run; with --save. "
         "etscope info --memory DIR shows it.",
     ),
     click.option(

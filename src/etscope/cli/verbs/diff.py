@@ -126,7 +126,7 @@ to compare, or with --strict the runs cannot tell.
     help="Add up the changes by group.",
 )  # fmt: skip
 @click.option("--per-op", is_flag=True, help="Judge each operator, not only the method.")
-@click.option("--strict", is_flag=True, help="Exit with 4 if the runs cannot tell.")
+@click.option("--strict", is_flag=True, help='Exit with 4 if the verdict is "cannot tell".')
 @force_option
 @source_unit_option
 @choice_option("--sort", ("change", "time", "run"), "Order of the operators.")

@@ -169,7 +169,7 @@ _OPTIONS = (
         help="Number of generations in the run that records the times of operators.",
     ),
     choice_option(
-        "--debug-level", DEBUG_LEVELS, "Values to record, of one generation, in a run of its own."
+        "--debug-level", DEBUG_LEVELS, "Values to record, of one generation, in a separate run."
     ),
     setting(
         "values_at",
@@ -181,7 +181,7 @@ _OPTIONS = (
     click.option(
         "--memory",
         is_flag=True,
-        help="Measure the memory of the process by owner, in a run of its own; with --save.",
+        help="Measure the memory of the process by owner, in a separate run; with --save.",
     ),
     threads_option,
     library_option,

@@ -124,7 +124,7 @@ def command(
         if asked.tree or asked.node or view.columns or view.sort:
             raise UsageError(
                 "--partition does not go with --tree, --node, --columns and --sort",
-                hint="--select and --limit choose its rows",
+                hint="use --select and --limit to choose the rows",
             )
         _write_partitions(files, name, view, output)
         return

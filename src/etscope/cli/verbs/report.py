@@ -242,7 +242,7 @@ def _write_logdir(runs: Sequence[RunFiles], folder: Path, options: ReportOptions
     if run.record is None and run.program is None:
         raise UsageError(
             f"{run.name} has neither an ETRecord nor a program",
-            hint="an ETRecord or a program has them: name one, too",
+            hint="graphs are in an ETRecord or a program: name one, too",
         )
     capture = run.capture(force=options.force)
     if isinstance(capture, Trace):

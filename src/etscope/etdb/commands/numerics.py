@@ -244,7 +244,10 @@ def _value_beside(debugger: Debugger, word: str, path: str, *, local: bool) -> O
     pairs = [(path, expected, value)]
     if isinstance(value, (list, tuple)):
         if not isinstance(expected, (list, tuple)) or len(expected) != len(value):
-            raise MissingDataError(f"{word} has {len(value)} values, and the reference has others")
+            raise MissingDataError(
+                f"{word} has {len(value)} values, but the reference's value has another number "
+                "of them"
+            )
         nodes = [path if one is None else one.node for one in outputs] or [path] * len(value)
         pairs = list(zip(nodes, expected, value, strict=True))
     graph = debugger.edge(debugger.method).graph

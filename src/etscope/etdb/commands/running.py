@@ -342,8 +342,8 @@ def _end_of_run(debugger: Debugger) -> Output:
     undecided = debugger.breakpoints.undecided()
     if undecided is not None:
         raise MissingDataError(
-            f"the run is over, and it is unknown whether {undecided.what!r} "
-            f"(number {undecided.number}) held anywhere: {undecided.why}"
+            f"the run is over, and it is unknown whether {undecided.what!r} (number "
+            f"{undecided.number}) was true anywhere: {undecided.why}"
         )
     unseen = debugger.breakpoints.unseen()
     if unseen is not None:
@@ -378,7 +378,9 @@ def checkpoint(debugger: Debugger, rest: str) -> Output:
     `info checkpoints` lists them, `delete checkpoint N` removes one. They end with the target.
     """
     if rest:
-        raise UsageError("checkpoint takes no arguments", hint="restart N goes back to one")
+        raise UsageError(
+            "checkpoint takes no arguments", hint="restart N goes back to checkpoint N"
+        )
     target = debugger.some_target()
     position = debugger.position
     if position is None:

@@ -102,15 +102,17 @@ def target(debugger: Debugger, rest: str) -> Output:
     if request.kind == "recorded":
         recorded = debugger.recorded_runs()
         debugger.begin(recorded)
-        return Output().say(f"{counted(len(recorded.runs), 'recorded run')}; run or start begins")
+        return Output().say(
+            f"{counted(len(recorded.runs), 'recorded run')}; run or start begins a run"
+        )
     if request.kind == "live":
         paths = [*request.words, *request.options.get("inputs", ())]
         if set(request.options) - {"inputs"}:
             raise UsageError("a live run takes files of inputs, and nothing else")
         live = debugger.go_live(read_inputs(*paths) if paths else None)
         return Output().say(
-            f"the reference of {live.method} in PyTorch, {operators(len(live.stops))}; "
-            "run or start begins"
+            f"the reference of {live.method} in PyTorch, {operators(len(live.stops))}; run "
+            "or start begins a run"
         )
     return _begin_runtime(debugger, request)
 
@@ -235,7 +237,7 @@ def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
     runner = found.runner_info
     output = Output().say(
         f"{found.method} on ExecuTorch {runner.executorch} ({runner.architecture}, "
-        f"{found.place}), {operators(len(found.stops))}; run or start begins"
+        f"{found.place}), {operators(len(found.stops))}; run or start begins a run"
     )
     if len(found.runs) > 1:
         output.say(

@@ -117,7 +117,9 @@ def x(debugger: Debugger, rest: str) -> Output:
     value = evaluate(parse(text.strip() or "$"), DebuggerScope(debugger))
     if isinstance(value, (list, tuple)) and any(np.ndim(item) for item in value):
         places = ", ".join(f"${number}" for number in range(len(value)))
-        raise UsageError("this is a list of outputs", hint=f"show one of them: {places}")
+        raise UsageError(
+            "x shows one value, and this is a list of outputs", hint=f"show one of them: {places}"
+        )
     shape = tuple(np.shape(value))
     array = leading_part(value, count) if isinstance(value, RemoteTensor) else np.asarray(value)
     if array.dtype.kind not in "biufV":
@@ -276,7 +278,7 @@ def call(debugger: Debugger, rest: str) -> Output:
     try:
         own = scope.value_for_call(name)
     except EtscopeError as error:
-        return output.say(f"the run has no value of it: {error.message}")
+        return output.say(f"the run has no value to compare with: {error.message}")
     metric = find_metric("sqnr")
     number = gap_between(metric, result, own)
     if number is not None:

@@ -371,7 +371,7 @@ class Reader:
     def flag(self) -> bool:
         number: int = self.number("B")
         if number > 1:
-            raise self.fail(f"{number} is neither yes nor no")
+            raise self.fail(f"a flag must be 0 or 1, not {number}")
         return number == 1
 
     def end(self) -> None:
@@ -410,7 +410,7 @@ class Reader:
                 return ValueInfo(tensor=self._tensor())
             case Tag.LIST if not inside:
                 return ValueInfo(items=self.list_of(lambda: self.described(inside=True), 1))
-        raise self.fail(f"a value of the tag {tag}")
+        raise self.fail(f"a value with the unknown tag {tag}")
 
     def statistics(self) -> Statistics:
         return Statistics(*self.unpack("4Q4d"))
@@ -420,7 +420,7 @@ class Reader:
         since the request; tests: number of tests in the request."""
         reason = self.number("B")
         if reason not in _REASONS:
-            raise self.fail(f"a stop for the reason {reason}")
+            raise self.fail(f"a stop for the unknown reason {reason}")
         step: int = self.number("Q")
         instruction = self.location(instructions)
         last_ns, total_ns = self.unpack("QQ")

@@ -363,7 +363,7 @@ class Connection:
         while True:
             length, kind, zero, _ = HEADER.unpack(self.channel.receive(HEADER.size))
             if zero != 0 or length > MOST_BODY or kind not in (Event.CORE_PART, Event.CORE_END):
-                raise FormatError(f"the kind {kind:#06x} in a core")
+                raise FormatError(f"a core has the unknown kind {kind:#06x}")
             body = Reader(self.channel.receive(length), "a core")
             if kind == Event.CORE_END:
                 body.end()
@@ -597,7 +597,7 @@ class Runner:
                     done += most
                     unfinished = more(stopped, done)
                     if unfinished and stopped.step <= self._step:
-                        raise answer.fail(f"a run that stays at step {stopped.step:,}")
+                        raise answer.fail(f"a run that does not advance from step {stopped.step:,}")
                 parts.append(stopped.ran)
                 differences += stopped.differences
                 self._step = stopped.step

@@ -247,8 +247,9 @@ def _task(
         room = None if layout.last_position is None else layout.last_position + 2 - rows
         if room is not None and len(forced) > room:
             raise MismatchError(
-                f"{len(forced):,} forced tokens after {rows:,} of the prompt are more than the "
-                f"program's context of {layout.context_length:,} takes: {max(room, 0):,}"
+                f"{len(forced):,} forced tokens are too many: after the prompt's {rows:,} "
+                f"tokens, the program's context of {layout.context_length:,} has room for "
+                f"{max(room, 0):,}"
             )
     ends = layout.end_tokens if options.end_tokens is None else tuple(options.end_tokens)
     return GenerationTask(

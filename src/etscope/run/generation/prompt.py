@@ -157,7 +157,7 @@ def check_tokens(ids: Sequence[int], layout: Layout, what: str = "the prompt") -
         if not 0 <= one < layout.vocabulary_size:
             raise MismatchError(
                 f"token {place} of {what} is {one}, and the program's vocabulary has "
-                f"{layout.vocabulary_size:,} tokens, from 0",
+                f"{layout.vocabulary_size:,} tokens, numbered from 0",
                 hint="take the tokens of this model's own tokenizer",
             )
 

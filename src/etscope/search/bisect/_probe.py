@@ -408,5 +408,5 @@ def confirm_failure(script: Path) -> None:
     raise RuntimeFailure(
         f"the piece fails here, but {script} does not (exit code {done.returncode})",
         log=_last_lines(done, 5),
-        hint="the failure may depend on more than the piece; its files are left to look at",
+        hint="the failure may depend on more than the piece; its files are kept for inspection",
     )

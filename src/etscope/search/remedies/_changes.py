@@ -199,7 +199,9 @@ def _changed(setting: Setting, name: str, given: Mapping[str, Any]) -> Setting:
         return _exported(setting, backend=wanted, backend_options={})
     if name == "dtype":
         if str(given["dtype"]).removeprefix("torch.") not in _FLOAT32:
-            raise UsageError(f"not implemented: a model in {given['dtype']}; float32 is")
+            raise UsageError(
+                f"not implemented: a model in {given['dtype']}; only float32 can be tried"
+            )
         return replace(setting, dtype="float32")
     if name == QUANTIZE:
         wanted = str(given["scheme"])

@@ -290,7 +290,7 @@ class Remedies:
             times = (format_duration(self.own[key] / _NS, "ms") for key in (one.key, self.best.key))
             taken = " ms, the best ".join(times)
             told = f"takes {taken} ms in the same rounds; {told}"
-        return f"Faster with other numbers: {one.words}: {told}. --allow quantize takes it."
+        return f"Faster with other numbers: {one.words}: {told}. --allow quantize accepts it."
 
     def to_json(self) -> dict[str, Any]:
         """Return the results as plain values, with the table's rows."""

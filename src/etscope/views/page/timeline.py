@@ -56,7 +56,7 @@ def timeline_document(run: ReportRun) -> Json | None:
     shown = [one for one in shown if id(one) in listed]
     whole = sum(id(one) not in detailed for one in shown)
     if whole:
-        notes.append(f"{whole:,} runs are one span each: their events are too many.")
+        notes.append(f"{whole:,} runs are one span each: they have too many events.")
     if left_out:
         notes.append(f"{left_out:,} later runs are left out.")
 

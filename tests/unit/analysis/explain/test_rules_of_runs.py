@@ -257,7 +257,7 @@ def test_a_drift_of_all_operators_is_the_machine(tmp_path: Path) -> None:
     assert one.severity is Severity.PROBLEM
     assert "Runs get slower" in one.sentence
     assert "governor powersave" in one.sentence
-    assert "it is the machine, not the model" in words(one)
+    assert "the cause is the machine, not the model" in words(one)
     assert "cpupower frequency-set -g performance" in words(one)
 
 
@@ -301,7 +301,7 @@ def test_kernels_with_next_to_nothing_to_do(tmp_path: Path) -> None:
     one = only(found, "small-operators")
     assert "kernels have so little to do" in one.sentence
     assert "a kernel takes 8 us by the calibration" in words(one)
-    assert "a loop, which export writes out" in words(one)
+    assert "a loop, which export unrolls" in words(one)
     assert one.explanation.sites
     assert one.explanation.low <= one.quantity.value <= one.explanation.high
 

@@ -142,7 +142,9 @@ def command(
     elif files_from is not None:
         sources.append(f"@{files_from}")
     if not sources and lab is None:
-        raise UsageError("no dumps are named", hint="files, folders, globs, @LIST or --lab HOME")
+        raise UsageError(
+            "no dumps are named", hint="name files, folders, globs, @LIST or --lab HOME"
+        )
     text = f"collecting into {dataset}"
     with ExitStack() as stack:
         if lab is not None:

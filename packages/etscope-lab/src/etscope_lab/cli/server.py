@@ -138,7 +138,9 @@ def _expiry(
 @token.command(short_help="Make a token and print its secret.")
 @click.argument("name")
 @choice_option(
-    "--scope", _SCOPES, "read: look. submit: also submit and cancel jobs. admin: also make tokens."
+    "--scope",
+    _SCOPES,
+    "read: view only. submit: also submit and cancel jobs. admin: also make tokens.",
 )
 @click.option(
     "--expires",

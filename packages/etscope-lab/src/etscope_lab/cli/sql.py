@@ -114,7 +114,7 @@ def command(
         if not len(table):
             raise MissingDataError(
                 f"no row: nothing in {dataset} matches the query {saved}",
-                hint="select model, device, labels from dumps lists what there is",
+                hint="select model, device, labels from dumps lists the dumps",
             )
         details = saved_query(saved).details
         columns = (replace(c, priority=5 * (c.name in details)) for c in table.columns)

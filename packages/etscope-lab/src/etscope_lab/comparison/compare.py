@@ -234,7 +234,8 @@ def compare_sides(
         notes.append(f"The noise comes from {noise.jobs} jobs that were repeated unchanged.")
     elif noise.source != NONE:
         notes.append(
-            f"Neither job was repeated: the noise comes from {noise.jobs} others on this device."
+            f"Neither job was repeated: the noise comes from {noise.jobs} other jobs on "
+            "this device."
         )
     for which, job in zip(("first", "second"), jobs, strict=True):
         if job.marks:

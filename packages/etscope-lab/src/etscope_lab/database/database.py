@@ -464,8 +464,7 @@ def _migrate(connection: Connection, found: int) -> None:
         raise LabError(
             f"the lab's database is of version {found}, and an etscope of that version works on it "
             f"({engine})",
-            hint="stop that `etscope lab serve`, then try again; one that was killed is forgotten "
-            "after 30 s",
+            hint="stop that `etscope lab serve`, then try again; after a kill, wait 30 s",
         )
     copy = _back_up(connection, found)
     # 1 to 2: results know the runner, the threads, the inputs and the software of their jobs; 2 to

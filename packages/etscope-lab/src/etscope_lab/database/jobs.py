@@ -165,7 +165,7 @@ def start(connection: Connection, _: bool, job_id: str, token: str, worker: str)
 def finish(connection: Connection, unsure: bool, outcome: Outcome) -> bool:
     state = State(outcome.state)
     if not state.is_final:
-        raise UsageError(f"an attempt does not end in the state {state}")
+        raise UsageError(f"an attempt cannot end in the state {state}")
     at = now(connection)
     mine = and_(_jobs.id == outcome.job_id, _jobs.token == outcome.token)
     changes: dict[str, Any] = {

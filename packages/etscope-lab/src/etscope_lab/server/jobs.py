@@ -136,7 +136,7 @@ class SubmittedSpec(JobSpec):
         None, description="Prompts of generations: a line of token ids for each, or .npy."
     )
     quality: SubmittedQuality | None = Field(
-        None, description="A gate on the numbers of a language model."
+        None, description="Limits on the logits of a language model."
     )
 
     def spec(self) -> JobSpec:

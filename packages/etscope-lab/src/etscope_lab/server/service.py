@@ -50,7 +50,10 @@ def get_history(
     model: Text = None,
     device: Text = None,
     limit: Annotated[
-        int, Query(ge=1, le=5000, description="Points of each series, the newest.")
+        int,
+        Query(
+            ge=1, le=5000, description="Number of points of each series; the newest are returned."
+        ),
     ] = 200,
 ) -> list[Series]:
     """List the results of done jobs: a series for each model, method, device and backend.

@@ -123,7 +123,7 @@ def _marks(readings: Sequence[Conditions], limits: Limits) -> list[str]:
     first, last = readings[0], readings[-1]
     marks = []
     if first.virtual:
-        marks.append("a virtual machine: its clock and its neighbours cannot be held")
+        marks.append("a virtual machine: its clock and its neighbours cannot be controlled")
     governors = sorted({name for one in readings for name in one.governors})
     if not governors and limits.governor is None:
         marks.append("the CPU governor cannot be read")

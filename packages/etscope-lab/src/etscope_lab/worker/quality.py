@@ -99,13 +99,13 @@ def _in_words(gate: Quality, found: TokenEvaluation) -> str:
     parts = []
     if gate.max_kl is not None:
         parts.append(
-            f"a mean KL divergence of {agreement.mean_kl:.3g} nats from the reference, the limit "
-            f"is {gate.max_kl:g}"
+            f"the mean KL divergence from the reference is {agreement.mean_kl:.3g} nats, "
+            f"the limit is {gate.max_kl:g}"
         )
     if gate.min_agreement is not None:
         parts.append(
-            f"the reference's likeliest token at {format_share(agreement.top1_agreement)} of "
-            f"{count:,} tokens, the limit is {format_share(gate.min_agreement)}"
+            f"{format_share(agreement.top1_agreement)} of {count:,} tokens have the "
+            f"reference's likeliest token, the limit is {format_share(gate.min_agreement)}"
         )
     if found.is_finding:
         parts.append(f"NaN in the logits of {int(agreement.non_finite.sum()):,} tokens")

@@ -144,9 +144,8 @@ def changes_of_layout(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     if nodes:
         members = run.members(nodes)
         remedy = Remedy(
-            "Keep one memory format throughout: give the inputs in the one that the "
-            "convolutions want, and leave out `.to(memory_format=...)`"
-            f"{at_lines(nodes)}.",
+            "Keep one memory format throughout: give the inputs in the format that the "
+            f"convolutions need, and leave out `.to(memory_format=...)`{at_lines(nodes)}.",
             "channels_last",
         )
         yield facts.finding(
@@ -170,16 +169,16 @@ def _undone(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
     taken = facts.time.taken(members)
     evidence = [f"{does(len(pairs), 'permute', 'give')} back the order that another changed."]
     remedy = Remedy(
-        "Leave out both, and read the value before the first one.",
+        "Remove both, and use the value from before the first one.",
         "pass",
         {"name": "remove_transposes"},
     )
     if between := [node for pair in pairs for node in pair.between]:
         evidence.append(
-            f"Only operators that work in any order are between them: {operators(between)}."
+            f"Between them are only operators that accept any order: {operators(between)}."
         )
         remedy = Remedy(
-            "Leave both out. Shape the weights between them for the remaining order: "
+            "Remove both, and shape the weights between them for the order that remains: "
             "`scale[:, None]` if the channels are not last."
         )
     return facts.finding(
@@ -308,7 +307,7 @@ def _copies(facts: Facts, run: RunGraph, nodes: Sequence[Node], *, is_same: bool
     names = operators(nodes)
     if is_same:
         sentence = f"Copies that change nothing ({names}) take {taken}"
-        evidence.append("Each has the type, shape and layout of what it reads.")
+        evidence.append("Each copy has the same type, shape and layout as its input.")
         remove = "Remove them from the graph when the program is made."
         remedies = [Remedy(remove, "pass", {"name": "remove_dead_copies"})]
         functions = {function_of(node) for node in nodes if stem(node.op) == "expand"}
@@ -321,11 +320,12 @@ def _copies(facts: Facts, run: RunGraph, nodes: Sequence[Node], *, is_same: bool
             )
     else:
         sentence = f"Copies that only change the shape ({names}) take {taken}"
-        evidence.append("Their elements stay in order, so that a view would do.")
+        evidence.append("They do not reorder elements, so a view would be enough.")
         remedies = [
             Remedy(
-                f"Write {names}{at_lines(nodes).replace(', at', ' at', 1)} as `x.reshape(...)` or "
-                "`x.view(...)`, which memory planning makes views."
+                f"Write {names}{at_lines(nodes).replace(', at', ' at', 1)} as "
+                "`x.reshape(...)` or `x.view(...)`, which memory planning turns into "
+                "views, without a copy."
             )
         ]
         parts = {function_of(node) for node in nodes} - {stem(node.op) for node in nodes}
@@ -354,7 +354,10 @@ def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -
             "Reorder in one step: `x.view(n // 2, 2, -1).transpose(0, 1)` puts every other "
             "row first. Leave it out if the next operators accept any order."
         ),
-        Remedy("Or reorder the weights of the operator before, once."),
+        Remedy(
+            "Or reorder the weights of the operator before it once, instead of the values in "
+            "each run."
+        ),
     ]
     yield facts.finding(
         "needless-copies",

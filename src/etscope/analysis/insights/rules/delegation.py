@@ -222,7 +222,7 @@ def delegate_rest(facts: Facts) -> Iterator[Finding]:
     if lost:
         evidence.append(
             "The events are logged in whole microseconds: rounding may lose up to "
-            f"{time.text(lost)} of it."
+            f"{time.text(lost)} of this time."
         )
     all_work = facts.work if Level.FULL in facts.level else None
     work = None if all_work is None else all_work.of(calls)

@@ -82,14 +82,14 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
     if crossing:
         evidence.append(
             f"{count(len(crossing), 'value')} of {format_bytes(sum(crossing.values()))} "
-            f"{'go' if len(crossing) > 1 else 'goes'} between them and delegates."
+            f"{'go' if len(crossing) > 1 else 'goes'} between these operators and delegates."
         )
     if at_borders:
         take = "take" if len(at_borders) > 1 else "takes"
         evidence.append(
             f"{count(len(at_borders), 'transpose')} at the borders {take} "
-            f"{facts.time.text(facts.time.ticks(at_borders))} of it: XNNPACK keeps images with the "
-            "channels last, and the runtime's kernels do not."
+            f"{facts.time.text(facts.time.ticks(at_borders))} of this time: XNNPACK keeps "
+            "images with the channels last, and the runtime's kernels do not."
         )
     merging = list(fewer_calls(run, nodes, "Inside of delegates"))
     if not merging:  # perhaps with the kernels around them that other findings are about
@@ -151,15 +151,17 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         ]
         refused = sum(1 for node in nodes if refusals_of(run, node))
         if refused:
-            evidence.append(f"The partitioner refused {count(refused, 'node')} for the type.")
+            evidence.append(
+                f"The partitioner refused {count(refused, 'node')} because of its type."
+            )
         if spec := spec_of(nodes[0]):
             evidence.append(f"The first makes {short_tensor(spec)}.")
         evidence += fewer_calls(run, nodes, "Taken")
         line = first_line(nodes)
         there = f" at {line}" if line else ""
         remedy = Remedy(
-            f"Compute{there} in float32 what becomes a float anyway. Hand in masks and "
-            "positions as inputs, or keep them as buffers, if they do not depend on the "
+            f"Compute{there} in float32 what is converted to float anyway. Pass masks and "
+            "positions as inputs, or keep them as buffers if they do not depend on the "
             "inputs."
         )
         if dtype in _WIDER_FLOATS:
@@ -360,6 +362,7 @@ def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
         )
     if unknown:
         yield Remedy(
-            f"Write {_written(unknown)}{at_lines(unknown).replace(', at', ' at', 1)} in operators "
-            "that the backend takes, or move it before the first or behind the last delegate call."
+            f"Write {_written(unknown)}{at_lines(unknown).replace(', at', ' at', 1)} with "
+            "operators that the backend supports, or move it before the first or after the "
+            "last delegate call."
         )

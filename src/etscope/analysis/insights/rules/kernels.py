@@ -60,7 +60,7 @@ def memory_bound(facts: Facts) -> Iterator[Finding]:
     whole = "A token" if is_decode else "A run"
     yield facts.finding(
         "memory-bound",
-        f"{'Decode' if is_decode else 'It'} waits for weights: {whole.lower()} reads "
+        f"{'Decode' if is_decode else 'The method'} waits for weights: {whole.lower()} reads "
         f"{format_bytes(weights)} of them, "
         f"{facts.time.with_share(ticks)}, at {rate / 1e9:.3g} GB/s.",
         members,
@@ -158,9 +158,9 @@ def slow_products(facts: Facts) -> Slow | None:
     evidence = [f"{'; '.join(rates)}."]
     if peak is not None:
         evidence.append(
-            f"Matrix products in float32 reach {peak / 1000000000.0:.3g} GFLOP/s on this "
-            "machine, by the calibration: this is "
-            f"{format_share(rate / peak * 1000000000.0)} of it."
+            "By the calibration, matrix products in float32 can reach "
+            f"{peak / 1000000000.0:.3g} GFLOP/s on this machine; these reach "
+            f"{format_share(rate / peak * 1000000000.0)} of that."
         )
     evidence.append(
         "The kernels of the executorch package have no optimized one for these operators."

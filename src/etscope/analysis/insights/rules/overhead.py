@@ -65,14 +65,14 @@ def _small_calls(
     work = None if facts.work is None else facts.work.of([group.head for group in small])
     if work is not None and not work.unknown:
         evidence.append(
-            f"All of them compute {work.flops:,.0f} FLOPs and read and write "
+            f"Together they compute {work.flops:,.0f} FLOPs and read and write "
             f"{format_bytes(work.traffic.total)}."
         )
     without, traced = (ns / 1e6 for ns in facts.untraced_ns or (0.0, 0.0))
     if traced > without:
         evidence.append(
-            f"Tracing adds to each: a run takes {without:.4g} ms without and {traced:.4g} ms with "
-            "it."
+            f"Tracing makes each call longer: a run takes {without:.4g} ms without tracing "
+            f"and {traced:.4g} ms with it."
         )
     yield facts.part(
         "small-operators",
@@ -123,9 +123,9 @@ def _fewer_calls(facts: Facts, members: Sequence[Leaf], noun: str) -> Iterator[R
     line, count = lines.most_common(1)[0] if lines else ("", 0)
     if count >= max(_FEWEST, _ONE_LINE * len(members)):
         yield Remedy(
-            f"{line} makes {format_share(count / len(members))} of them: a loop, which export "
-            "writes out step by step. Compute all steps in one operator (stack them, and use a "
-            "matrix product or `torch.einsum`), or take several steps a run."
+            f"{line} makes {format_share(count / len(members))} of these calls: a loop, "
+            "which export unrolls. Compute all steps in one operator (stack them, and use "
+            "a matrix product or `torch.einsum`), or take several steps a run."
         )
     if noun == "delegate call":
         yield Remedy(
@@ -259,7 +259,7 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         ]
         if around.any():
             evidence.append(
-                f"{facts.time.text(float(around.mean()))} of it is in no event: the "
+                f"{facts.time.text(float(around.mean()))} of this time is in no event: the "
                 "backend's own work for each operator, estimated from the number of "
                 "operators in a call."
             )

@@ -148,7 +148,7 @@ def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         if conversions:
             evidence.append(
                 f"{does(len(conversions), 'conversion', 'take')} "
-                f"{facts.time.text(facts.time.ticks(conversions))} of it."
+                f"{facts.time.text(facts.time.ticks(conversions))} of this time."
             )
         outside = [node for node in computing if id(node) in run.kernels]
         if outside and run.calls:
@@ -175,16 +175,16 @@ def _stretch_remedies(
     line = first_line(computing)
     there = f" at {line}" if line else ""
     yield Remedy(
-        f"Use operators with an int8 kernel instead of {operators(computing)}{there}, or move them "
-        "before the first or behind the last quantized operator."
+        f"Use operators with an int8 kernel instead of {operators(computing)}{there}, or "
+        "move them before the first or after the last quantized operator."
     )
     modules = dict.fromkeys(module_of(node) for one in alike for node in one.readers)
     named = [module for module in modules if module]
     if named and len(named) == len(modules):
         select = " or ".join(f"module:{module}" for module in named)
         yield Remedy(
-            f"Or keep what reads them in float as well ({listed(named[:3], len(named) - 3)}), so "
-            "that nothing is converted between.",
+            "Or keep the operators that read them in float as well "
+            f"({listed(named[:3], len(named) - 3)}), so that nothing is converted between.",
             "keep_float",
             {"select": select},
         )
@@ -234,9 +234,11 @@ def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     ]
     if moving:
         evidence.append(
-            f"Only operators that compute nothing are between them: {operators(moving)}."
+            f"Between them are only operators that compute nothing: {operators(moving)}."
         )
-    remedy = Remedy("Leave both out, so that int8 stays int8.", "pass", {"name": "cancel_qdq"})
+    remedy = Remedy(
+        "Remove both conversions, so that int8 stays int8.", "pass", {"name": "cancel_qdq"}
+    )
     yield facts.finding(
         "cancelling-quantization",
         "Values are dequantized and quantized again to the same numbers, which takes "

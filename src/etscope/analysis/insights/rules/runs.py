@@ -147,8 +147,8 @@ def _slow_start(facts: Facts, found: _First | None, sites: tuple[Site, ...] = ()
     )
     remedies = [
         Remedy(
-            "Load the method once and keep it, and execute it once before its answer is waited for "
-            "(at the start of the app, on another thread)."
+            "Load the method once and keep it, and execute it once before its result is "
+            "needed (at the start of the app, on another thread)."
         )
     ]
     if has_xnnpack:
@@ -192,8 +192,8 @@ def unsteady(facts: Facts) -> Iterator[Finding]:
         alike = changing / everything if everything else 0.0
         if alike >= _MOSTLY:
             evidence.append(
-                f"Operators with {format_share(alike)} of the time change alike: it is the "
-                "machine, not the model."
+                f"Operators with {format_share(alike)} of the time vary in the same way: "
+                "the cause is the machine, not the model."
             )
         explanation = explained(Sureness.MEASURED, evidence, _steadier(facts, found.kind))
         yield replace(found, kind="unsteady", explanation=explanation)
@@ -209,11 +209,11 @@ def _steadier(facts: Facts, kind: str) -> Iterator[Remedy]:
     governors = () if conditions is None else conditions.governors
     if any(name != "performance" for name in governors):
         yield Remedy(
-            "Hold the clock: `cpupower frequency-set -g performance`, or the same in "
-            "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor."
+            "Fix the clock frequency: `cpupower frequency-set -g performance`, or the same "
+            "in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor."
         )
     if kind == "drift":
-        yield Remedy("Let the machine cool down, and run longer before: `--warmup 50`.")
+        yield Remedy("Let the machine cool down, and warm up longer: `--warmup 50`.")
     elif kind == "two-speeds":
         yield Remedy(
             "Keep the process on cores of one kind with a constant clock: `taskset -c 0-1 "

@@ -172,8 +172,8 @@ def _writing_in_place(names: Collection[str]) -> Iterator[Remedy]:
         )
     elif "where" in names:
         yield Remedy(
-            "Write the changed part by its position, `buffer.index_copy_(1, position, new)`, in "
-            "place of a choice for each element."
+            "Write the changed part by its position, `buffer.index_copy_(1, position, "
+            "new)`, instead of choosing between old and new for each element."
         )
     change = {"name": "reinplace"} if "index_put" in names else {}  # the pass handles it
     yield Remedy(
@@ -221,7 +221,7 @@ def runtime_constants(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             parameters = run.partition.linked.graph.parameters
             read = [one.name for node in nodes for one in run.givers(node) if id(one) not in inside]
             names = list(dict.fromkeys(parameters[name] for name in read if name in parameters))
-            evidence.append(f"They read {listed(names[:3], len(names) - 3)}.")
+            evidence.append(f"These kernels read {listed(names[:3], len(names) - 3)}.")
         one, several, what = _DOES[kind]
         many = len(members) > 1
         yield facts.finding(
