@@ -26,7 +26,7 @@ from etscope.analysis.numerics.rows import Narrowed, Numerics, NumericsRow, guil
 from etscope.analysis.numerics.runs import TracedMethod
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name
-from etscope.analysis.program.source_location import lines_of, module_path
+from etscope.analysis.program.source_location import common_module, lines_of
 from etscope.backends.registry.export_options import ExportOptions
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
 from etscope.diagnosis.run_inputs import RunInputs
@@ -325,7 +325,7 @@ class _Search:
             call=self.call,
             row=row,
             lines=self._lines(left),
-            module=None if last is None else module_path(last),
+            module=common_module(self._exported.calls[name] for name in left),
             op="" if last is None else last.op,
             node="" if last is None else left[-1],
             taps=tuple(taps),

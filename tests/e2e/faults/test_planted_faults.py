@@ -45,3 +45,15 @@ def test_a_fault_in_one_part_is_named_by_the_part(fault: str, part: str) -> None
     assert f"; {part} has all of the error" in found(name, "wrong").verdict
     clean = [row.values.local.concentration for row in found(name).rows if row.values is not None]
     assert clean and not any(clean)
+
+
+def test_a_wrong_call_has_the_module_of_all_its_lines() -> None:
+    (call,) = (row for row in found("fault_xnnpack_6").rows if len(row.lines) == 9)
+    assert call.is_delegate and call.module == "parts"
+
+
+def test_a_difference_for_other_values_is_not_the_cause() -> None:
+    """A sigmoid of the wrong call gives NaN for numbers as large as 1e30: the call has none."""
+    causes = found("fault_xnnpack_0", "wrong").causes
+    assert causes[0].startswith("the cause: The program's weights are not the record's: ")
+    assert not any("1e30" in cause for cause in causes)

@@ -15,6 +15,7 @@ from etscope.analysis.numerics.diagnose import RunMatcher  # noqa: E402
 from etscope.analysis.numerics.runs import TracedMethod  # noqa: E402
 from etscope.bridge.reference.local_reference import recompute  # noqa: E402
 from etscope.bridge.reference.reference import GraphNode  # noqa: E402
+from etscope.bridge.reference.ties import Local  # noqa: E402
 from etscope.bridge.reference.xnnpack_int8 import dynamic_of, static_of  # noqa: E402
 from etscope.diagnosis.reference import ReferenceGraphs, named_program  # noqa: E402
 from tests.support.numeric_runs import EDGE, inputs_of, inspector  # noqa: E402
@@ -99,11 +100,28 @@ def test_zero_points_next_to_the_middle_between_two_steps_go_to_the_other_side(
     assert choose is not None
     above = 1 + 2.0**-22
     rows = torch.tensor([[-1.0, 0.5, 1.0], [-1.0, 0.5, above], [-1.0, 0.5, 1.2], [0.0, 0.0, 0.0]])
-    (scales, zeros), (_, flipped) = (choose(None, (rows,), {}, flips) for flips in (False, True))
+    scales, zeros = choose(None, (rows,), {}, None)
+    _, flipped = choose(None, (rows,), {}, Local((rows,)))
     assert scales.shape == zeros.shape == (4, 1)
     assert scales[2].item() == pytest.approx(2.2 / 255)
     assert zeros[2:].flatten().tolist() == flipped[2:].flatten().tolist() == [-12, 127]
     assert {zeros[0].item(), flipped[0].item()} == {zeros[1].item(), flipped[1].item()} == {-1, 0}
+
+
+def test_a_number_at_a_tie_goes_to_the_other_step_than_in_float32() -> None:
+    chosen = GraphNode("choose", "torchao.choose_qparams_affine.default")
+    arguments = [GraphNode("x"), [1, 4], chosen, chosen]
+    quantize = dynamic_of(GraphNode("quantize", "torchao.quantize_affine.default", arguments))
+    assert quantize is not None
+    step, zero = torch.ones(2, 1, dtype=torch.float64), torch.tensor([[3], [3]])
+    # Above the middle by rounding, exactly there in float64, where it is rounded to the even step.
+    # The last two are sums of larger terms, with more rounding than their own size shows.
+    near = torch.tensor([[32.500004, 7.4999, -2.0, 32.6], [0.2, 1.49999, 0.50002, 3.3]])
+    wide = torch.tensor([[32.5, 7.4999, -2.0, 32.6], [0.20001, 1.50001, 0.49998, 3.3]])
+    local = quantize(None, (near, [1, 4], step, zero), {}, None) - 3
+    found = quantize(None, (wide.double(), [1, 4], step, zero), {}, Local((near, [1, 4], step))) - 3
+    assert local.tolist() == [[33, 7, -2, 33], [0, 1, 1, 3]]
+    assert found.tolist() == [[32, 7, -2, 33], [0, 2, 0, 3]]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ from etscope.analysis.numerics.runs import (
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
 from etscope.analysis.profile.logged_run import LoggedRun, unfolded
 from etscope.analysis.program.program import unfolded as unfolded_indices
-from etscope.analysis.program.source_location import lines_of, module_path, short_lines
+from etscope.analysis.program.source_location import common_module, lines_of, short_lines
 from etscope.analysis.selector_fields import fields_of_value
 from etscope.backends.common.logged import Inside, as_half, is_half
 from etscope.backends.registry.decoders import IN_CODES
@@ -483,7 +483,7 @@ class _Judge:
             reads=subgraph.reads,
             inputs=subgraph.inputs,
             lines=lines_of([*([] if record.kind == "delegate" else [node]), *inside]),
-            module=module_path(node),
+            module=common_module(inside if record.kind == "delegate" else [node]),
             shape=tuple(np.shape(value)),
             dtype=str(getattr(value, "dtype", type(value).__name__)),
             total=difference(metric, reference, value),

@@ -21,7 +21,7 @@ from etscope.analysis.numerics.quantization import Quantization
 from etscope.analysis.numerics.values import ValueComparison
 from etscope.analysis.program.source_location import short_lines
 from etscope.errors import UsageError
-from etscope.model.finding import Finding, remedies_of
+from etscope.model.finding import Finding, Severity, Sureness, remedies_of
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
 from etscope.units import listed
@@ -251,15 +251,17 @@ class Numerics:
         first = self.first
         if first is None or first.explanation is None:
             return None
-        if any(fault.kind != OTHER_WEIGHTS for fault in self.faults):
+        if any(_is_cause(fault) and fault.kind != OTHER_WEIGHTS for fault in self.faults):
             return None
         return f"what it is: {first.explanation}"
 
     @property
     def causes(self) -> tuple[str, ...]:
         """Sentences on the program's faults at wrong operators, and on what to do."""
+        kinds = (("a known difference", "the cause")[_is_cause(fault)] for fault in self.faults)
+        causes = zip(kinds, self.faults, strict=True)
         return (
-            *(f"the cause: {fault.sentence}".rstrip(".") for fault in self.faults),
+            *(f"{kind}: {fault.sentence}".rstrip(".") for kind, fault in causes),
             *(f"to do: {remedy}".rstrip(".") for remedy in remedies_of(self.faults)),
         )
 
@@ -498,24 +500,37 @@ class Narrowed:
 
 
 def with_faults(found: Numerics, faults: Sequence[Finding]) -> Numerics:
-    """Add the faults of the program that are at a wrong operator: they are the cause of its error.
-    A fault elsewhere is not named: these values do not show it."""
-    wrong = {row.pair.instruction for row in found.wrong}
+    """Add the faults of the program that are at a wrong operator, other weights first: they are the
+    cause of its error. A fault elsewhere is not named: these values do not show it."""
     at_wrong = [
         fault
         for fault in faults
-        if fault.method == found.method
-        and fault.explanation is not None
-        and any(site.instruction in wrong for site in fault.explanation.sites)
+        if fault.method == found.method and any(_may_cause(fault, row) for row in found.wrong)
     ]
+    at_wrong.sort(key=lambda fault: fault.kind != OTHER_WEIGHTS)
     return replace(found, faults=tuple(at_wrong))
+
+
+def _may_cause(fault: Finding, row: NumericsRow) -> bool:
+    """True if a wrong value may come from a fault. One that only some values show is not the cause
+    of a wrong call of many operators, unless the call has such values."""
+    why = fault.explanation
+    if why is None or all(site.instruction != row.pair.instruction for site in why.sites):
+        return False
+    is_shown = row.non_finite is not None or len(row.nodes) == 1
+    return is_shown or why.sureness is not Sureness.POSSIBLE
+
+
+def _is_cause(fault: Finding) -> bool:
+    """False for a difference too small to explain any error."""
+    return fault.severity is not Severity.FACT
 
 
 def guilty_call(found: Numerics) -> NumericsRow | None:
     """Return the first wrong row of a delegate call that covers several lines. Return None if there
     is none, or if a fault found in the program explains the error.
     """
-    if found.faults:
+    if any(map(_is_cause, found.faults)):
         return None
     return next((row for row in found.wrong if row.is_delegate and len(row.lines) > 1), None)
 

@@ -31,17 +31,20 @@ from etscope.analysis.matching.delegate_values import GraphCodes
 from etscope.backends.common.logged import Codes, Inside
 from etscope.backends.registry.decoders import IN_CODES
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
+from etscope.bridge.reference.ties import Local
 from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of
 from etscope.model.graph import NodeValue
 
 
 class ByDesign(NamedTuple):
     """A backend's way to compute a node. change: converts the arguments as the backend does.
-    compute: computes the node instead of its operator."""
+    compute: computes the node instead of its operator. local_of: what `compute` needs of the
+    node in float32, by its arguments and result."""
 
     reason: str
     change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     compute: Compute | None = None
+    local_of: Callable[[tuple[Any, ...], Any], Local] = lambda args, value: Local()
 
 
 class Arithmetic(NamedTuple):
@@ -102,10 +105,15 @@ def _unchanged(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _xnnpack(node: GraphNode) -> ByDesign | None:
-    for reason, compute_of in ((_BY_ROW, dynamic_of), (_INTEGERS, static_of)):
-        compute = compute_of(node)
-        if compute is not None:
-            return ByDesign(reason, _unchanged, compute)
+    by_row = dynamic_of(node)
+    if by_row is not None:
+        return ByDesign(_BY_ROW, _unchanged, by_row, lambda args, value: Local(args))
+    by_integers = static_of(node)
+    if by_integers is not None:
+        # Another tensor of the same memory: `LazyValues` frees what it notes with the value itself.
+        return ByDesign(
+            _INTEGERS, _unchanged, by_integers, lambda args, value: Local((), value.detach())
+        )
     at = _SCALES.get(node.operator)
     if at is None or not at.is_by_group(node):
         return None
@@ -193,14 +201,16 @@ def in_codes(node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes)
         return None
     seed = crc32(node.name.encode())
 
-    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_wide: bool) -> Any:
-        either_side = torch.Generator().manual_seed(seed) if is_wide else None
+    def compute(
+        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+    ) -> Any:
+        either_side = None if local is None else torch.Generator().manual_seed(seed)
         leaves, spec = pytree.tree_flatten(list(args))
         for position, known in incoming.items():
             if position < len(leaves):
                 leaves[position] = _rounded(leaves[position], known, either_side)
         args = tuple(pytree.tree_unflatten(leaves, spec))
-        value = _widely(target, args, kwargs) if is_wide else target(*args, **kwargs)
+        value = target(*args, **kwargs) if local is None else _widely(target, args, kwargs)
         if isinstance(value, (tuple, list)):
             elements = list(value)
             for element, known in own.items():
@@ -212,9 +222,11 @@ def in_codes(node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes)
     return compute
 
 
-def in_halves(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_wide: bool) -> Any:
-    """Compute an operator in float16, with sums in float32; in float64, if `is_wide`."""
-    if is_wide:
+def in_halves(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+) -> Any:
+    """Compute an operator in float16, with sums in float32; in float64 if `local` is given."""
+    if local is not None:
         return _widely(target, args, kwargs)
 
     def rounded(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,11 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from etscope.bridge.reference.reference import Call, Operation, arrays_of
+from etscope.bridge.reference.reference import Operation, arrays_of
+from etscope.bridge.reference.ties import Local
+
+# Computes a node in the second run, by what it was in the first.
+WideCall = Callable[[Operation, tuple[Any, ...], dict[str, Any], Local], Any]
 
 _KEPT_BYTES = 64 << 20  # of values that another one may be computed from
 
@@ -23,12 +27,14 @@ _KEPT_BYTES = 64 << 20  # of values that another one may be computed from
 @dataclass(frozen=True, slots=True, eq=False)
 class _Noted:
     """A node that was computed in the first run. arguments, keywords: with an `_Element` in place
-    of each tensor that another noted node made. number: in order of execution."""
+    of each tensor that another noted node made. number: in order of execution. local: what the
+    second run needs of the node."""
 
     number: int
     operation: Operation
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
+    local: Local
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +52,7 @@ class LazyValues:
     is read unchanged.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: WideCall) -> None:
         self._call = call
         self._made_by = WeakTensorKeyDictionary()
         self._count = 0
@@ -54,11 +60,16 @@ class LazyValues:
         self._bytes = 0
 
     def note(
-        self, operation: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any
+        self,
+        operation: Operation,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        value: Any,
+        local: Local,
     ) -> None:
         """Note a node, its arguments and its value in the first run."""
         self._count += 1
-        node = _Noted(self._count, operation, self._linked(args), self._linked(kwargs))
+        node = _Noted(self._count, operation, self._linked(args), self._linked(kwargs), local)
         results = list(enumerate(value)) if isinstance(value, (tuple, list)) else [(None, value)]
         given = {id(tensor) for tensor in _tensors((args, kwargs))}
         for index, result in results:
@@ -98,7 +109,7 @@ class LazyValues:
                 _Element,
                 lambda one: _picked(values[one.node], one.index),
             )
-            values[node] = self._call(node.operation, args, kwargs)
+            values[node] = self._call(node.operation, args, kwargs, node.local)
             del args, kwargs
             for one in _elements((node.arguments, node.keywords)):
                 needed[one.node] -= 1

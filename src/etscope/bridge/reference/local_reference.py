@@ -20,8 +20,10 @@ from torch.utils import _pytree as pytree
 
 from etscope.analysis.numerics.diagnose import Recomputed
 from etscope.bridge.reference.backends import PLAIN, Arithmetic
-from etscope.bridge.reference.lazy_values import LazyValues
+from etscope.bridge.reference.cancellation import CANCELLING
+from etscope.bridge.reference.lazy_values import LazyValues, WideCall
 from etscope.bridge.reference.reference import Call, Operation, ReferenceGraph, arrays_of
+from etscope.bridge.reference.ties import Local, nearness, rounded_away
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy, tensor_sharing
 
 _JITTER_SEED = 0
@@ -75,8 +77,8 @@ def recompute(
 
     Each operator runs in float64, or in the types that it supports. Numbers that are then quantized
     are shifted as rounding may shift them: a number next to the middle between two steps goes to
-    the other side of it. In a backend with unknown arithmetic, which may also round within an
-    operator, the shift is up to half a step.
+    the step that it does not have in float32. In a backend with unknown arithmetic, which may also
+    round within an operator, the shift is up to half a step.
     """
     designs = arithmetic.by_design
     computes = {name: one.compute for name, one in designs.items() if one.compute is not None}
@@ -88,25 +90,37 @@ def recompute(
     def locally(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         compute = computes.get(operation.name)
         if compute is not None:
-            return compute(operation.target, args, kwargs, False)
+            return compute(operation.target, args, kwargs, None)
         return operation.target(*designed(operation, args), **kwargs)
 
-    def widely(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def local_of(operation: Operation, args: tuple[Any, ...], value: Any) -> Local:
+        design = designs.get(operation.name)
+        if design is not None and design.compute is not None:
+            return design.local_of(args, value)
+        return Local(args) if _is_quantizing(operation.target) else Local()
+
+    def widely(
+        operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local
+    ) -> Any:
         compute = computes.get(operation.name)
         if compute is not None:
-            return compute(operation.target, args, kwargs, True)
+            return compute(operation.target, args, kwargs, local)
         jitter = None
         if operation.name in arithmetic.unknown:
             seed = _JITTER_SEED + crc32(operation.name.encode())
             jitter = torch.Generator().manual_seed(seed)
-        return _wide_call(operation, designed(operation, args), kwargs, jitter)
+        return _wide_call(operation, designed(operation, args), kwargs, local, jitter)
 
-    calls, memory = (locally, widely), Memory() if memory is None else memory
+    calls, memory = (locally, local_of, widely), Memory() if memory is None else memory
     if graph.is_plain and not (memory.reference or memory.local or memory.wide):
         outputs = yield from _two_runs(graph, inputs, device, wanted, calls, designs)
     else:
         outputs = yield from _three_runs(graph, inputs, device, wanted, memory, calls)
     memory.outputs = own_arrays(outputs)
+
+
+# How the second run computes a node; what the third needs of that; and how the third computes.
+_Calls = tuple[Call, Callable[[Operation, tuple[Any, ...], Any], Local], WideCall]
 
 
 def _three_runs(
@@ -115,14 +129,24 @@ def _three_runs(
     device: DeviceValues,
     wanted: Collection[str],
     memory: Memory,
-    calls: tuple[Call, Call],
+    calls: _Calls,
 ) -> Generator[Recomputed, None, list[Any]]:
-    """`recompute` any graph; returns the outputs of the reference. calls: of the second and of the
-    third run."""
+    """`recompute` any graph; returns the outputs of the reference."""
     kept = graph.own_memory
-    local = _Run(graph.run(inputs, memory.local, call=calls[0]))
+    call, local_of, wide_call = calls
+    noted: dict[str, Local] = {}  # of nodes that the third run is about to compute
+
+    def locally(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = call(operation, args, kwargs)
+        noted[operation.name] = local_of(operation, args, value)
+        return value
+
+    def widely(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return wide_call(operation, args, kwargs, noted.pop(operation.name, Local()))
+
+    local = _Run(graph.run(inputs, memory.local, call=locally))
     plain = _Run(graph.run(inputs, memory.reference))
-    wide = _Run(graph.run(inputs, memory.wide, call=calls[1]))
+    wide = _Run(graph.run(inputs, memory.wide, call=widely))
     while local.current is not None:
         name, loop_pass, value = local.current
         reference, exact = (run.reach(name, loop_pass) for run in (plain, wide))
@@ -146,7 +170,7 @@ def _two_runs(
     inputs: Any,
     device: DeviceValues,
     wanted: Collection[str],
-    calls: tuple[Call, Call],
+    calls: _Calls,
     own: Collection[str],
 ) -> Generator[Recomputed, None, list[Any]]:
     """`recompute` a plain graph, as `_three_runs`, with float64 on demand.
@@ -154,7 +178,8 @@ def _two_runs(
     own: the nodes that the second run computes otherwise than the reference. Others are computed
     once where both have the same arguments, as before the first value of the device.
     """
-    wide = LazyValues(calls[1])
+    call, local_of, wide_call = calls
+    wide = LazyValues(wide_call)
     last: list[Any] = ["", None, None]  # of the reference: name, arguments, value
 
     def plainly(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -167,8 +192,8 @@ def _two_runs(
         if is_last and _are_same(last[1], (args, kwargs)):
             value = last[2]
         else:
-            value = calls[0](operation, args, kwargs)
-        wide.note(operation, args, kwargs, value)
+            value = call(operation, args, kwargs)
+        wide.note(operation, args, kwargs, value, local_of(operation, args, value))
         return value
 
     plain = _Run(graph.run(inputs, {}, call=plainly))
@@ -300,10 +325,11 @@ def _wide_call(
     operation: Operation,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    local: Local,
     jitter: torch.Generator | None,
 ) -> Any:
-    """Compute a node in float64 where its operator allows it. jitter: for a node of a backend with
-    unknown arithmetic."""
+    """Compute a node in float64 where its operator allows it. local: its call in float32. jitter:
+    for a node of a backend with unknown arithmetic."""
     target = operation.target
     schema = getattr(target, "_schema", None)
     if schema is not None and schema.is_mutable:
@@ -321,7 +347,7 @@ def _wide_call(
 
         args, kwargs = pytree.tree_map_only(torch.Tensor, as_written, (args, kwargs))
         return target(*args, **kwargs)
-    args = _past_ties(operation, args) if jitter is None else _jittered(target, args, jitter)
+    args = _past_ties(operation, args, local) if jitter is None else _jittered(target, args, jitter)
 
     def widened(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.double() if tensor.is_floating_point() else tensor
@@ -336,11 +362,11 @@ def _wide_call(
             raise NotImplementedError
         args_wide, kwargs_wide = pytree.tree_map_only(torch.Tensor, widened, (args, kwargs))
         value = target(*args_wide, **kwargs_wide)
-        if str(getattr(target, "_op", target)) not in _SUMS or value.dtype != torch.float64:
+        cancel = CANCELLING.get(str(getattr(target, "_op", target)))
+        if cancel is None or args_wide[0].dtype != torch.float64:
             return value
-        size = target(args_wide[0].abs(), *args_wide[1:], **kwargs_wide)
-        least = torch.finfo(operation.float_type or torch.float32).eps * size
-        return torch.where(value.abs() < _CANCELLED * size, value + least, value)
+        epsilon = torch.finfo(operation.float_type or torch.float32).eps
+        return cancel(target, args_wide, kwargs_wide, value, epsilon)
     except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError):
         # The operator takes no float64: back to the type that it was exported with.
         dtype = operation.float_type or torch.float32
@@ -350,15 +376,6 @@ def _wide_call(
 
         narrowed = pytree.tree_map_only(torch.Tensor, narrow, (args, kwargs))
         return target(*narrowed[0], **narrowed[1])
-
-
-# Where terms cancel, as in the mean of what was centred before, PyTorch's result may be exact by
-# chance, and its rounding shows nothing. A sum of n terms in turn is off by about the epsilon of
-# the type times the sum of their sizes: partial sums are as large as a term times sqrt(n).
-_SUMS = frozenset({
-    "aten.mean.default", "aten.mean.dim", "aten.sum.default", "aten.sum.dim_IntList",
-})  # fmt: skip
-_CANCELLED = 1e-3  # of the sum of sizes; above it the tolerance of the type is larger
 
 
 def _jittered(target: Any, args: tuple[Any, ...], jitter: torch.Generator) -> tuple[Any, ...]:
@@ -371,30 +388,46 @@ def _jittered(target: Any, args: tuple[Any, ...], jitter: torch.Generator) -> tu
     return (tensor + moves * scales).to(tensor.dtype), *args[1:]
 
 
-def _past_ties(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Mirror the numbers that are next to the middle between two steps at it, for an operator that
-    quantizes."""
+def _past_ties(operation: Operation, args: tuple[Any, ...], local: Local) -> tuple[Any, ...]:
+    """Move the numbers that are next to the middle between two steps to the step that they do not
+    have in float32, for an operator that quantizes."""
     scales = _scales_of(operation.target, args)
     if scales is None or not args[0].numel():
         return args
     tensor = args[0]
     steps = tensor.double() / scales
-    beyond = steps.floor() + 0.5 - steps
     epsilon = torch.finfo(operation.float_type or torch.float32).eps
-    nearest = _NEAR * epsilon * steps.nan_to_num(0.0).abs().max().clamp(max=_MOST_STEPS)
-    moved = torch.where(beyond.abs() < nearest, tensor + 2 * beyond * scales, tensor.double())
+    near = _NEAR * epsilon * steps.nan_to_num(0.0).abs().max().clamp(max=_MOST_STEPS)
+    other = steps
+    if local.args and local.args[0].shape == tensor.shape:
+        other = local.args[0].double() / _scales_of(operation.target, local.args)
+        near = near + nearness(steps, other)
+    moved = rounded_away(steps, torch.round(other), near)
+    moved = torch.where(moved == torch.round(steps), tensor.double(), moved * scales)
     return moved.to(tensor.dtype), *args[1:]
+
+
+def _is_quantizing(target: Any) -> bool:
+    """True for an operator with `_scales_of` its own."""
+    operator = str(getattr(target, "_op", target))
+    return operator in _QUANTIZING or operator.startswith(_BY_TENSOR)
+
+
+_BY_TENSOR = "quantized_decomposed.quantize_per_tensor."
+_QUANTIZING = frozenset({
+    "torchao.quantize_affine.default", "quantized_decomposed.quantize_per_token.default",
+})  # fmt: skip
 
 
 def _scales_of(target: Any, args: tuple[Any, ...]) -> Any:
     """The scales of an operator that quantizes, in float64: a number, or a tensor that fits its
     input; None for an operator that does not quantize."""
     operator = str(getattr(target, "_op", target))
-    if operator.startswith("quantized_decomposed.quantize_per_tensor."):
+    if operator.startswith(_BY_TENSOR):
         return args[1].double() if isinstance(args[1], torch.Tensor) else args[1]
     if operator == "torchao.quantize_affine.default":
         tensor, block, scales = args[0], args[1], args[2]
-    elif operator == "quantized_decomposed.quantize_per_token.default":
+    elif operator in _QUANTIZING:
         tensor, scales = args[0], args[1]
         block = [*[1] * (tensor.dim() - 1), tensor.shape[-1]]
     else:

@@ -44,7 +44,7 @@ class RecordedCall:
         """Compute the call with other arguments."""
         if self.compute is None:
             return self.target(*args, **kwargs)
-        return self.compute(self.target, tuple(args), dict(kwargs), False)
+        return self.compute(self.target, tuple(args), dict(kwargs), None)
 
     @property
     def names(self) -> tuple[str, ...]:

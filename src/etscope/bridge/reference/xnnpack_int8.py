@@ -19,8 +19,8 @@ Dynamic: XNNPACK chooses a scale for each row of a layer's input, or each image,
 graph has one for the whole (`QuantParams._from_dynamic_input_node` of executorch.backends.xnnpack;
 `xnn_qd8_asymmetric_quantization_params` in src/xnnpack/quantization.h).
 
-In float64, sums that are next to the middle between two steps go to the other side: other
-processors round the product once instead of twice.
+In float64, sums that are next to the middle between two steps go to the other side than in float32:
+other processors round the product once instead of twice. See `bridge.reference.ties`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ import numpy as np
 import torch
 
 from etscope.bridge.reference.reference import GraphNode
+from etscope.bridge.reference.ties import ULPS, Local, nearness, rounded_away
 
 _QUANTIZED = torch.ops.quantized_decomposed
-# Of a sum in steps: the rounding of the scales, of their product with the sum, and of the sum.
-_ULPS = 4 * 2.0**-24
 _MULTIPLIER_BITS = 20
 
-# Computes a node from its operator, its arguments, and whether ties are to go to the other side.
-Compute = Callable[[Any, tuple[Any, ...], dict[str, Any], bool], Any]
+# Computes a node from its operator and its arguments; in float64 if it is given what it is in
+# float32, None there.
+Compute = Callable[[Any, tuple[Any, ...], dict[str, Any], Local | None], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def static_of(node: GraphNode) -> Compute | None:
         quantize = node if node.operator == _TO_INTEGERS else node.args[0]
         if not _is_left_out(quantize):
             return None
-        return lambda target, args, kwargs, flips: args[0].clone()
+        return lambda target, args, kwargs, local: args[0].clone()
     make = _OPERATORS.get(node.operator)
     result = None if make is None else _steps_of_result(node)
     if make is None or result is None:
@@ -141,15 +141,11 @@ def _is_left_out(quantize: Any) -> bool:
     return source.operator in _LAYERS and static_of(source) is not None
 
 
-def _rounded(steps: torch.Tensor, flips: bool, of: float | None = None) -> torch.Tensor:
-    """Steps rounded to whole ones, ties to even. flips: those next to the middle between two go to
-    the other side. of: the size of the numbers that were subtracted."""
-    found = torch.round(steps)
-    if not flips:
-        return found
-    below = steps.floor()
-    is_near = (below + 0.5 - steps).abs() <= _ULPS * (steps.abs() if of is None else of)
-    return torch.where(is_near, 2 * below + 1 - found, found)
+def _rounded(steps: torch.Tensor, result: Steps, local: Local | None) -> torch.Tensor:
+    """Steps of a result rounded to whole ones, ties to even."""
+    if local is None or not isinstance(local.value, torch.Tensor):
+        return torch.round(steps)
+    return rounded_away(steps, result.count(local.value), ULPS * steps.abs())
 
 
 def _scaled(sums: torch.Tensor, scale: Any) -> torch.Tensor:
@@ -187,11 +183,13 @@ def _linear(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Com
         return None
     source_scale = inputs.scale
 
-    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+    def compute(
+        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+    ) -> Any:
         # A program that torch rebuilt has what has a default by keyword.
         rest = {name: value for name, value in kwargs.items() if name != "bias"}
         numbers, matrix, bias = *args[:2], args[2] if len(args) > 2 else kwargs.get("bias")
-        dtype = torch.float64 if flips else torch.float32
+        dtype = torch.float32 if local is None else torch.float64
         whole = [one.to(dtype) for one in (inputs.count(numbers), weights.count(matrix))]
         if bias is not None:
             bias = _whole_bias(bias.float(), weights.scale, source_scale).to(dtype)
@@ -204,7 +202,7 @@ def _linear(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Com
         if isinstance(weights.scale, torch.Tensor):
             shape[channels] = -1
         scale = (scale / _as_float32(result.scale)).reshape(shape)
-        return _dequantized(_rounded(_scaled(sums, scale), flips), result, numbers)
+        return _dequantized(_rounded(_scaled(sums, scale), result, local), result, numbers)
 
     return compute
 
@@ -234,12 +232,14 @@ def _add(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Comput
     shift = _MULTIPLIER_BITS - (math.frexp(float(max(ratios)))[1] - 1)
     multipliers = [round(math.ldexp(float(ratio), shift)) for ratio in ratios]
 
-    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+    def compute(
+        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+    ) -> Any:
         one, other = (
             Steps(scale).count(numbers) for scale, numbers in zip(pair, args[:2], strict=True)
         )
         sums = (one * multipliers[0] + other * multipliers[1]) / 2.0**shift
-        steps = _rounded(sums, True) if flips else torch.floor(sums + 0.5)
+        steps = torch.floor(sums + 0.5) if local is None else _rounded(sums, result, local)
         return _dequantized(steps, result, args[0])
 
     return compute
@@ -252,11 +252,14 @@ def _mul(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Comput
         return None
     scale = np.float32(pair[0]) * np.float32(pair[1]) / np.float32(result.scale)
 
-    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+    def compute(
+        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+    ) -> Any:
         one, other = (
             Steps(step).count(numbers) for step, numbers in zip(pair, args[:2], strict=True)
         )
-        return _dequantized(_rounded(_scaled(one * other, scale), flips), result, args[0])
+        steps = _rounded(_scaled(one * other, scale), result, local)
+        return _dequantized(steps, result, args[0])
 
     return compute
 
@@ -276,14 +279,19 @@ def _mean(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compu
         return None
     source = read[0]
 
-    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+    def compute(
+        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+    ) -> Any:
         counts = source.count(args[0])
         means = target(counts, *args[1:], **kwargs)
         elements = counts.numel() / max(means.numel(), 1)
         share = np.float32(source.scale) / np.float32(result.scale) * np.float32(1 / elements)
         steps = _scaled(torch.round(means * elements), share)
-        # Ties are common in means of few elements; they go to the even number that is stored.
-        rounded = _rounded(steps + result.zero, flips) - result.zero
+        if local is None:
+            # Ties are common in means of few elements; they go to the even number that is stored.
+            rounded = torch.round(steps + result.zero) - result.zero
+        else:
+            rounded = _rounded(steps, result, local)
         return _dequantized(rounded, result, args[0])
 
     return compute
@@ -343,8 +351,9 @@ def _feeds_a_convolution(node: GraphNode) -> bool:
 def _choose(dimensions: int) -> Compute:
     """Choose a scale for all that lies in the last `dimensions`."""
 
-    def choose(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
-        numbers = args[0].float()
+    def ranges(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Steps in 1, and the zero point before it is rounded."""
+        numbers = numbers.float()
         axes = list(range(numbers.dim() - min(dimensions, numbers.dim()), numbers.dim()))
         least = numbers.amin(axes, keepdim=True).clamp(max=0.0)
         most = numbers.amax(axes, keepdim=True).clamp(min=0.0)
@@ -352,23 +361,46 @@ def _choose(dimensions: int) -> Compute:
         per_step = torch.where(width == 0, 1.0, (_MOST - _LEAST) / width)
         low, high = least * per_step, most * per_step
         zero = torch.where((_LEAST + low) + (_MOST + high) > 0, _LEAST - low, _MOST - high)
-        zero = _rounded(zero.clamp(_LEAST, _MOST), flips, of=_MOST - _LEAST)
-        return 1.0 / per_step.double(), zero.clamp(_LEAST, _MOST).to(torch.int64)
+        return per_step, zero.clamp(_LEAST, _MOST)
+
+    def choose(
+        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+    ) -> Any:
+        per_step, zero = ranges(args[0])
+        if local is None or not local.args:
+            rounded = torch.round(zero)
+        else:
+            other = ranges(local.args[0])[1]
+            near = nearness(zero, other) + ULPS * (_MOST - _LEAST)  # which it was subtracted from
+            rounded = rounded_away(zero, torch.round(other), near).clamp(_LEAST, _MOST)
+        return 1.0 / per_step.double(), rounded.to(torch.int64)
 
     return choose
 
 
 def _quantize_rows(at: int) -> Compute:
-    def quantize(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
-        scale, zero = args[at : at + 2]
-        steps = (args[0].float() * (1.0 / scale).float()).double()
-        return (_rounded(steps, flips) + zero).clamp(_LEAST, _MOST).to(torch.int8)
+    def steps_of(args: tuple[Any, ...]) -> torch.Tensor:
+        steps: torch.Tensor = args[0].float() * (1.0 / args[at]).float()
+        return steps.double()
+
+    def quantize(
+        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+    ) -> Any:
+        steps = steps_of(args)
+        if local is None or not local.args:
+            steps = torch.round(steps)
+        else:
+            other = steps_of(local.args)
+            steps = rounded_away(steps, torch.round(other), nearness(steps, other))
+        return (steps + args[at + 1]).clamp(_LEAST, _MOST).to(torch.int8)
 
     return quantize
 
 
 def _dequantize_rows(at: int) -> Compute:
-    def dequantize(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+    def dequantize(
+        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], local: Local | None
+    ) -> Any:
         scale, zero = args[at : at + 2]
         return (args[0].long() - zero).float() * scale.float()
 
