@@ -136,6 +136,19 @@ class Breakpoints:
         return [one for one in self if one.enabled and 0 < one.unknown < one.looked]
 
 
+class LineSelector(Selector):
+    """Selects the operators of lines of Python. text: as the user wrote it. places: "path:line".
+    key: the field: "file", or "frame" for the operators that are called from a line."""
+
+    def __init__(self, text: str, places: frozenset[str], key: str) -> None:
+        super().__init__("*")
+        self.text, self._places, self._key = text, places, key
+
+    def matches(self, fields: Fields) -> bool:
+        """Return True if one of the lines is selected."""
+        return not self._places.isdisjoint(fields[self._key])
+
+
 class CallerSelector(Selector):
     """Selects the operators that are called from a line of Python: it is a frame around theirs."""
 

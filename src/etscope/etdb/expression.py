@@ -3,8 +3,8 @@
 The text is parsed by Python's own parser and restricted to a list of allowed forms; it is never run
 as Python. Only the functions, methods and attributes in the tables below can be used, and the size
 of results is bounded. `%12` is the value of the node with debug handle 12, `#5` the value of
-instruction 5, `$` the current stop's value, `$1` its second output, `$NAME` what `set $NAME =`
-stored, `nan` and `inf` those numbers.
+instruction 5, `$` the current stop's value, `$1` its second output, `$all` all of its outputs,
+`$NAME` what `set $NAME =` stored, `nan` and `inf` those numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -199,7 +199,8 @@ _REDUCING = _WITH_AXIS | {"norm", "l1", "numel"}
 # numpy would write its result into a further array.
 _MOST_ARGUMENTS = {"round": 2, "reshape": 9, "transpose": 9, **dict.fromkeys(_WITH_AXIS, 2)}
 
-FUNCTIONS = tuple(_MATH)
+_WHERE = "where"
+FUNCTIONS = (*_MATH, _WHERE)
 METHODS = (*_MATH, *_FORMS)
 ATTRIBUTES = tuple(_ATTRIBUTES)
 
@@ -214,6 +215,23 @@ class Scope(Protocol):
     def function(self, name: str) -> Callable[..., Any] | None:
         """A function of the debugger. Arguments that are names are passed as `Name`."""
         ...
+
+
+class Outputs(list[Any]):
+    """The outputs of an operator that has several. counted: the indices of those that a number of
+    all of them and a condition are about: not indices beside values, nor what nothing reads."""
+
+    def __init__(self, values: Iterable[Any], counted: Sequence[int]) -> None:
+        super().__init__(values)
+        self.counted = counted
+
+    @property
+    def main(self) -> list[Any]:
+        return [self[index] for index in self.counted]
+
+
+class ValueMisfit(UsageError):
+    """An expression that is right in itself does not fit the value that it has here."""
 
 
 class Name(str):
@@ -232,13 +250,27 @@ def evaluate(expression: Expression, scope: Scope) -> Any:
         raise
     except (ArithmeticError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"cannot compute {expression.text!r}: {reason}") from error
+        raise ValueMisfit(f"cannot compute {expression.text!r}: {reason}") from error
     except (MemoryError, RecursionError) as error:
         raise UsageError(f"{expression.text!r} is too large to compute") from error
 
 
+def replaced_part(suffix: str, value: Any, part: Any, scope: Scope) -> Any:
+    """A copy of a tensor with other elements. suffix: their index, "[0, :4]"."""
+    expression = parse(f"nan{suffix}")
+    if not isinstance(expression.tree, ast.Subscript) or _is_several(value):
+        raise UsageError(f"{suffix} is not one index of a tensor", hint="set $1[0, :4] = EXPR")
+    copy = np.array(value)
+    try:
+        copy[_index(expression.tree.slice, scope)] = np.asarray(part)
+    except (TypeError, ValueError, IndexError) as error:
+        raise UsageError(f"{suffix} cannot be set: {error}") from error
+    return copy
+
+
 def is_true(value: Any) -> bool:
     """True if a condition holds; for an array, anywhere in it."""
+    value = value.main if isinstance(value, Outputs) else value
     if isinstance(value, (list, tuple)):
         return any(map(is_true, value))
     return bool(np.any(value))
@@ -286,10 +318,12 @@ def _by_output(function: Callable[..., Any], *values: Any) -> Any:
     if any(len(value) != count for value in several):
         raise UsageError("these are outputs of operators with different numbers of outputs")
     spread = [value if _is_several(value) else [value] * count for value in values]
-    return [
+    found = [
         None if any(one is None for one in each) else function(*each)
         for each in zip(*spread, strict=True)
     ]
+    marked = next((value for value in several if isinstance(value, Outputs)), None)
+    return found if marked is None else Outputs(found, marked.counted)
 
 
 def _is_several(value: Any) -> bool:
@@ -357,7 +391,11 @@ def _whole(value: Any) -> int:
 def _subscript(value: Any, index: Any) -> Any:
     if isinstance(value, (list, str)):
         if not isinstance(index, (int, slice)):
-            raise UsageError("a list has one index")
+            several = _is_several(value)
+            raise ValueMisfit(
+                f"these are {len(value)} outputs" if several else "a list has one index",
+                hint="index one of them: $0[…] is the first" if several else None,
+            )
         return value[index]
     parts = index if isinstance(index, tuple) else (index,)
     if isinstance(value, RemoteTensor) and all(isinstance(part, (int, slice)) for part in parts):
@@ -370,7 +408,7 @@ def _attribute(name: str, value: Any) -> Any:
         kind = "a method: write it with ()" if name in METHODS else "not known"
         raise UsageError(f".{name} is {kind}", hint="known are: " + ", ".join(ATTRIBUTES))
     if _is_several(value):
-        return [None if one is None else _attribute(name, one) for one in value]
+        return _by_output(partial(_attribute, name), value)
     is_known = isinstance(value, RemoteTensor) and name not in ("T", "strides")  # unfetched
     return _ATTRIBUTES[name](value if is_known else _number(value))
 
@@ -404,20 +442,34 @@ def _call(node: ast.Call, scope: Scope) -> Any:
                 for argument in node.args
             )
         )
-    if name not in _MATH:
+    if name not in FUNCTIONS:
         raise UsageError(f"{name}() is not known", hint="functions are: " + ", ".join(FUNCTIONS))
-    return _apply(name, _MATH[name], [_value(one, scope) for one in node.args], options)
+    values = [_value(one, scope) for one in node.args]
+    if name == _WHERE:
+        if len(values) != 3 or options:
+            raise UsageError("where takes three arguments", hint="where(CONDITION, YES, NO)")
+        return _by_output(_where, *values)
+    return _apply(name, _MATH[name], values, options)
+
+
+def _where(*values: Any) -> Any:
+    condition, yes, no = map(_number, values)
+    _check_size(np.broadcast_shapes(*map(np.shape, values)))
+    return np.where(condition, yes, no)
 
 
 def _apply(
     name: str, function: Callable[..., Any], arguments: list[Any], options: dict[str, Any]
 ) -> Any:
-    """Call a function. A reduction without an axis is over all outputs of an operator together,
-    anything else is applied to each of them."""
+    """Call a function. A reduction without an axis is over the outputs of an operator together
+    (`Outputs.main`), anything else is applied to each of them."""
     is_whole = name in _REDUCING and len(arguments) == 1 and not options
     if arguments and _is_several(arguments[0]) and not is_whole:
         first, *rest = arguments
         return _by_output(lambda one: _apply(name, function, [one, *rest], dict(options)), first)
+    if is_whole and isinstance(arguments[0], Outputs):
+        main = arguments[0].main
+        arguments[0] = main[0] if len(main) == 1 else main
     if is_whole and isinstance(arguments[0], RemoteTensor):
         if name == "numel":
             return arguments[0].size
@@ -427,13 +479,14 @@ def _apply(
     for option in options:
         if option != "axis" or name not in _WITH_AXIS:
             raise UsageError(f"{name}() has no argument {option!r}")
-    if "axis" in options:
-        axis = options["axis"]
-        options["axis"] = tuple(map(_whole, axis)) if isinstance(axis, list) else _whole(axis)
     if len(arguments) > _MOST_ARGUMENTS.get(name, 1):
         raise UsageError(f"{name}() takes fewer arguments")
     if name in _WITH_AXIS and len(arguments) == 2:
-        options["axis"] = _whole(arguments.pop())
+        options["axis"] = arguments.pop()
+    if "axis" in options:
+        axis = options["axis"]
+        is_list = isinstance(axis, (list, np.ndarray)) and np.ndim(axis) > 0
+        options["axis"] = tuple(map(_whole, axis)) if is_list else _whole(axis)
     if name in ("sum", "mean", "std", "var"):
         array = arguments[0]
         if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.dtype.itemsize < 8:

@@ -199,9 +199,9 @@ def stop_lines(debugger: Debugger, stop: Stop) -> list[str]:
     if stop.ticks is not None and debugger.shows_times:
         facts.append(duration_text(debugger, stop.ticks))
     lines = [" ".join(head) + "".join(f" · {fact}" for fact in facts)]
-    if stop.lines:
+    if (line := line_of(stop)) is not None:
         others = f"   (+{len(stop.lines) - 1} lines)" if len(stop.lines) > 1 else ""
-        lines.append(f"    {source_text(stop.lines[0])}{others}")
+        lines.append(f"    {source_text(line)}{others}")
     return lines
 
 
@@ -220,6 +220,25 @@ def source_text(line: SourceLine) -> str:
     """ "model.py:34  x = self.conv(x)"."""
     place = f"{PurePath(line.file).name}:{line.line}"
     return f"{place}  {line.text}" if line.text else place
+
+
+def modules_of(stop: Stop) -> list[tuple[str, str]]:
+    """The modules of a stop as (path, type), innermost first, without containers that have no code
+    of their own (`ModuleList`)."""
+    node = stop.nodes[-1] if stop.nodes else None
+    types = {} if node is None else {m.path: m.type.rpartition(".")[2] for m in node.modules}
+    if stop.module is None:
+        return []
+    parts = stop.module.split(".") if stop.module else []
+    paths = [".".join(parts[:length]) for length in range(len(parts), -1, -1)]
+    return [(path, types.get(path, "")) for path in paths if path in types or not types]
+
+
+def line_of(stop: Stop) -> SourceLine | None:
+    """The line to show for a stop: of its last node, whose value it has, if that is known."""
+    frames = frames_of(stop)
+    shown = next((line for line in stop.lines if frames and str(line) == str(frames[0])), None)
+    return shown or (stop.lines[0] if stop.lines else None)
 
 
 def frames_of(stop: Stop) -> list[SourceLine]:

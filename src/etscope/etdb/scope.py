@@ -18,12 +18,15 @@ from etscope.etdb.expression import (
     HANDLE,
     INSTRUCTION,
     Expression,
+    Outputs,
     evaluate,
 )
 from etscope.etdb.output import value_lines
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT
 from etscope.model.graph import VIEWS, stem
 from etscope.units import count as counted
+
+ALL = "all"  # `$all`: also the outputs that conditions leave out
 
 
 class DebuggerScope:
@@ -40,7 +43,8 @@ class DebuggerScope:
                 return self._special(prefix, name.removeprefix(prefix))
         if name == CALL:
             return self._debugger.some_target().run
-        return single(self._of_node(self._debugger.path_named(name)))
+        path = self._debugger.path_named(name)
+        return self._marked(path, single(self._of_node(path)))
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """`gap`, `ref`, `device`, `value` and `weight`."""
@@ -189,6 +193,8 @@ class DebuggerScope:
             return single(self._of_instruction(int(rest)))
         if rest == "":
             return self._current()
+        if rest == ALL:
+            return list(debugger.some_target().device_values(debugger.here().position))
         if rest.isdecimal():
             values = debugger.some_target().device_values(debugger.here().position)
             if int(rest) >= len(values):
@@ -221,10 +227,25 @@ class DebuggerScope:
             )
         values = target.device_values(stop.position)
         if values:
-            return single(values)
+            return self._marked(stop.path, single(values))
         if stop.path is None:
             raise MissingDataError(f"nothing was recorded of {stop.name}")
         return self._of_node(stop.path)
+
+    def _marked(self, path: str | None, value: Any) -> Any:
+        """Mark the outputs of an operator with several that a condition is about: the floats that
+        something reads; else all that something reads; without a graph, the first."""
+        if not isinstance(value, list) or not any(np.ndim(one) for one in value if one is not None):
+            return value
+        read = value
+        if self._debugger.record is None:
+            read = [value[0], *[None] * (len(value) - 1)]
+        elif path is not None:
+            read = values_read(self._debugger, path, value)
+        known = [index for index, one in enumerate(read) if one is not None]
+        kinds = {index: np.dtype(getattr(value[index], "dtype", object)).kind for index in known}
+        floats = [index for index in known if kinds[index] in "fV"]
+        return Outputs(value, floats or known or range(len(value)))
 
     def _of_instruction(self, number: int) -> list[Any]:
         debugger = self._debugger

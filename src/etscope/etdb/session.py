@@ -20,15 +20,17 @@ from etscope.analysis.program.source_location import module_path
 from etscope.capture.files import NOTHING, RunFiles
 from etscope.errors import EtscopeError, UsageError, reading
 from etscope.etdb.commands import COMMANDS, Command, find_command
+from etscope.etdb.commands.info import SELECTED
 from etscope.etdb.commands.running import GROUP as RUNNING
 from etscope.etdb.commands.source import known_lines
 from etscope.etdb.cores import after_death
 from etscope.etdb.debugger import Block, Debugger, with_files
-from etscope.etdb.expression import evaluate, parse
+from etscope.etdb.expression import ATTRIBUTES, METHODS, evaluate, parse
 from etscope.etdb.output import Output, error_text, json_of, text_of
 from etscope.etdb.protocol.messages import RunnerDied
 from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.remote_tensor import RemoteTensor
+from etscope.model.graph import stem
 from etscope.model.selector import KEYS
 
 _PROMPT, _CONTINUED = "(etdb) ", "> "
@@ -349,6 +351,7 @@ def _with_arguments(lines: Iterable[str], arguments: str) -> list[str]:
             raise UsageError(f"{match[0]} is not given", hint=f"{len(words)} arguments are")
         return words[number]
 
+    lines = [line.replace("$args", arguments.strip()) for line in lines]
     return [re.sub(r"\$arg(\d+)", word, line) for line in lines]
 
 
@@ -383,7 +386,12 @@ class Completer:
         is_file = "file" in one.words
         word = line.rpartition(" ")[2] if is_file else _last_word(line)
         found: dict[str, None] = {}
-        for what in one.words:
+        words = one.words
+        if one.name == "info" and re.match(rf"\S+ ({'|'.join(SELECTED)}) ", line):
+            words = ("selector",)
+        elif "selector" in words and " if " in line:
+            words = ("node",)
+        for what in words:
             found.update(dict.fromkeys(self._of(what, word)))
             if len(found) > _MOST_COMPLETIONS:
                 break
@@ -411,17 +419,36 @@ class Completer:
                 return _starting([str(number) for number in self._debugger.checkpoints], word)
             if what == "selector":
                 return self._selectors(word)
+            if what == "node" and (part := self._part_of_expression(word)) is not None:
+                return part
+            if what == "file_line" and ":" in word:
+                return _starting(self._names("line"), word)
             if what in ("node", "module", "op", "graph", "file_line"):
                 return _starting(self._names(what), word)
         except (EtscopeError, OSError, ValueError):
             return []
         return [what] if what.startswith(word) else []
 
+    def _part_of_expression(self, word: str) -> Iterable[str] | None:
+        """Complete a method after a dot, or the name of a weight in quotes; None for others."""
+        if word[:1] in ("'", '"'):
+            return [
+                f"{word[0]}{name}{word[0]}" for name in _starting(self._names("weight"), word[1:])
+            ]
+        value, dot, part = word.rpartition(".")
+        if not dot or not value:
+            return None
+        names = sorted({*(f"{name}(" for name in METHODS), *ATTRIBUTES})
+        return [f"{value}.{name}" for name in _starting(names, part)]
+
     def _selectors(self, word: str) -> Iterator[str]:
         key, colon, rest = word.partition(":")
         if not colon:
             yield from _starting(sorted(f"{name}:" for name in KEYS), word)
             yield from _starting(self._names("node"), word)
+            yield from _starting(self._names("file"), word)
+        elif key not in KEYS:
+            yield from _starting(self._names("line"), word)
         elif key in ("op", "module", "type", "file", "delegate"):
             for name in _starting(self._names(key), rest):
                 yield f"{key}:{name}"
@@ -443,6 +470,10 @@ class Completer:
             for file in known_lines(debugger):
                 yield Path(file).name
             return
+        if what == "line":
+            for file, lines in known_lines(debugger).items():
+                yield from (f"{Path(file).name}:{number}" for number in lines)
+            return
         if record is None:
             for stop in debugger.target.stops if debugger.target is not None else ():
                 yield from [stop.name] if what == "node" else [stop.op] if what == "op" else []
@@ -451,11 +482,15 @@ class Completer:
         if what == "delegate":
             yield from linked.backends.values()
             return
+        if what == "weight":
+            yield from linked.graph.parameters.values()
+            return
         for node in linked.graph.walk():
             if what == "node":
                 yield node.name
             elif what == "op" and node.kind == "call_function":
                 yield node.op
+                yield stem(node.op)
             elif what == "module":
                 yield module_path(node) or ""
             elif what == "type" and node.modules:

@@ -20,7 +20,7 @@ from etscope.analysis.profile.trace import UNAVAILABLE
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.expression import CURRENT, Expression, evaluate, is_true
+from etscope.etdb.expression import CURRENT, Expression, ValueMisfit, evaluate, is_true
 from etscope.etdb.protocol.messages import Condition
 from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.recorded import RecordedRuns
@@ -86,7 +86,7 @@ def _condition_met(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | Non
             found = f", {one.what}" if is_true(value) else None
     except EtscopeError as error:
         # A condition without a value here may have one at the next operator.
-        if type(error) is UsageError:
+        if isinstance(error, UsageError) and not isinstance(error, ValueMisfit):
             raise
         one.unknown, one.why = one.unknown + 1, error.message
     one.looked += 1

@@ -22,6 +22,8 @@ from etscope.etdb.expression import (
     parse,
 )
 from etscope.etdb.output import Output
+from etscope.etdb.scope import DebuggerScope
+from etscope.model.selector import Selector
 from etscope.units import count as counted
 
 GROUP = "breakpoints"
@@ -56,21 +58,53 @@ def tbreak(debugger: Debugger, rest: str) -> Output:
     return _add(debugger, rest, once=True)
 
 
-@command("watch nan|inf|EXPR", group=GROUP, aliases=("wa",), words=("nan", "inf", "node"))
+@command("watch nan|inf|NODE|EXPR", group=GROUP, aliases=("wa",), words=("nan", "inf", "node"))
 def watch(debugger: Debugger, rest: str) -> Output:
-    """Stop where an operator gives NaN or infinities, or wherever EXPR holds.
+    """Stop where an operator gives NaN or infinities, wherever EXPR holds, or where a value is
+    written.
 
     EXPR is evaluated after every operator; `$` is the operator's output: `watch $.max() > 100`.
+    `watch NODE` stops at the operators that compute the node's value; on the runtime also at those
+    that write a buffer of the model.
     """
     if not rest:
-        raise UsageError("watch what?", hint="watch nan, watch inf, or watch EXPR")
+        raise UsageError("watch what?", hint="watch nan, watch inf, watch NODE, or watch EXPR")
     word = rest.lower()
     if word in (WATCH_NAN, WATCH_INF):
         one = debugger.breakpoints.add(watch=word)
     else:
         expression = _parse_known(debugger, rest)
+        name = next(expression.names(), "")
+        if expression.text in (name, f"%{name.removeprefix(HANDLE)}") and name != CURRENT:
+            return _watch_writes(debugger, name, rest)
         one = debugger.breakpoints.add(condition=expression)
     return Output().say(f"watchpoint {one.number}: {rest}")
+
+
+def _watch_writes(debugger: Debugger, name: str, text: str) -> Output:
+    """Stop at the operators that write the value of a node."""
+    if name.startswith(HANDLE):
+        path = DebuggerScope(debugger).node_of_handle(int(name.removeprefix(HANDLE)))
+    else:
+        path = debugger.path_named(name)
+    target = debugger.some_target()
+    writers = debugger.on_runtime.writers_of(path) if debugger.on_runtime is not None else ()
+    ids = {
+        s.instruction
+        for s in target.stops
+        if s.path == path or path in {node.name for node in s.nodes}
+    } | set(writers)
+    wanted = sorted(number for number in ids if number is not None)
+    if not wanted:
+        is_runtime = debugger.on_runtime is not None
+        raise UsageError(
+            f"no operator of this run writes {path}",
+            hint=None if is_runtime else "target runtime knows what writes buffers",
+        )
+    place = " or ".join(f"id:{number}" for number in wanted)
+    one = debugger.breakpoints.add(place=place, selector=Selector(place))
+    count = counted(len(wanted), "operator")
+    return Output().say(f"watchpoint {one.number}: {text} is written, by {count} ({place})")
 
 
 @command(

@@ -54,8 +54,11 @@ _EXPRESSIONS = """Expressions compute with tensors as numpy does; they are never
   gap(METRIC, NAME) the same for another node; metrics: help metrics
   x[0, :4]  x.shape  x.mean()  x.abs().max()  + - * / // ** @  == != < <= > >=  and or not
 
+where(CONDITION, YES, NO)  where($ > 3, 3, $)
+
 A condition holds for a tensor if it does anywhere in it. Of an operator with several outputs, $ is
-a list: $.shape and $ * 2 are of each output, $.max() is over all of them, $1 is the second."""
+a list: $.shape and $ * 2 are of each output, $1 is the second. $.max() and a condition are over the
+outputs of floats that something reads, not over indices beside them; $all.max() is over all."""
 
 
 Topic = Callable[[Debugger, str], Output]
@@ -308,7 +311,7 @@ def _value_facts(value: Any) -> tuple[str, float | None, float | None, float | N
     return head, found.least, found.greatest, found.mean, non_finite
 
 
-_SELECTED = ("modules", "ops")  # topics with a selector
+SELECTED = ("modules", "ops")  # topics with a selector
 
 
 @command("info TOPIC", group="graph", aliases=("i",), words=tuple(TOPICS))
@@ -327,10 +330,10 @@ def info(debugger: Debugger, rest: str) -> Output:
         if word:
             message += f" {word!r} is " + (f"one of {', '.join(found)}" if found else "unknown")
         raise UsageError(message, hint="topics are: " + ", ".join(TOPICS))
-    if rest.strip() and found[0] not in _SELECTED:
+    if rest.strip() and found[0] not in SELECTED:
         raise UsageError(
             f"info {found[0]} takes no arguments, got {rest.strip()!r}",
-            hint=f"leave them out; only {' and '.join(_SELECTED)} take a selector",
+            hint=f"leave them out; only {' and '.join(SELECTED)} take a selector",
         )
     return TOPICS[found[0]](debugger, rest.strip())
 
@@ -402,7 +405,8 @@ def source(debugger: Debugger, rest: str) -> Output:
 def define(debugger: Debugger, rest: str) -> Output:
     """Define a command: the lines that follow, up to `end`.
 
-    In them, $arg0, $arg1 and so on are the words after its name. No lines at all remove it.
+    In them, $arg0, $arg1 and so on are the words after its name, $args all of them. No lines at all
+    remove it.
     """
     name = rest.strip()
     if not re.fullmatch(r"[A-Za-z][\w-]*", name):
@@ -417,6 +421,25 @@ def define(debugger: Debugger, rest: str) -> Output:
 
     debugger.block = Block(f"define {name}", keep)
     return Output()
+
+
+@command("echo [TEXT]", group="session")
+def echo(debugger: Debugger, rest: str) -> Output:
+    """Show a text, in scripts."""
+    return Output().say(rest)
+
+
+@command("alias NAME = COMMAND", group="session", words=("command",))
+def alias(debugger: Debugger, rest: str) -> Output:
+    """Give a command another name: `alias sm = until op:softmax`. More words are added to it."""
+    name, equals, line = (part.strip() for part in rest.partition("="))
+    if not equals or not line:
+        raise UsageError(f"cannot read {rest!r}", hint="alias NAME = COMMAND")
+    block = define(debugger, name)
+    if debugger.block is not None:
+        debugger.block.keep((f"{line} $args",))
+        debugger.block = None
+    return block
 
 
 @command("quit", group="session", aliases=("q", "exit"))

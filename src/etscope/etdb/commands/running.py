@@ -8,7 +8,14 @@ from etscope.etdb.commands import command, whole
 from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.commands.targets import read_inputs
 from etscope.etdb.debugger import Checkpoint, Debugger
-from etscope.etdb.output import Output, duration_text, operators, stop_lines
+from etscope.etdb.output import (
+    Output,
+    duration_text,
+    line_of,
+    modules_of,
+    operators,
+    stop_lines,
+)
 from etscope.etdb.scope import display_lines
 from etscope.etdb.targets.target import Stop, Target
 from etscope.etdb.walk import (
@@ -151,7 +158,11 @@ def reverse_finish(debugger: Debugger, rest: str) -> Output:
 
 
 @command(
-    "until SELECTOR|FILE:LINE|LINE", group=GROUP, aliases=("u",), words=("selector",), repeats=True
+    "until SELECTOR|FILE:LINE|LINE",
+    group=GROUP,
+    aliases=("u", "advance"),
+    words=("selector",),
+    repeats=True,
 )
 def until(debugger: Debugger, rest: str) -> Output:
     """Go on to the next operator that SELECTOR picks (help selectors), or that comes from a line of
@@ -218,8 +229,7 @@ def _leave(debugger: Debugger, direction: int) -> Output:
     stop = debugger.here()
     module = stop.module
     if debugger.level and module is not None:
-        parts = module.split(".") if module else []
-        module = ".".join(parts[: max(len(parts) - debugger.level, 0)])
+        module = modules_of(stop)[debugger.level][0]
     if not stop.depth and not module:
         return _go(debugger, stop.position, direction)
     return _move(debugger, 1, direction, outside_of(module, 0 if debugger.level else stop.depth))
@@ -322,7 +332,7 @@ def _arrive(debugger: Debugger, position: int, why: str = "") -> Output:
     """Make a stop the current one, and describe it, with all displays."""
     debugger.position, debugger.ended = position, False
     debugger.level = debugger.frame = 0
-    for line in debugger.here().lines[:1]:
+    if (line := line_of(debugger.here())) is not None:
         debugger.file_shown = line.file
     output = Output()
     if why:

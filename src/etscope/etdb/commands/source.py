@@ -11,11 +11,11 @@ from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.program.source_location import lines_of
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.etdb.breakpoints import CallerSelector, fields_of_stop
+from etscope.etdb.breakpoints import CallerSelector, LineSelector, fields_of_stop
 from etscope.etdb.commands import command, flag_of, whole
 from etscope.etdb.commands.numerics import of_runtime
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.output import Output, frames_of, stop_lines
+from etscope.etdb.output import Output, frames_of, line_of, modules_of, stop_lines
 from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.runtime import RuntimeTarget
@@ -26,6 +26,7 @@ from etscope.units import format_duration, format_float
 
 _AROUND = 5  # lines
 _MOST_BYTES = 4 << 20  # of a source file
+_QUOTED = re.compile(r"""(["'])([^"']*:\d+)\1""")
 _FILE_LINE = re.compile(r"(?<![^\s(])([^\s:()]+\.\w+):(\d+)(?![^\s)])")  # net.py:12
 
 
@@ -53,7 +54,7 @@ def bt(debugger: Debugger, rest: str) -> Output:
         output.say(f"{mark}#{number:<2} {PurePath(frame.file).name}:{frame.line}{function}")
         if frame.text:
             output.say(f"       {frame.text}")
-    for level, (path, kind) in enumerate(_modules_of(stop)):
+    for level, (path, kind) in enumerate(modules_of(stop)):
         mark = "*" if level == debugger.level else " "
         output.say(f"{mark}module {path or '(root)'}" + (f" ({kind})" if kind else ""))
     return output
@@ -87,7 +88,7 @@ def down(debugger: Debugger, rest: str) -> Output:
 
 def _select_level(debugger: Debugger, level: int) -> Output:
     stop = debugger.here()
-    modules = _modules_of(stop)
+    modules = modules_of(stop)
     if level < 0:
         raise UsageError("this is the innermost module already")
     if level >= max(len(modules), 1):
@@ -102,17 +103,6 @@ def _select_level(debugger: Debugger, level: int) -> Output:
     return Output().say(head, *_frame_lines(debugger, stop))
 
 
-def _modules_of(stop: Stop) -> list[tuple[str, str]]:
-    """The modules of a stop as (path, type), innermost first."""
-    node = stop.nodes[-1] if stop.nodes else None
-    types = {} if node is None else {m.path: m.type.rpartition(".")[2] for m in node.modules}
-    if stop.module is None:
-        return []
-    parts = stop.module.split(".") if stop.module else []
-    paths = [".".join(parts[:length]) for length in range(len(parts), -1, -1)]
-    return [(path, types.get(path, "")) for path in paths]
-
-
 def _frame_lines(debugger: Debugger, stop: Stop) -> list[str]:
     frames = frames_of(stop)
     if not frames:
@@ -125,10 +115,11 @@ def _frame_lines(debugger: Debugger, stop: Stop) -> list[str]:
     return [*lines, f"    {one.text}"] if one.text else lines
 
 
-@command("list [FILE:LINE|LINE|FILE]", group="source", aliases=("l",), words=("file_line",))
+@command("list [FILE:LINE|LINE|FILE|NODE]", group="source", aliases=("l",),
+         words=("file_line", "node"))  # fmt: skip
 def list_(debugger: Debugger, rest: str) -> Output:
-    """Show the Python around the current frame, or around another line: `list net.py:24`, `list 24`
-    (of the file that was shown last).
+    """Show the Python around the current frame, around the line of a node, or around another line:
+    `list net.py:24`, `list 24` (of the file that was shown last).
 
     The margin shows the average time of the line's operators and, with `list/e`, the worst error
     (SQNR in dB) of the device's values. Lines come from the file if it has not changed since the
@@ -192,6 +183,9 @@ def picked_stops(debugger: Debugger, text: str) -> Picked:
     is_number = text.isdecimal()
     if is_number:
         text = f"{PurePath(_file_shown(debugger, known_lines(debugger))).name}:{text}"
+    text = _QUOTED.sub(r"\2", text)
+    if (at_line := _line_selector(debugger, text)) is not None:
+        return at_line
     plain = re.sub(r"%(\d+)", r"handle:\1", _FILE_LINE.sub(r"file:\g<0>", text))
     selector, line = Selector(plain), _FILE_LINE.fullmatch(text)
     if line is not None and not any(
@@ -215,6 +209,21 @@ def picked_stops(debugger: Debugger, text: str) -> Picked:
     if is_number:
         hint += f"; id:{text.rpartition(':')[2]} is an instruction"
     raise UsageError(f"nothing is picked by {text!r}", hint=hint)
+
+
+def _line_selector(debugger: Debugger, text: str) -> Picked | None:
+    """Select the operators of a line by its exact text, whose path may have blanks and brackets; or
+    those that are called from it. None if the text is not a line with operators."""
+    name, _, number = text.rpartition(":")
+    known = known_lines(debugger)
+    places = {f"{file}:{number}" for file in known if file == name or file.endswith(f"/{name}")}
+    stops = [] if debugger.target is None else debugger.target.stops
+    for key in ("file", "frame"):
+        selector = LineSelector(text, frozenset(places), key)
+        count = sum(selector.matches(fields_of_stop(stop)) for stop in stops) if places else 0
+        if count:
+            return Picked(text, selector, count)
+    return None
 
 
 def _operator_lines(debugger: Debugger) -> list[SourceLine]:
@@ -253,13 +262,15 @@ def _find_line(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) 
     if not rest:
         stop = debugger.here()
         frames = frames_of(stop)
-        if frames:
-            line: SourceLine | None = frames[min(debugger.frame, len(frames) - 1)]
-        else:
-            line = stop.lines[0] if stop.lines else None
+        line = frames[min(debugger.frame, len(frames) - 1)] if frames else line_of(stop)
         if line is None:
             raise MissingDataError("no line of Python is known of this operator")
         lines.setdefault(line.file, {line.line: line.text})
+        return line.file, line.line
+    if rest in debugger.nodes():
+        line = next(iter(lines_of([debugger.nodes()[rest]])), None)
+        if line is None:
+            raise MissingDataError(f"no line of Python is known of {rest}")
         return line.file, line.line
     wanted = name if colon and number.isdecimal() else rest
     file = _known_file(wanted, lines)

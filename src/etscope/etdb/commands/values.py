@@ -11,9 +11,10 @@ from etscope.analysis.metrics import find_metric
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb.commands import command, flag_of, whole
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.expression import HANDLE, Expression, evaluate, parse
+from etscope.etdb.expression import HANDLE, Expression, evaluate, parse, replaced_part
 from etscope.etdb.output import Output, stop_lines, value_lines
 from etscope.etdb.scope import (
+    ALL,
     DebuggerScope,
     display_lines,
     gap_between,
@@ -26,7 +27,9 @@ from etscope.units import format_bytes, format_float
 GROUP = "values"
 _MOST_SHOWN = 4096  # numbers, four a line: more than a terminal keeps
 _MOST_FETCHED = 16 << 20  # bytes of a tensor that is fetched for its gap without being asked for
-_SET = re.compile(r"(%\d+|\$\w*|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
+_SET = re.compile(
+    r"(%\d+|\$\w*|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*(\[[^=]*\])?\s*=(?!=)\s*(.*)", re.DOTALL
+)
 _FORMATS = {"f": "{:>13.6g}", "e": "{:>14.6e}", "d": "{:>12d}", "x": "{:>18}"}
 
 
@@ -171,14 +174,14 @@ def undisplay(debugger: Debugger, rest: str) -> Output:
     return Output()
 
 
-@command("set %HANDLE|NODE|$NAME = EXPR", group=GROUP, words=("node", "logging", "times"))
+@command("set %HANDLE|NODE|$NAME[INDEX] = EXPR", group=GROUP, words=("node", "logging", "times"))
 def set_(debugger: Debugger, rest: str) -> Output:
     """Replace the value of a node, in a live run or on the runtime. Everything after it is computed
     from the new value.
 
     `set %12 = ref(%12) * 0`, `set $ = device($)`, `set $1 = nan` (the second output of the
-    operator); on the runtime also `set value(12) = 0`, a value by its index. `set $x = EXPR` stores
-    a value under a name.
+    operator), `set $[0, :4] = 5` (elements or slices); on the runtime also `set value(12) = 0`, a
+    value by its index. `set $x = EXPR` stores a value under a name.
     `set logging FILE` writes the session to a file until `set logging off`. `set times off` omits
     times, so that transcripts can be compared.
     """
@@ -193,9 +196,14 @@ def set_(debugger: Debugger, rest: str) -> Output:
         raise UsageError(
             f"cannot read {rest!r}", hint="set %12 = EXPR, set NODE = EXPR, or set $x = EXPR"
         )
-    name, text = match[1], match[2]
-    value = evaluate(parse(text), DebuggerScope(debugger))
+    name, part, text = match.groups()
+    scope = DebuggerScope(debugger)
+    value = evaluate(parse(text), scope)
+    if part is not None:
+        value = replaced_part(part, evaluate(parse(name), scope), value, scope)
     output = name.removeprefix("$") if name.startswith("$") else None
+    if output == ALL:
+        raise UsageError("$all is the outputs of the operator", hint="set $0 = EXPR, set $ = EXPR")
     if output and not output.isdecimal():
         debugger.variables[output] = value
         return Output()

@@ -370,6 +370,12 @@ class RuntimeTarget(CallsTarget):
     def is_written_back(self, node: str, position: int) -> bool:
         return self._values.is_written_back(node, self._step_at(position))
 
+    def writers_of(self, node: str) -> Sequence[int]:
+        """Return the instructions that write the value of a node, an input or a buffer."""
+        nodes = self._prepared.nodes
+        index = nodes.placeholders.get(node)
+        return () if index is None else nodes.writers_of(index)
+
     def value_at(self, index: int) -> Any:
         return self._joined([self._values.of_index(index)])
 

@@ -25,6 +25,7 @@ from etscope.etdb.targets.runtime_method import RuntimeMethod
 from etscope.etdb.targets.target import Stop
 
 Ints = npt.NDArray[np.int64]
+_AGAIN = "the next command connects again, and repeats the run up to here"
 
 
 class _GrowingArray:
@@ -475,6 +476,8 @@ class Execution:
         except (RunnerDied, DeviceLost) as error:
             if isinstance(error, RunnerDied):
                 self.death = error
+            else:
+                error.hint = "; ".join(filter(None, (error.hint, _AGAIN)))
             self.generation += 1
             self.close()
             self._was_lost = True
