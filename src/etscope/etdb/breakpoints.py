@@ -149,14 +149,6 @@ class LineSelector(Selector):
         return not self._places.isdisjoint(fields[self._key])
 
 
-class CallerSelector(Selector):
-    """Selects the operators that are called from a line of Python: it is a frame around theirs."""
-
-    def matches(self, fields: Fields) -> bool:
-        """Return True if one of the frames of the stack is selected."""
-        return super().matches({"file": fields["frame"]})
-
-
 def fields_of_stop(stop: Stop) -> Fields:
     """Fields of a stop for selectors, and "frame": the lines of its stack."""
     nodes = stop.nodes

@@ -327,7 +327,7 @@ BAD = {
     "target ssh:x --port y": "a port is expected",
     "target gpu": "unknown target 'gpu'",
     "gcore x": "only a run on the runtime",
-    "kill": "nothing runs",
+    "kill": "no run on the runtime is active",
 }
 
 

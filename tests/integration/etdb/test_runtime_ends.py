@@ -70,7 +70,7 @@ def test_a_run_is_ended_and_begun_again() -> None:
         assert runner is not None
         process = runner._connection.channel._process
     assert process.poll() is not None  # a session ends its runner
-    assert "nothing runs" in refused(session("cnn_portable"), "kill")
+    assert "is active" in refused(session("cnn_portable"), "kill")
 
 
 @pytest.mark.parametrize("options", ["", "--traced"])

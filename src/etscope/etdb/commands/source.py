@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.program.source_location import lines_of
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.etdb.breakpoints import CallerSelector, LineSelector, fields_of_stop
+from etscope.etdb.breakpoints import LineSelector, fields_of_stop
 from etscope.etdb.commands import command, flag_of, whole
 from etscope.etdb.commands.numerics import of_runtime
 from etscope.etdb.debugger import Debugger
@@ -180,50 +181,52 @@ def picked_stops(debugger: Debugger, text: str) -> Picked:
     shown last. A line without an operator picks the operators that are called from it.
 
     Raises `UsageError` if no stop of the target is picked."""
-    is_number = text.isdecimal()
-    if is_number:
+    more = ""
+    if text.isdecimal():
+        more = f"; id:{text} is an instruction"
         text = f"{PurePath(_file_shown(debugger, known_lines(debugger))).name}:{text}"
     text = _QUOTED.sub(r"\2", text)
-    if (at_line := _line_selector(debugger, text)) is not None:
-        return at_line
+    name, _, number = text.rpartition(":")
+    files = [one for one in known_lines(debugger) if one == name or one.endswith(f"/{name}")]
+    if files and number.isdecimal():
+        return stops_at_line(debugger, text, files, int(number), more)
+    line = _FILE_LINE.fullmatch(text)
     plain = re.sub(r"%(\d+)", r"handle:\1", _FILE_LINE.sub(r"file:\g<0>", text))
-    selector, line = Selector(plain), _FILE_LINE.fullmatch(text)
-    if line is not None and not any(
-        selector.matches({"file": [str(own)]}) for own in _operator_lines(debugger)
-    ):
-        selector = CallerSelector(plain)
+    selector = Selector(plain)
     if debugger.target is None:
         return Picked(text, selector, None)
     count = sum(selector.matches(fields_of_stop(stop)) for stop in debugger.target.stops)
     if count:
         return Picked(text, selector, count)
-    if line is None:
-        hint = meant(plain, map(fields_of_stop, debugger.target.stops)) or (
-            "info ops lists what there is, FILE.py:12 is a line of Python; help selectors"
-        )
-    else:
-        known = known_lines(debugger)
-        numbers = known[_known_file(line[1], known)]
-        near = min(numbers, key=lambda number: abs(number - int(line[2])))
-        hint = f"the nearest line with an operator is {line[1]}:{near}"
-    if is_number:
-        hint += f"; id:{text.rpartition(':')[2]} is an instruction"
+    if line is not None:
+        _known_file(line[1], known_lines(debugger))  # raises
+    hint = meant(plain, map(fields_of_stop, debugger.target.stops)) or (
+        "info ops lists what there is, FILE.py:12 is a line of Python; help selectors"
+    )
     raise UsageError(f"nothing is picked by {text!r}", hint=hint)
 
 
-def _line_selector(debugger: Debugger, text: str) -> Picked | None:
-    """Select the operators of a line by its exact text, whose path may have blanks and brackets; or
-    those that are called from it. None if the text is not a line with operators."""
-    name, _, number = text.rpartition(":")
-    known = known_lines(debugger)
-    places = {f"{file}:{number}" for file in known if file == name or file.endswith(f"/{name}")}
-    stops = [] if debugger.target is None else debugger.target.stops
-    for key in ("file", "frame"):
-        selector = LineSelector(text, frozenset(places), key)
-        count = sum(selector.matches(fields_of_stop(stop)) for stop in stops) if places else 0
-        if count:
-            return Picked(text, selector, count)
-    return None
+def stops_at_line(
+    debugger: Debugger, text: str, files: Sequence[str], number: int, more: str = ""
+) -> Picked:
+    """Pick the operators that come from a line, or those that are called from it. text: as the user
+    wrote it. files: that the text may mean, of `known_lines`. more: for the hint.
+
+    Raises `UsageError` with the nearest line if there are none."""
+    places = frozenset(f"{file}:{number}" for file in files)
+    is_own = not places.isdisjoint(map(str, _operator_lines(debugger)))
+    selector = LineSelector(text, places, "file" if is_own else "frame")
+    if debugger.target is None:
+        return Picked(text, selector, None)
+    count = sum(selector.matches(fields_of_stop(stop)) for stop in debugger.target.stops)
+    if not count:
+        known = known_lines(debugger)
+        near = min((n for file in files for n in known[file]), key=lambda n: abs(n - number))
+        raise UsageError(
+            f"nothing is picked by {text!r}",
+            hint=f"the nearest line with an operator is {text.rpartition(':')[0]}:{near}{more}",
+        )
+    return Picked(text, selector, count)
 
 
 def _operator_lines(debugger: Debugger) -> list[SourceLine]:
