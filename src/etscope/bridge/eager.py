@@ -39,7 +39,11 @@ def as_it_was(model: torch.nn.Module) -> Iterator[None]:
     """Set evaluation mode for a while: dropout and batch norm then work as on a device. Afterwards
     the modes and the buffers of the model are as before."""
     modes = {module: module.training for module in model.modules()}
-    model.eval()
+    try:
+        model.eval()
+    except NotImplementedError:  # modules of torch.export refuse: their graphs have the mode
+        for module in modes:
+            module.training = False
     try:
         with state_kept(model):
             yield

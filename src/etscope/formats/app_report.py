@@ -32,11 +32,13 @@ from etscope.formats.exported_program.exported_json import (
     text,
 )
 
-__all__ = ["AppReport", "check_tokens", "read_app_report"]
+__all__ = ["AppReport", "check_runtime", "check_tokens", "read_app_report"]
 
 _LONGEST_LINE = 1 << 20  # characters; logcat cuts a message at 4,068 bytes
 _LARGEST_JSON = 64 << 20  # bytes
 _MOST_TOKENS = 1 << 40  # so that a sum of them is within 64 bits
+# Sampling and tokenizing take up to a third; the calls of an untraced warm-up are in the dump, too.
+_LEAST_IN_RUNTIME = 0.1
 _MOST = 100_000  # generations of one log, results of one file
 
 _HINT = (
@@ -53,7 +55,8 @@ class AppGeneration:
     comes with the prompt. load_ns: reading the program and its methods. inference_ns: from the
     prompt's text to the last token. prefill_ns: from the prompt's text to the end of its
     evaluation, tokenizer included. first_token_ns: from the prompt's text to the first token.
-    decode_rate: tokens per second after the prompt, from a benchmark.
+    decode_rate: tokens per second after the prompt, from a benchmark. loaded_at: the stamp of the
+    load, the same for all generations of a loaded model.
     """
 
     prompt_tokens: int | None = None
@@ -63,6 +66,7 @@ class AppGeneration:
     prefill_ns: int | None = None
     first_token_ns: int | None = None
     decode_rate: float | None = None
+    loaded_at: int | None = None
 
     @property
     def decode_ns(self) -> int | None:
@@ -232,6 +236,7 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
         inference_ns=inference,
         prefill_ns=span("inference_start_ms", "prompt_eval_end_ms", within=inference),
         first_token_ns=span("inference_start_ms", "first_token_ms", within=inference),
+        loaded_at=_whole(stats, "model_load_start_ms", where) or None,
     )
 
 
@@ -352,6 +357,26 @@ def check_tokens(report: AppReport, prompt: int | None, generated: int | None) -
                     f"the run has {run:,}",
                     hint="give the log of the same run as this dump",
                 )
+
+
+def check_runtime(report: AppReport, execute_ns: int | None) -> None:
+    """Raise `MismatchError` if an app's log cannot be of one run in which the runtime executed for
+    this time; None is unknown."""
+    loads = len({one.loaded_at for one in report.generations} - {None})
+    if loads > 1:
+        raise MismatchError(
+            f"the app's log has {loads:,} loads of a model, maybe of several models, and a dump is "
+            "of one",
+            hint="keep only the lines of this dump's run in the log",
+        )
+    taken = [one.inference_ns for one in report.generations if one.prompt_tokens is not None]
+    app = sum(one or 0 for one in taken)
+    if execute_ns is not None and execute_ns < _LEAST_IN_RUNTIME * app:
+        raise MismatchError(
+            f"the app's log is of another run: its generations take {app / 1e6:,.0f} ms, and all "
+            f"calls in the dump {execute_ns / 1e6:,.1f} ms",
+            hint="give the log of the same run as this dump",
+        )
 
 
 def _named(given: Mapping[str, Any], key: str, where: str) -> str | None:

@@ -24,6 +24,7 @@ _NAMES = {
     PTD: "external tensors of a program (.ptd)",
 }
 
+_LOG = 1 << 20  # bytes of a log that are searched
 _ZIP = b"PK\x03\x04"
 _ETRECORD_MEMBER = "ETRECORD_V0"
 
@@ -84,6 +85,8 @@ def describe(buffer: memoryview) -> str:
             return f"this seems to be {name}"
     if buffer[0] == 0x80 and len(buffer) > 1 and 2 <= buffer[1] <= 5:
         return "this seems to be a Python pickle, which etscope never loads"
+    if b"PyTorchObserver {" in bytes(buffer[:_LOG]):
+        return "this is the log of an app that ran a language model, without the dump of its run"
     if not any(buffer[:64]):
         return "it begins with zeros; a debug buffer holds only the tensors of an ETDump"
     return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, do not match a known format"

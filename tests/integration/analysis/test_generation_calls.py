@@ -14,6 +14,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import profile_table
 from etscope.errors import MissingDataError, UsageError
+from etscope.explain import explain
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
@@ -87,6 +88,21 @@ def test_values_tell_the_number_of_tokens() -> None:
     assert calls.tokens.tolist() == [prompt, *[1] * (len(calls.run) - 1)]
     assert calls.position.tolist() == [0, *range(prompt, prompt + len(calls.run) - 1)]
     assert calls.phases == ("prefill", "decode")
+
+
+def test_kernels_of_a_cache_tell_a_language_model(tmp_path: Path) -> None:
+    """A dump of `llama_main` without its program: no method has a name, and attention grows."""
+    source = artifacts("llama_custom_sdpa").etdump_timing
+    plan = [24, *[1] * 128]
+    trace = Trace(read_etdump(generated_dump(source, tmp_path / "x.etdp", plan, growing={39: 3.0})))
+    calls = trace.calls_of_runs
+    assert list(calls.phase) == ["prefill", *["decode"] * 128]
+    assert calls.inferred == "by the calls' lengths"
+    (decode,) = trace.only("decode").profiles()
+    assert len(decode.runs) == 128
+    rules = {finding.kind for method in explain(trace) for finding in method.findings}
+    assert "outside-delegates" in rules
+    assert "unsteady" not in rules
 
 
 def test_profiles_are_of_one_phase_or_of_some_calls(generated: Callable[..., Trace]) -> None:

@@ -9,15 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSpeechSeq2Seq,
+    BartConfig,
     BertConfig,
     DynamicCache,
     Gemma2Config,
     LlamaConfig,
+    MarianConfig,
+    MixtralConfig,
+    OlmoeConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
+    T5Config,
     ViTConfig,
     WhisperConfig,
 )
@@ -261,6 +267,40 @@ def test_a_config_that_is_none_of_a_language_model(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(FormatError, match=words):
             check_model_name(str(path))
+
+
+@pytest.mark.parametrize("config", [T5Config(), MarianConfig(), BartConfig()])
+def test_an_encoder_decoder_is_named_as_one(tmp_path: Path, config: Any) -> None:
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match=rf"{config.model_type} .*: it is an encoder-decoder"):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", [OlmoeConfig, MixtralConfig])
+def test_experts_say_what_transformers_says(kind: Any) -> None:
+    """Also with transformers' default for experts, which ExecuTorch has no kernel for."""
+    sizes = {**recipes.SIZES, "num_hidden_layers": 1, "hidden_size": 32, "vocab_size": 64}
+    config = kind(**{**sizes, "num_experts_per_tok": 2, "intermediate_size": 32, "head_dim": 8})
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    tokens, position = torch.tensor([[3, 1, 4, 1]]), torch.tensor([0])
+    with torch.no_grad():
+        expected = model(tokens).logits
+    made = export(LanguageModel(model, context=16, logits="all"))
+    with run(made.record, [tokens, position], iterations=1, trace=False) as done:
+        assert torch.allclose(done.outputs[0], expected, atol=1e-4)
+
+
+def test_a_padding_index_beside_quantized_embeddings() -> None:
+    model = nn.Sequential(nn.Embedding(100, 64, padding_idx=0), nn.Linear(64, 8)).eval()
+    tokens = torch.tensor([[5, 0, 99]])
+    made = export(model, tokens, quantize_embeddings=8)
+    with run(made.record, [tokens], iterations=1, trace=False) as done:
+        (found,) = done.outputs
+        assert torch.allclose(found, model(tokens), atol=0.05)
+        assert not torch.equal(found, model(tokens))
+    assert isinstance(model[0], nn.Embedding)
+    assert model[0].padding_idx == 0
 
 
 def test_weights_beside_a_config(tmp_path: Path) -> None:

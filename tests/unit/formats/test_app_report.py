@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from etscope.errors import EtscopeError, FormatError, MismatchError, MissingDataError, UsageError
-from etscope.formats.app_report import AppReport, check_tokens, read_app_report
+from etscope.formats.app_report import AppReport, check_runtime, check_tokens, read_app_report
+from etscope.formats.identify import identify
 
 START = 1795674120053
 MS = 1_000_000
@@ -261,6 +262,21 @@ def test_whether_a_log_is_of_this_run(read: Reader) -> None:
         check_tokens(report, 13, None)
     with pytest.raises(MismatchError, match="54 generated tokens, the run has 56"):
         check_tokens(report, 14, 54 + 2)
+
+
+def test_whether_a_log_is_of_what_the_runtime_ran(read: Reader) -> None:
+    """Two loads of a model are two runs; and a program that took 1 ms did not generate for 1 s."""
+    check_runtime(read(line() + line(**LATER)), 800 * MS)
+    check_runtime(read(line()), None)
+    with pytest.raises(MismatchError, match="2 loads of a model"):
+        check_runtime(read(line() + line(model_load_start_ms=START + 1)), 800 * MS)
+    with pytest.raises(MismatchError, match=r"generations take 1,189 ms, .* the dump 1\.0 ms"):
+        check_runtime(read(line()), MS)
+
+
+def test_a_log_in_place_of_a_dump_is_named() -> None:
+    with pytest.raises(FormatError, match="the log of an app that ran a language model"):
+        identify(f"=== rep 1 ===\n{line()}".encode())
 
 
 def test_mutated_logs_are_read_or_refused(read: Reader) -> None:

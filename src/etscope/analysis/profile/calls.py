@@ -9,6 +9,7 @@ were logged, are larger. What comes from the dump is marked as inferred.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,7 +40,11 @@ _SURE_PAIRS = (*PAIRS, (EMBEDDING, "text_decoder"), ("encoder", "text_decoder"))
 _FACTS = frozenset(
     {"get_max_seq_len", "get_max_context_len", "get_vocab_size", "use_kv_cache", "get_eos_ids"}
 )
-_KERNELS = "native_call_llama::"
+# or kernels of ExecuTorch's own for caches: extension/llm/custom_ops/op_sdpa.cpp and
+# op_update_cache.cpp, whose names a dump has with or without their library's.
+_KERNELS = re.compile(
+    r"(native_call_)?(llama::|(update_cache|sdpa_with_kv_cache|custom(_quantized)?_sdpa)\b)"
+)
 # A call has several tokens if it takes this much longer than the single-token calls after it in
 # most of its instructions; an interruption lengthens only one.
 _LONGER, _INSTRUCTIONS_LONGER = 1.4, 1.2
@@ -155,7 +160,7 @@ def inferred_calls(
     how: dict[str, None] = {}
     is_language_model = (
         not _FACTS.isdisjoint(methods)
-        or any(text.startswith(_KERNELS) for text in dump.strings)
+        or any(_KERNELS.match(text) for text in dump.strings)
         or any(set(methods).issuperset(pair) for pair in _SURE_PAIRS)
     )
     number = {run: index for index, run in enumerate(runs.tolist())}

@@ -58,6 +58,7 @@ def model_of_config(config_file: Path, seed: int | None) -> Any:
 def _loader(config: Any, config_file: Path) -> Any:
     """Return the class of transformers that makes the language model of a config."""
     kind = config.model_type
+    check_encoder(config)
     if kind in modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES:
         return transformers.AutoModelForSpeechSeq2Seq
     if kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
@@ -72,6 +73,18 @@ def _loader(config: Any, config_file: Path) -> Any:
         f"{config_file} describes a model of the type {kind!r}, which does not generate text",
         hint="give file.py:function, which returns the model and example inputs",
     )
+
+
+def check_encoder(config: Any) -> None:
+    """Raise `UsageError` for an encoder-decoder, unless it reads spectrograms as Whisper does."""
+    text = config.get_text_config(decoder=True)
+    is_speech = hasattr(config, "num_mel_bins") and hasattr(text, "max_source_positions")
+    if config.is_encoder_decoder and not is_speech:
+        raise UsageError(
+            f"cannot export a {config.model_type} as a language model: it is an encoder-decoder, "
+            "and only those that read spectrograms can be exported, such as Whisper",
+            hint="export its encoder and its decoder with example inputs: file.py:function",
+        )
 
 
 @contextmanager

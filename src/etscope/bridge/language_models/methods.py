@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from etscope.bridge.language_models.configs import check_encoder
 from etscope.bridge.language_models.static_cache import (
     encoder,
     text_decoder,
@@ -41,6 +42,7 @@ def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
 
     Raises `UsageError` for a model that generates no text, or has a shorter context.
     """
+    check_encoder(model.config)
     text = model.config.get_text_config(decoder=True)
     context = _context(choices.context, text)
     is_text = not (hasattr(model, "get_image_features") or model.config.is_encoder_decoder)
@@ -51,15 +53,12 @@ def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
                 hint="take the plain one: sdpa='plain', or leave it out",
             )
         use_custom_attention(model)
+    if model._can_set_experts_implementation():
+        # transformers' default for experts needs aten.histc, which ExecuTorch does not take.
+        model.set_experts_implementation("batched_mm")
     if hasattr(model, "get_image_features"):
         return _vision_language(model, text, context, choices)
     if model.config.is_encoder_decoder:
-        if not (hasattr(model.config, "num_mel_bins") and hasattr(text, "max_source_positions")):
-            raise UsageError(
-                f"cannot export a {model.config.model_type} as a language model: of models with an "
-                "encoder only those that read spectrograms can, such as Whisper",
-                hint="export its parts with example inputs: file.py:attribute",
-            )
         return _speech(model, text, context, choices)
     return _text(model, text, context, choices)
 

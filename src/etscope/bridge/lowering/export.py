@@ -22,6 +22,7 @@ from executorch.exir import (
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 from executorch.exir.program import _program
+from executorch.kernels import quantized as _  # noqa: F401 - registers operators of quantization
 from torch.export import ExportedProgram
 from torch.export._tree_utils import reorder_kwargs
 from torch.utils import _pytree as pytree
@@ -30,14 +31,17 @@ from etscope.backends import Chosen, check_options, chosen, quantizing
 from etscope.backends.registry.export_options import ExportOptions, check_passes
 from etscope.bridge.eager import as_it_was, state_kept
 from etscope.bridge.failures import innermost, own_frame
+from etscope.bridge.fx import op_name
 from etscope.bridge.lowering.edge_passes import EdgePasses
 from etscope.bridge.lowering.partition import keeping_partition
 from etscope.bridge.lowering.passes import rewritten
+from etscope.bridge.lowering.unsupported import unsupported
 from etscope.bridge.lowering.weight_quantization import (
     SCHEMES,
     WeightQuantization,
     quantized_copy,
 )
+from etscope.bridge.reference.reference import plain_tensors
 from etscope.bridge.taps import tapped_programs, with_handles
 from etscope.bridge.tensors import torch_value
 from etscope.errors import (
@@ -203,10 +207,7 @@ def export_model(
     methods, taps = _with_taps(found, options.taps)
     programs = {name: method.program for name, method in methods.items()}
     backends = chosen(options.backend, options.backend_options)
-    embeddings = options.quantize_embeddings is not None
-    lowering = Lowering(
-        quantize=bool(options.quantize), fuse_embeddings=embeddings, passes=options.passes
-    )
+    lowering = Lowering(quantize=bool(options.quantize), passes=options.passes)
     if isinstance(model, ModelMethods):
         lowering = replace(lowering, constants=model.constants, shared_state=model.shared_state)
     program = lowered(programs, backends, new_record, lowering)
@@ -358,6 +359,12 @@ def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[s
 
 
 def _from_module(method: ModuleMethod, strict: bool | None) -> Method:
+    for name, value in (*method.module.named_parameters(), *method.module.named_buffers()):
+        if value.layout is not torch.strided:  # torch.export crashes, or loses the layout
+            raise UsageError(
+                f"{name} is a sparse tensor ({value.layout}), and ExecuTorch has dense ones only",
+                hint="make it dense before the export: to_dense()",
+            )
     with as_it_was(method.module):
         outputs = _eager(method.module, method.inputs)
         program = _exported(method.module, method.inputs, method.dynamic_shapes, strict)
@@ -384,6 +391,13 @@ def _module_of(program: ExportedProgram) -> torch.nn.Module:
 def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
     """Return PyTorch's outputs, flat. Inputs and state stay unchanged: the device starts from them
     too."""
+    for number, value in enumerate(pytree.tree_leaves((inputs.args, inputs.kwargs))):
+        if isinstance(value, torch.Tensor) and next(plain_tensors(value)) is not value:
+            parts = ", ".join(value.__tensor_flatten__()[0])
+            raise UsageError(
+                f"input {number} is a {type(value).__name__}, and a program takes plain tensors",
+                hint=f"give its parts ({parts}), and put them together in forward",
+            )
     args, kwargs = pytree.tree_map(copied_value, (inputs.args, inputs.kwargs))
     try:
         with torch.no_grad(), state_kept(model):
@@ -507,13 +521,11 @@ def _with_taps(
 class Lowering:
     """Options of a lowering, other than the programs and the backends.
 
-    quantize: the programs were quantized. fuse_embeddings: embeddings were quantized, and a kernel
-        for them exists. passes: names; those of the exported program were applied. constants,
-        shared_state: see `ModelMethods`.
+    quantize: the programs were quantized. passes: names; those of the exported program were
+        applied. constants, shared_state: see `ModelMethods`.
     """
 
     quantize: bool = False
-    fuse_embeddings: bool = False
     passes: Sequence[str] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     shared_state: bool = False
@@ -542,7 +554,8 @@ def lowered(
                 # One place in memory, which no method may set when it is loaded.
                 planning = MemoryPlanningPass(share_mutable_buffers=True)
                 config = ExecutorchBackendConfig(memory_planning_pass=planning)
-            fused = lowering.fuse_embeddings
+            # With it, an embedding and the operator that dequantizes its weights get one kernel.
+            fused = any(map(_has_quantized_embedding, programs.values()))
             config = replace(passes.backend_config(config), do_quant_fusion_and_const_prop=fused)
             program = edge.to_executorch(config)
             passes.check(program)
@@ -550,9 +563,9 @@ def lowered(
         raise
     except Exception as error:
         names = " and ".join(one.name for one in backends)
+        why, hint = unsupported(error, programs) or (innermost(error), _hint_of_gradients(error))
         raise ExportFailure(
-            f"ExecuTorch cannot lower this model to {names}: {innermost(error)}",
-            hint=_hint_of_gradients(error),
+            f"ExecuTorch cannot lower this model to {names}: {why}", hint=hint
         ) from error
     finally:
         logging.root.setLevel(level)  # the partitioner of Vulkan sets it
@@ -560,6 +573,13 @@ def lowered(
     passes.keep_in(record)
     record.partition = kept.of(edge.methods)
     return program
+
+
+def _has_quantized_embedding(program: ExportedProgram) -> bool:
+    return any(
+        op_name(node).startswith("aten.embedding") and op_name(node.args[0]) == _DEQUANTIZE
+        for node in program.graph.nodes
+    )
 
 
 @contextmanager
@@ -599,6 +619,7 @@ def edge_programs(
     )
 
 
+_DEQUANTIZE = "torchao.dequantize_affine.default"  # of torchao's weights
 _SMALL_STATE = 1 << 20  # bytes; larger buffers of zeros are caches
 
 

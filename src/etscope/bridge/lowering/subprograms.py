@@ -44,6 +44,7 @@ from etscope.bridge.reference.local_reference import replaced
 from etscope.bridge.reference.reference import (
     NamedProgram,
     keeps_state,
+    plain_tensors,
     run_reference,
     writes_in_place,
 )
@@ -101,8 +102,11 @@ def subject_of(
         if program.range_constraints:  # pieces have static shapes
             args, kwargs = found.inputs.args, found.inputs.kwargs
             program = torch.export.export(program.module(), args, kwargs, strict=False)
-        if writes_in_place(program.graph_module) or keeps_state(program):
-            program = program.run_decompositions({})  # in this form values are not written to
+        has_parts = any(next(plain_tensors(one)) is not one for one in program.state_dict.values())
+        if writes_in_place(program.graph_module) or keeps_state(program) or has_parts:
+            # In this form values are not written to, and the parts of a tensor subclass are
+            # weights of their own.
+            program = program.run_decompositions({})
     except Exception as error:
         raise ExportFailure(f"the model cannot be made ready to cut: {innermost(error)}") from error
     flat = tuple(flat_inputs(found.program, one) for one in given)

@@ -94,6 +94,9 @@ def quantized_copy(roots: Any, quantization: WeightQuantization) -> Any:
             granularity=PerGroup(group) if bits == 4 else PerAxis(0),
         )
         found = _layers(copied, nn.Embedding)
+        for layer in found:
+            # Matters to training only, and no pattern of ExecuTorch's quantized embeddings has it.
+            layer.module.padding_idx = None
         _quantize(found, config, "embedding", group if bits == 4 else None)
     if quantization.scheme is not None:
         four = quantization.scheme == "8da4w"

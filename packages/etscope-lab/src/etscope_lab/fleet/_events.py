@@ -24,7 +24,7 @@ from etscope.analysis.program.correlate import Attribution, handle_list
 from etscope.analysis.program.program import is_of_one_length
 from etscope.backends.registry.decoders import meanings
 from etscope.errors import FormatError
-from etscope.formats.app_report import AppReport
+from etscope.formats.app_report import AppReport, check_runtime
 from etscope.formats.bytes.files import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
 from etscope.formats.generation import DECODE, PREFILL
@@ -294,6 +294,9 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "program_sha256": program,
     }
     counted = _counted_runs(table, pattern, calls, is_warmed_up=bool(known.warmup))
+    totals = _totals(table, counted, _NS[options.unit])
+    if known.app is not None:
+        check_runtime(known.app, totals["execute_ns"])
     events = _arrow_events(table, pattern, calls, counted, _NS[options.unit], known, constants)
     row = {
         **constants,
@@ -307,7 +310,7 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "environment": list(known.environment.items()),
         "marks": list(known.marks),
         "fingerprint": fingerprint,
-        **_totals(table, counted, _NS[options.unit]),
+        **totals,
         **_pace(known),
         **_app_columns(known.app),
         "path": source.url,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,15 @@ def test_a_log_beside_a_dump(ran: tuple[bytes, str], tmp_path: Path, name: str) 
     assert found[4:6] == (report.first_token_ns, report.inference_ns)
     assert found[6:] == pytest.approx((report.prefill_rate, report.decode_rate))
     assert found[5] > rows(tmp_path / "ds", "execute_ns")[0][0] > 0
+
+
+def test_a_log_of_another_program_is_refused(ran: tuple[bytes, str], tmp_path: Path) -> None:
+    """A language model's log beside the dump of a linear layer."""
+    shutil.copy(artifacts("batched_linear").etdump, tmp_path / "small.etdump")
+    (tmp_path / "small.log").write_text(ran[1])
+    done = collect([tmp_path], tmp_path / "ds")
+    (bad,) = done.bad
+    assert "the app's log is of another run" in str(bad)
 
 
 def test_a_run_of_etscope_generate_knows_its_calls(ran: tuple[bytes, str], tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""Models that people quantize before etscope sees them: an answer of each verb, or an error that
+says whose fault it is. The whole table is for the night: `tests.support.quantized.survey`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("torchao")
+
+from etscope.errors import ExportFailure
+from etscope.export import export
+from tests.support.quantized.models import MODELS
+from tests.support.quantized.survey import BACKENDS, answers
+
+FEW = ("export", "run", "numerics RUN", "bisect", "report", "info RECORD")
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("int8_weights", "xnnpack"), ("words_8", "portable"), ("xnn_dynamic", "xnnpack")],
+)
+def test_each_verb_answers(name: str, backend: str) -> None:
+    found = list(answers(name, backend, FEW))
+    assert [cell.verb for cell in found] == list(FEW)
+    assert {cell.code for cell in found} <= {0, 1}, found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", MODELS)
+def test_each_verb_answers_for_all(name: str, backend: str) -> None:
+    found = list(answers(name, backend))
+    assert found
+    assert not [cell for cell in found if cell.is_bug]
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "way_out"),
+    [
+        ("8da_int4_group", "no kernel computes torchao::", "--quantize 8da4w"),
+        ("int8_dynamic", "no kernel computes aten::_int_mm", "--quantize 8da4w"),
+        ("float8_weights", "no kernel of aten::permute_copy takes float8_e4m3fn", "8da8w"),
+    ],
+)
+def test_an_operator_without_a_kernel(name: str, why: str, way_out: str) -> None:
+    model, inputs = MODELS[name]()
+    with pytest.raises(ExportFailure, match=re.escape(why)) as caught:
+        export(model, inputs)
+    assert "models.py" in caught.value.message
+    assert way_out in (caught.value.hint or "")
