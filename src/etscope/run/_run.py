@@ -11,7 +11,7 @@ from etscope.analysis.faults.faults import FAILS, program_faults, told
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.correlate import method_symbols, recorded_inputs
-from etscope.analysis.program.program import instructions
+from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.analysis.program.source_location import lines_of
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.formats.program.input_validation import as_exported
@@ -21,7 +21,7 @@ from etscope.run._runner_host import NATIVE
 from etscope.run.execute import RecordingOptions, execute_all
 from etscope.run.inputs import method_inputs
 from etscope.run.job import ALL_EVENTS, NONE, Job, JobCall
-from etscope.run.process import FAILED_KERNEL, MISSING_KERNEL, REFUSED_TENSOR
+from etscope.run.process import FAILED, MISSING_KERNEL, REFUSED_TENSOR
 from etscope.run.program import Opened, open_program
 from etscope.support.options import takes_fields
 
@@ -203,8 +203,7 @@ def run(
     try:
         executed = execute_all(jobs, opened, execution)
     except RuntimeFailure as error:
-        lines = _failed_lines(error, opened, calls)
-        error.message += "".join(f"\n  at {line}" for line in lines)
+        error.message += "".join(f"\n  {line}" for line in _failed_lines(error, opened, calls))
         error.message += "".join(
             f"\nthe cause: {told(fault)}"
             for fault in program_faults(opened)
@@ -215,30 +214,48 @@ def run(
 
 
 def _failed_lines(failure: RuntimeFailure, opened: Opened, calls: Sequence[JobCall]) -> list[str]:
-    """Return the lines of Python of what the log says failed: an operator, or one without a kernel,
-    or what has a tensor that the runtime does not load. None without a record."""
-    record, log = opened.record, failure.log
-    failed, refused = FAILED_KERNEL.search(log), REFUSED_TENSOR.search(log)
-    operators = {failed["operator"]} if failed else set(re.findall(MISSING_KERNEL, log))
-    if record is None or not (operators or refused):
-        return []
-    lines: dict[str, None] = {}
+    """Return the lines of Python of what the log says failed: an instruction, an operator without a
+    kernel, or what has a tensor that the runtime does not load; and the tensors of the instruction.
+    Lines need a record."""
+    log = failure.log
+    failed, refused = FAILED.search(log), REFUSED_TENSOR.search(log)
+    missing = set(re.findall(MISSING_KERNEL, log))
     methods = list(dict.fromkeys(call.method for call in calls))
-    for name in methods:
-        if name not in record.edge_methods:
-            continue
+    lines: dict[str, None] = {}
+    tensors: dict[str, None] = {}
+    for name in methods if failed or refused or missing else ():
         # The log has the value's index, and not its method.
         has_value = len(methods) == 1 or re.search(rf"\bmethod '?{name}\b", failure.message)
-        found = instructions(opened.program, name).records
         labels = instruction_labels(opened.program.method(name))
-        nodes = RunNodes(method_symbols(record, name), labels, opened.program).nodes
-        for one, label in zip(found, labels, strict=True):
-            number, touched = one.instruction_id, (*one.outputs, *one.inputs)
-            is_it = label in operators and (failed is None or number == int(failed["instruction"]))
-            if is_it or (refused and has_value and int(refused["value"]) in touched):
-                of_it = lines_of(nodes.get(number, ()))
-                lines.update((f"{line}: {line.text}", None) for line in of_it)
-    return list(lines)[:_LINES]
+        for one, label in zip(instructions(opened.program, name).records, labels, strict=True):
+            if failed:
+                is_it = one.instruction_id == int(failed["instruction"]) and (
+                    label == failed["operator"] if failed["operator"] else one.kind == "delegate"
+                )
+                tensors.update(dict.fromkeys(_tensors(one) if is_it else ()))
+            else:
+                touched = (*one.outputs, *one.inputs)
+                is_it = label in missing
+                is_it |= bool(refused and has_value and int(refused["value"]) in touched)
+            if is_it and opened.record is not None and name in opened.record.edge_methods:
+                symbols = method_symbols(opened.record, name)
+                nodes = RunNodes(symbols, labels, opened.program).nodes
+                of_it = lines_of(nodes.get(one.instruction_id, ()))
+                lines.update((f"at {line}: {line.text}", None) for line in of_it)
+    return [*list(lines)[:_LINES], *tensors]
+
+
+def _tensors(instruction: InstructionRecord) -> Iterable[str]:
+    """Yield the types, shapes and layouts that the program has for an instruction's tensors."""
+    for verb, tensors in (("reads", instruction.read), ("writes", instruction.written)):
+        texts = [
+            f"{one}"
+            if one.dim_order == tuple(range(len(one.sizes)))
+            else f"{one} in dim order {', '.join(map(str, one.dim_order))}"
+            for one in tensors
+        ]
+        if texts:
+            yield f"it {verb} {', '.join(texts)}"
 
 
 def _calls(inputs: Any, options: RunOptions, opened: Opened) -> tuple[JobCall, ...]:

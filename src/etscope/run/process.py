@@ -186,10 +186,30 @@ _NOISE = re.compile(
 )
 
 MISSING_KERNEL = r"Missing operator: \[\d+\] (\S+)"
-FAILED_KERNEL = re.compile(
-    r"KernelCall failed at instruction \d+:(?P<instruction>\d+) in operator (?P<operator>\S+): "
-    r"(?P<code>\w+)"
+FAILED = re.compile(
+    r"(?:KernelCall|CALL_DELEGATE execute) failed at instruction (?:\d+:)?(?P<instruction>\d+)"
+    r"(?: in operator (?P<operator>\S+))?: (?P<code>0x\w+)"
 )
+# Of runtime/core/error.h.
+_CODES = {
+    0x1: "Internal",
+    0x2: "InvalidState",
+    0x10: "NotSupported",
+    0x11: "NotImplemented",
+    0x12: "InvalidArgument",
+    0x13: "InvalidType",
+    0x20: "NotFound",
+    0x21: "MemoryAllocationFailed",
+    0x22: "AccessFailed",
+    0x23: "InvalidProgram",
+    0x25: "OutOfResources",
+    0x30: "DelegateInvalidCompatibility",
+    0x31: "DelegateMemoryAllocationFailed",
+    0x32: "DelegateInvalidHandle",
+}
+# What kernels say of an index that is outside of a tensor: `embedding`, `index_select`, `gather`,
+# `index` and others.
+_OUTSIDE = re.compile(r"out of (range|bounds)|indices_ptr\[", re.IGNORECASE)
 # While a method is loaded; the reason is on the line before.
 REFUSED_TENSOR = re.compile(r"Failed parsing tensor at index (?P<value>\d+)")
 
@@ -247,12 +267,24 @@ def explained(log: str) -> tuple[str, str] | None:
             f"load the library that registers it{of} (libraries=, -X libraries), or lower the "
             "model so that the operator is decomposed or delegated",
         )
-    if failed := FAILED_KERNEL.search(log):
-        return (
-            f"{failed['operator']} failed at instruction {failed['instruction']} "
-            f"(error {failed['code']})",
+    if failed := FAILED.search(log):
+        code = int(failed["code"], 16)
+        named = f"{failed['code']}, {_CODES[code]}" if code in _CODES else failed["code"]
+        hint = (
             "the log says what its kernel does not support: lower the model so that the operator "
-            "is decomposed or delegated, or give it other inputs",
+            "is decomposed or delegated, or give it other inputs"
+        )
+        if _OUTSIDE.search(log):
+            hint = "an index is outside of the tensor that it picks from: give other inputs"
+        elif failed["operator"] is None:
+            hint = (
+                "the log has the backend's reason: give inputs of the shape and layout of the "
+                "export, or lower the model for another backend"
+            )
+        return (
+            f"{failed['operator'] or 'a delegate call'} failed at instruction "
+            f"{failed['instruction']} (error {named})",
+            hint,
         )
     if _named(r"(std::bad_alloc|MemoryError|Failed to allocate)", log):
         return (

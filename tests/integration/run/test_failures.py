@@ -165,11 +165,44 @@ def test_what_a_kernel_does_not_support_is_told_with_its_line(tmp_path: Path) ->
     with pytest.raises(RuntimeFailure, match=r"aten::convolution.out failed at instruction 2"):
         run(pte, iterations=1)
 
-    first, at = caught.value.message.splitlines()
+    first, at, reads, writes = caught.value.message.splitlines()
     assert first.startswith("aten::convolution.out failed at instruction 2")
+    assert reads.startswith("  it reads float32[1, 1, 4, 4, 4], float32[2, 1, 3, 3, 3]")
+    assert writes == "  it writes float32[1, 2, 2, 2, 2]"
     assert re.search(r"test_failures\.py:\d+: return self\.conv\(doubled\)", at)
     assert "Expect input tensor to be 3-D or 4-D" in caught.value.log
     assert "with type id" not in caught.value.log
+
+
+class _Picked(torch.nn.Module):
+    """Rows of a table that are picked after a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.table = torch.nn.Embedding(10, 8)
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + self.table(index)  # type: ignore[no-any-return]
+
+
+def test_an_index_outside_of_a_table() -> None:
+    inputs = (torch.ones(3, 8), torch.tensor([1, 2, 9]))
+    made = export(_Picked(), inputs)
+    with pytest.raises(RuntimeFailure, match=r"embedding.out failed .* InvalidArgument") as caught:
+        run(made.record, [inputs[0], torch.tensor([1, 2, 99])], iterations=1)
+    assert "self.table(index)" in caught.value.message
+    assert "it reads float32[10, 8], int64[3]" in caught.value.message
+    assert "an index is outside" in (caught.value.hint or "")
+
+
+def test_a_delegate_call_that_fails_has_its_layouts() -> None:
+    """With one channel, the strides of channels-last do not say where the channel is."""
+    x = torch.randn(1, 1, 7, 5).to(memory_format=torch.channels_last)
+    made = export(torch.nn.Conv2d(1, 5, 1), (x,), backend="xnnpack")
+    with pytest.raises(RuntimeFailure, match="a delegate call failed at instruction 0") as caught:
+        run(made.record, iterations=1)
+    assert "it reads float32[1, 1, 7, 5] in dim order 0, 2, 1, 3" in caught.value.message
 
 
 def test_a_debug_buffer_that_is_too_small_grows() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -39,6 +39,7 @@ def unsupported(
 ) -> tuple[str, str] | None:
     """Return (why a lowering failed, what to do) if an operator or a type has no kernel."""
     text = innermost(error, limit=10_000)
+    types: Collection[str] = ()
     if found := _NO_KERNEL.search(text):
         names = re.findall(r"[\w:.]+", found["names"] or found["name"])
         what = f"no kernel computes {', '.join(map(_schema_name, names))}"
@@ -50,13 +51,19 @@ def unsupported(
         return None
     wanted = {_schema_name(name) for name in names}
     nodes = [node for one in programs.values() for node in one.graph.nodes]
+    # A lowering renames operators: a type's first values are named then.
+    failing = [node for node in nodes if _schema_name(op_name(node)) in wanted]
+    failing = failing or [node for node in nodes if _type_of(node) in types]
     lines = dict.fromkeys(
         f"\n  at {line}: {line.text}"
-        for node in nodes
-        if _schema_name(op_name(node)) in wanted
-        and (line := user_line(node.meta.get("stack_trace"))) is not None
+        for node in failing
+        if (line := user_line(node.meta.get("stack_trace"))) is not None
     )
     return what + "".join(list(lines)[:_LINES]), _way_out(names, programs.values())
+
+
+def _type_of(node: Any) -> str:
+    return str(getattr(node.meta.get("val"), "dtype", "")).removeprefix("torch.")
 
 
 def _schema_name(name: str) -> str:
