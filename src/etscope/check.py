@@ -102,7 +102,7 @@ def check(
 
 def _measured(side: Capture | Measured, options: CheckOptions) -> Measured:
     if isinstance(side, Measured):
-        return side
+        return side if options.method is None else side.only(options.method)
     trace = side.trace
     outputs = "there is no run" if trace is None else output_errors(trace)
     return measure(side, outputs, method=options.method, source_unit=options.source_unit)

@@ -14,11 +14,14 @@ from etscope.views import ViewSpec, write_table, writer_of
 from etscope.views.tables.formats import escaped, write_folded, write_markdown
 from etscope.views.tables.terminal import write_sentences
 
-_HERE = "etscope.views.check"
+_HERE, _CI = "etscope.views.check", "etscope.views.check_ci"
 CHECK_VIEWS: Mapping[str, ViewSpec] = {
     "table": ViewSpec(f"{_HERE}:write_text", ".txt", "for people", styled=True),
     "md": ViewSpec(f"{_HERE}:write_pull_request", ".md", "a comment on a pull request"),
     "json": ViewSpec(f"{_HERE}:write_json", ".json", "one versioned document, and a baseline"),
+    "sarif": ViewSpec(f"{_CI}:write_sarif", ".sarif", "results at lines, for code scanning"),
+    "junit": ViewSpec(f"{_CI}:write_junit", ".xml", "a test case for each quantity"),
+    "github": ViewSpec(f"{_CI}:write_github", ".annotations", "annotations of GitHub Actions"),
 }
 
 

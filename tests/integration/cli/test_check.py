@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
+from xmlschema import XMLSchema
 
 from etscope.capture import open_capture
 from etscope.check import CheckOptions, Outcome, check, read_baseline, read_options
@@ -386,3 +390,110 @@ def test_a_text_fits_the_terminal(
         _, out, _ = run(sides["cnn_xnnpack"], sides["base"])
         table = out.partition("More on")[0]
         assert max(map(len, table.splitlines())) <= width
+
+
+# -- for a CI
+
+
+def schema(name: str) -> Any:
+    return json.loads((Path(__file__).parents[2] / "schemas" / name).read_text())
+
+
+@pytest.fixture
+def repository(sides: dict[str, Path], tmp_path: Path) -> Path:
+    """A folder with the file of the model where its lines are, at the end of the export's path."""
+    source = Path(str(part_source(sides)))
+    place = tmp_path.joinpath(*source.parts[-2:])
+    place.parent.mkdir()
+    place.write_text("# The model.\n")
+    return place.relative_to(tmp_path)
+
+
+def part_source(sides: dict[str, Path]) -> str:
+    found = check(open_capture(sides["cnn_xnnpack"]), open_capture(sides["base"]))
+    (row,) = (row for row in found.rows if row.quantity.name == "delegated")
+    return str(row.parts[0].source).rpartition(":")[0]
+
+
+def test_sarif_stands_at_lines_of_the_repository(
+    run: Run, sides: dict[str, Path], repository: Path
+) -> None:
+    code, out, _ = run(sides["cnn_xnnpack"], sides["base"], "-f", "sarif")
+    document = json.loads(out)
+    validator = Draft202012Validator(
+        schema("sarif-used.json"), format_checker=Draft202012Validator.FORMAT_CHECKER
+    )
+    validator.validate(document)
+    ((run_of_tool,), rules) = document["runs"], document["runs"][0]["tool"]["driver"]["rules"]
+    _, found = rows(run, sides["cnn_xnnpack"], sides["base"])
+    wanted = {name: "error" for name, row in found.items() if row["outcome"] == WORSE}
+    assert code == 1 and {r["ruleId"]: r["level"] for r in run_of_tool["results"]} == wanted
+    for result in run_of_tool["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        if result["ruleId"] == "delegated":
+            places = [one["physicalLocation"] for one in result["locations"]]
+            assert {one["artifactLocation"]["uri"] for one in places} == {repository.as_posix()}
+            lines = [part["source"].rpartition(":")[2] for part in found["delegated"]["parts"]]
+            assert [str(p["region"]["startLine"]) for p in places] == list(dict.fromkeys(lines))
+
+
+def test_junit_has_a_case_for_each_quantity(run: Run, sides: dict[str, Path]) -> None:
+    xsd = XMLSchema(Path(__file__).parents[2] / "schemas" / "junit-10.xsd")
+    for words, errors in (((), 1), (("--allow-unknown",), 0)):
+        given = sides["base"], sides["cnn_portable_inserted"], *words
+        _, out, _ = run(*given, "-f", "junit")
+        xsd.validate(out)
+        suite = ElementTree.fromstring(out.encode())[0]
+        _, found = rows(run, *given)
+        outcomes = [row["outcome"] for row in found.values()]
+        assert [case.attrib["name"] for case in suite] == [r["title"] for r in found.values()]
+        numbers = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors")}
+        assert numbers == {
+            "tests": len(found), "failures": outcomes.count(WORSE), "errors": errors,
+        }  # fmt: skip
+        assert "aten::sigmoid.out" in out and "cnn.py:" in out
+
+
+def test_annotations_of_one_line_are_one(
+    run: Run, sides: dict[str, Path], repository: Path
+) -> None:
+    code, out, _ = run(sides["cnn_xnnpack"], sides["base"], "-f", "github")
+    *commands, headline = out.splitlines()
+    assert code == 1 and headline.startswith("worse: ")
+    pattern = r"::(error|warning) (?:file=([^,:]+),line=(\d+),)?title=etscope check::(.+)"
+    found = [re.fullmatch(pattern, line) for line in commands]
+    assert all(found), out
+    places = [match.group(1, 2, 3) for match in found if match is not None]
+    assert len(set(places)) == len(places)
+    assert repository.as_posix() in [place[1] for place in places]
+    told = " ".join(match[4] for match in found if match is not None)
+    assert "delegated share: worse" in told and "%25" in told and "%0A" in told
+
+
+def test_hostile_names_stay_data(run: Run, sides: dict[str, Path], tmp_path: Path) -> None:
+    run(sides["base"], "-o", "base.json")
+    run("base.json", sides["cnn_portable_inserted"], "-o", "new.json")
+    document = json.loads(Path("new.json").read_text())
+    evil = "a\n::error::b%0A<script>`|@x\r\u001b[31m\ud800"
+    for amount in document["new"]["amounts"]:
+        amount["parts"] += [
+            {"name": evil, "value": 1e9, "module": evil, "source": f"/../../{evil}.py:3"}
+        ]
+    Path("new.json").write_text(json.dumps(document))
+    for format in ("table", "md", "json", "sarif", "junit", "github"):
+        code, out, _ = run("base.json", "new.json", "-f", format)
+        assert code == 1 and "\x1b" not in out and "\r" not in out
+        assert not any(line.startswith("::error::b") for line in out.splitlines())
+        if format == "md":
+            assert "<script>" not in out
+        if format == "junit":
+            ElementTree.fromstring(out.encode())
+        if format == "sarif":
+            Draft202012Validator(schema("sarif-used.json")).validate(json.loads(out))
+
+
+def test_a_method_of_a_baseline(run: Run, sides: dict[str, Path]) -> None:
+    run(sides["base"], "-o", "base.json")
+    assert rows(run, "base.json", sides["same"], "-m", "forward")[0] == 0
+    code, _, err = run("base.json", sides["same"], "-m", "backward")
+    assert code == 4 and "no method 'backward'" in err

@@ -114,7 +114,8 @@ class Limit:
                 hint=f"write {form}, or off",
             )
         if is_share:
-            text = f"{100 * value:g}" + (" points" if quantity.unit == "points" else "%")
+            text = f"{100 * value:g}" + ("%" if quantity.unit == "%" else " points")
+            text = "1 point" if text == "1 points" else text
         return cls(value, text, given is not None)
 
 

@@ -15,11 +15,11 @@ The member "new" of the JSON that `etscope check` writes is a baseline of later 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import FormatError, VersionError, reading
+from etscope.errors import FormatError, MissingDataError, VersionError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike
 from etscope.formats.json_values import JsonValue, read_json, to_json
 
@@ -84,6 +84,18 @@ class Measured:
         """The arguments of a command on it."""
         run = self.paths.get("run")
         return tuple(self.paths.values()) if run is None else (run,)
+
+    def only(self, method: str) -> Measured:
+        """Return the amounts of the program and of one method, with its phases. Raises
+        `MissingDataError` for an unknown method."""
+        found = [one for one in self.amounts if (one.method or "").partition(" ")[0] == method]
+        if not found:
+            known = dict.fromkeys(one.method for one in self.amounts if one.method)
+            raise MissingDataError(
+                f"{self.name} has no method {method!r}", hint=f"it has: {', '.join(known)}"
+            )
+        kept = (one for one in self.amounts if one.method is None or one in found)
+        return replace(self, amounts=tuple(kept))
 
     @property
     def modules(self) -> frozenset[str]:

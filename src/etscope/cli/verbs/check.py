@@ -24,7 +24,7 @@ from etscope.cli.verb import verb
 if TYPE_CHECKING:
     from etscope.check import CheckOptions
 
-_FORMATS = ("table", "md", "json")
+_FORMATS = ("table", "md", "json", "sarif", "junit", "github")
 
 _DETAILS = """\
 BASE and NEW are each a kept run (@0 is the last), the folder of a run, a program (.pte, .bpte), an

@@ -33,12 +33,12 @@ def write(
     """
     cases = [list(_cases(method, scale, per_op, strict)) for method in diff.methods]
     out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
-    counts = _counts(chain(*cases))
-    del counts["skipped"]
-    out.write(f"<testsuites{_attributes(name='etscope diff', **counts)}>\n")
+    found = counts(chain(*cases))
+    del found["skipped"]
+    out.write(f"<testsuites{attributes(name='etscope diff', **found)}>\n")
     for method, mine in zip(diff.methods, cases, strict=True):
         name = method.title()
-        out.write(f"  <testsuite{_attributes(name=name, **_counts(mine))}>\n")
+        out.write(f"  <testsuite{attributes(name=name, **counts(mine))}>\n")
         properties = {
             "verdict": method.verdict.value,
             "aligned by": method.alignment.method,
@@ -49,7 +49,7 @@ def write(
         }
         out.write("    <properties>\n")
         for key, value in properties.items():
-            out.write(f"      <property{_attributes(name=key, value=value)}/>\n")
+            out.write(f"      <property{attributes(name=key, value=value)}/>\n")
         out.write("    </properties>\n")
         out.writelines(case for _, case in mine)
         out.write("  </testsuite>\n")
@@ -88,20 +88,21 @@ def _cases(method: MethodDiff, scale: Scale, per_op: bool, strict: bool) -> Iter
         seconds = "0"  # cycles have no duration
         if scale.source is not TimeScale.CYCLES and change.after is not None:
             seconds = f"{change.after / scale_factor(scale.source, TimeScale.S):.9f}"
-        head = _attributes(classname=f"etscope.diff.{suite}", name=name, time=seconds)
+        head = attributes(classname=f"etscope.diff.{suite}", name=name, time=seconds)
         body = escape(visible(text))
         lines = [f"    <testcase{head}>\n"]
         if kind in ("failure", "error"):
-            about = _attributes(message=text, type=verdict.value)
+            about = attributes(message=text, type=verdict.value)
             lines.append(f"      <{kind}{about}>{body}</{kind}>\n")
         elif kind == "skipped":
-            lines.append(f"      <skipped{_attributes(message=text)}/>\n")
+            lines.append(f"      <skipped{attributes(message=text)}/>\n")
         lines.append(f"      <system-out>{body}</system-out>\n")
         lines.append("    </testcase>\n")
         yield kind, "".join(lines)
 
 
-def _counts(cases: Iterable[_Case]) -> dict[str, str]:
+def counts(cases: Iterable[_Case]) -> dict[str, str]:
+    """Return the numbers of cases by outcome, as attributes of a suite."""
     kinds = [kind for kind, _ in cases]
     return {
         "tests": str(len(kinds)),
@@ -111,5 +112,6 @@ def _counts(cases: Iterable[_Case]) -> dict[str, str]:
     }
 
 
-def _attributes(**values: str) -> str:
+def attributes(**values: str) -> str:
+    """Return the attributes of an element."""
     return "".join(f" {name}={quoteattr(visible(value))}" for name, value in values.items())
