@@ -1,7 +1,8 @@
-"""Put the public names into reference/python.md, for mkdocstrings to fill in.
+"""Put the public names into reference/python.md, for mkdocstrings to fill in; list all pages in
+llms.txt, for language models.
 
-mkdocs calls `on_page_markdown`. The names are those of tests/contract/public_names.txt, without the
-modules that only repeat upstream's.
+mkdocs calls `on_page_markdown` and `on_post_build`. The names are those of
+tests/contract/public_names.txt, without the modules that only repeat upstream's.
 """
 
 from __future__ import annotations
@@ -38,3 +39,17 @@ def reference() -> str:
         if not (dotted.startswith(LEFT_OUT) or name.isupper() or name.startswith("_")):
             found.setdefault(module, []).append(f"::: {dotted}")
     return "\n\n".join("\n\n".join([f"## {module}", *entries]) for module, entries in found.items())
+
+
+def on_post_build(config: Any) -> None:
+    """Write llms.txt (llmstxt.org): the title and address of each page of the navigation."""
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}", ""]
+    for entry in config["nav"]:
+        ((section, pages),) = entry.items()
+        lines.append(f"## {section}")
+        for page in [{section: pages}] if isinstance(pages, str) else pages:
+            ((title, path),) = page.items()
+            address = path.removesuffix("index.md").removesuffix(".md")
+            lines.append(f"- [{title}]({config['site_url'] or ''}{address and f'{address}/'})")
+        lines.append("")
+    (Path(config["site_dir"]) / "llms.txt").write_text("\n".join(lines), encoding="utf-8")

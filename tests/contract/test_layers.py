@@ -24,7 +24,7 @@ LAYERS: dict[float, str] = {
     5.8: "explain check",
     6: "inspector intermediate_output_tap backend_debug pte_tool size_analysis_tool visualization",
     6.5: "scripts",
-    7: "export run etdb search evaluation",
+    7: "export run etdb search evaluation agent",
     8: "cli",
     9: "compat __main__",
 }

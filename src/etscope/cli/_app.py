@@ -144,6 +144,7 @@ _VERBS = {  # by their heading in the help
     "Keep and share": {
         "runs": "List, show, remove and import runs.",
         "report": "Write or serve an HTML report of runs.",
+        "agent": "Let a coding agent use etscope.",
         "convert": "Convert a run to Perfetto, Chrome, speedscope, Parquet or CSV.",
     },
 }
@@ -186,7 +187,7 @@ def _print_completion(ctx: click.Context, option: click.Parameter, shell: str | 
     "--color",
     type=click.Choice(("auto", "always", "never")),
     default="auto",
-    help="Color tables. auto: on a terminal, unless NO_COLOR is set.",
+    help="Color tables.",
 )
 @click.option(
     "--completion",

@@ -19,6 +19,7 @@ _EXTRAS: dict[str, str | None] = {
     "executorch": "torch",
     "tabulate": None,
     "matplotlib": "plot",
+    "mcp": "agent",
     "model_converter": "vgf",
     "model_explorer": "model-explorer",
     "nncf": "openvino",
