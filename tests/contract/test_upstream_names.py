@@ -32,10 +32,10 @@ def test_the_walk_finds_modules_names_members_and_parameters(tmp_path: Path) -> 
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/b.py").write_text("def g(): ...")
     (tmp_path / "support").mkdir()
-    (tmp_path / "support/key_values.py").write_text("__all__ = ['grams']\ngrams = miles = 1")
+    (tmp_path / "support/options.py").write_text("__all__ = ['grams']\ngrams = miles = 1")
     assert missing(tmp_path) == [
         "nowhere.a",
-        "support.key_values.grams",  # what __all__ names is all that counts
+        "support.options.grams",  # what __all__ names is all that counts
         "units.format_share(colour)",
         "units.BITS",
         "units.TimeScale.WEEKS",

@@ -180,7 +180,7 @@ class PreparedNumerics:
     def take_logged_state(self, trace: Trace, run: MethodRun, memory: Memory) -> None:
         """Fill the device's state before a run from the buffers that the run logged, because
         earlier runs logged nothing."""
-        from etscope.bridge.reference.state_updates import take_logged_state
+        from etscope.bridge.reference.local_reference import take_logged_state
 
         take_logged_state(self.runnable, self._matched(trace, run).device, memory)
 
@@ -286,7 +286,7 @@ class _Diagnosis:
 
     def _doubts_of_state(self, before: Mapping[str, Any], memory: Memory) -> tuple[str, ...]:
         """Warn that an earlier run may be the cause. before: the reference's state."""
-        from etscope.bridge.reference.state_updates import state_errors
+        from etscope.bridge.reference.local_reference import state_errors
 
         limit = _QUANTIZED_STATE_DB if self._prepared.quantizes else _STATE_DB
         off = {name: error for name, error in state_errors(before, memory).items() if error < limit}

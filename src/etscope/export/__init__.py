@@ -8,8 +8,7 @@ from etscope.support.lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.backends.registry.export_options import ExportOptions
-    from etscope.export._export import Exported, export, keeping_partition
-    from etscope.export._language_model import LanguageModel
+    from etscope.export._export import Exported, LanguageModel, export, keeping_partition
     from etscope.export._source import Source, check_model_name, load_model
 
 __all__ = [
@@ -28,7 +27,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "ExportOptions": "etscope.backends.registry.export_options",
         "Exported": "etscope.export._export",
-        "LanguageModel": "etscope.export._language_model",
+        "LanguageModel": "etscope.export._export",
         "Source": "etscope.export._source",
         "check_model_name": "etscope.export._source",
         "export": "etscope.export._export",

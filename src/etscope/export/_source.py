@@ -19,12 +19,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etscope.errors import EtscopeError, FormatError, MissingFileError, UsageError
-from etscope.export._export import Exported, export
-from etscope.export._language_model import (
+from etscope.export._export import (
+    Exported,
     LanguageModel,
     LlmConfigFile,
     check_config,
     config_file,
+    export,
     is_language_model,
     is_llm_config,
     load_config,

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import Metric, measure
+from etscope.analysis.statistics.compare_samples import drawn_orders
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.json_values import read_json, to_json

@@ -54,7 +54,9 @@ _FORMATS = "etscope.views.tables.formats"
 _GRAPHS = "etscope.views.graphs"
 
 TABLE_VIEWS: dict[str, ViewSpec] = {
-    "table": ViewSpec("etscope.views.tables.terminal:write", ".txt", "for people", styled=True),
+    "table": ViewSpec(
+        "etscope.views.tables.report:write_terminal", ".txt", "for people", styled=True
+    ),
     "json": ViewSpec(f"{_FORMATS}:write_json", ".json", "one versioned document"),
     "jsonl": ViewSpec(f"{_FORMATS}:write_jsonl", ".jsonl", "one object a row"),
     "csv": ViewSpec(f"{_FORMATS}:write_csv", ".csv", "comma-separated values"),
@@ -65,7 +67,7 @@ TABLE_VIEWS: dict[str, ViewSpec] = {
 
 TIMELINE_VIEWS: dict[str, ViewSpec] = {
     "perfetto": ViewSpec(
-        "etscope.views.perfetto:write",
+        "etscope.views.traces:write_perfetto",
         ".pftrace",
         "protobuf trace for ui.perfetto.dev",
         binary=True,

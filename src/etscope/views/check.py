@@ -12,7 +12,7 @@ from etscope.analysis.check.report import Checked
 from etscope.model.table import Column, Table
 from etscope.views import ViewSpec, write_table, writer_of
 from etscope.views.tables.formats import escaped, write_folded, write_markdown
-from etscope.views.tables.terminal import write_sentences
+from etscope.views.tables.report import write_sentences
 
 _HERE, _CI = "etscope.views.check", "etscope.views.check_ci"
 CHECK_VIEWS: Mapping[str, ViewSpec] = {

@@ -18,8 +18,7 @@ from etscope.analysis.numerics.explanations import (
     best_explanation,
 )
 from etscope.analysis.numerics.limits import Rules, judge
-from etscope.bridge.reference.known_differences import candidates_of
-from etscope.bridge.reference.reruns import RecordedCall, Reruns
+from etscope.bridge.reference.known_differences import RecordedCall, Reruns, candidates_of
 
 SQNR = find_metric("sqnr")
 X = torch.randn(1, 2, 6, 6, generator=torch.Generator().manual_seed(0))

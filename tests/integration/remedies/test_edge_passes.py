@@ -13,7 +13,7 @@ import torch
 from executorch.exir import to_edge
 from torch import nn
 
-from etscope.bridge.lowering.edge_passes import EDGE_PASSES
+from etscope.bridge.lowering.passes import EDGE_PASSES
 from etscope.cli import main
 from etscope.errors import ExportFailure
 from etscope.export import Exported, export

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from etscope.backends.registry import export_options
-from etscope.bridge.lowering.edge_passes import EDGE_PASSES, KEEP_LINEAR, REINPLACE
-from etscope.bridge.lowering.passes import PASSES, rewritten
+from etscope.bridge.lowering.passes import EDGE_PASSES, KEEP_LINEAR, PASSES, REINPLACE, rewritten
 from etscope.errors import ExportFailure, UsageError
 from etscope.export import export
 

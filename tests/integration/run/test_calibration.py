@@ -18,8 +18,7 @@ from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import DelegateCall, KernelCall
 from etscope.run import Place
 from etscope.run._runner_host import HERE
-from etscope.run.calibration import CalibrationOptions, calibrate
-from etscope.run.calibration.measure import Machine, this_machine
+from etscope.run.calibration import CalibrationOptions, Machine, calibrate, this_machine
 from etscope.run.job import RESULT, Job
 from tests.support.artifacts import artifacts
 from tests.support.run.calibration import small_program

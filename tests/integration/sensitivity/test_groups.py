@@ -10,7 +10,7 @@ import torch
 from etscope.backends.recipes import xnnpack_quantizer
 from etscope.bridge.lowering.keep_float import Unit, quantizable
 from etscope.model.selector import Selector
-from etscope.search.sensitivity._groups import GROUPINGS, groups_of, neighbours, picks
+from etscope.search.sensitivity.results import GROUPINGS, groups_of, neighbours, picks
 
 
 class Block(torch.nn.Module):

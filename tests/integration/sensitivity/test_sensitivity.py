@@ -19,8 +19,7 @@ from etscope.cli.verbs import sensitivity as command
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.run import run
 from etscope.search.sensitivity import Sensitivity, _sensitivity, sensitivity
-from etscope.search.sensitivity._groups import GROUPINGS
-from etscope.search.sensitivity.results import Variant
+from etscope.search.sensitivity.results import GROUPINGS, Variant
 from etscope.search.trial import LOWER
 from tests.support.artifacts import ROOT
 from tests.support.sensitivity.planted import WIDTH, planted, sample

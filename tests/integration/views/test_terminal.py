@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from etscope.model.table import Column, Kind, Table
 from etscope.views import write_table
-from etscope.views.tables.terminal import cell_width, cut_start
+from etscope.views.tables.report import cell_width, cut_start
 from tests.support.golden_files import check_golden
 from tests.support.views import shapes
 
@@ -178,7 +178,7 @@ def test_a_very_long_name_is_bounded() -> None:
 
 def test_it_imports_next_to_nothing() -> None:
     code = (
-        "import sys; import etscope.views.tables.terminal; "
+        "import sys; import etscope.views.tables.report; "
         "print([m for m in ('numpy', 'rich', 'pandas', 'pyarrow', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

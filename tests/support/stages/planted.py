@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from etscope.backends import chosen
 from etscope.bridge.lowering import export as lowering
-from etscope.bridge.lowering.edge_passes import EdgePasses
+from etscope.bridge.lowering.passes import EdgePasses
 
 
 class Block(nn.Module):

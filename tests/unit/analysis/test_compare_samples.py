@@ -21,7 +21,7 @@ from etscope.analysis.statistics.compare_samples import (
     pooled_noise,
 )
 from etscope.errors import UsageError
-from etscope.model.student_t import t_quantile, two_sided_p
+from etscope.model.statistics import t_quantile, two_sided_p
 
 
 def times(seed: int, runs: int = 100, factor: float = 1.0, sigma: float = 0.02) -> np.ndarray:

@@ -25,7 +25,7 @@ from etscope.errors import UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.units import TimeScale
-from etscope.views.tables import terminal
+from etscope.views.tables import report
 from tests.support.delegate_dumps import (
     Log,
     coreml,
@@ -336,7 +336,7 @@ def shown(log: Log, columns: str) -> str:
     (profile,) = Trace(read_etdump(dump_of(log))).profiles()
     table = profile_table(profile, Scale(TimeScale.NS, TimeScale.US), sort="run")
     out = io.StringIO()
-    terminal.write(table.select(columns.split()), out, color=False, width=100)
+    report.write_terminal(table.select(columns.split()), out, color=False, width=100)
     lines = [BAR.sub("", line.rstrip()) for line in out.getvalue().splitlines()]
     first = next(n for n, line in enumerate(lines) if line.startswith("─"))
     last = next(n for n, line in enumerate(lines) if n > first and line.startswith("─"))

@@ -16,9 +16,10 @@ from etscope.formats.bytes.flatbuffer import (
     UINT32,
     UINT64,
     FlatBuffer,
+    FlatBufferColumns,
     FlatTable,
+    unique_rows,
 )
-from etscope.formats.bytes.flatbuffer_columns import FlatBufferColumns, unique_rows
 from tests.support.formats.handmade import Number, Raw, build
 
 

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import etscope
-from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import find_metric
-from etscope.analysis.statistics.compare_samples import Policy
+from etscope.analysis.statistics.compare_samples import Policy, drawn_orders
 from etscope.backends.registry.export_options import check_passes
 from etscope.errors import UsageError
 from etscope.model.finding import (

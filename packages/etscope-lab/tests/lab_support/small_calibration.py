@@ -20,7 +20,7 @@ def main(name: str) -> None:
         mock.patch.object(
             calibrating, "find_program", _missing if BROKEN in os.environ else small_program
         ),
-        mock.patch("etscope.run.calibration.measure.ROUNDS", 1),
+        mock.patch("etscope.run.calibration.ROUNDS", 1),
     ):
         calibrating.main(name)
 

@@ -34,7 +34,7 @@ from etscope.model.table import Column, Kind
 from etscope.units import format_float, listed
 
 if TYPE_CHECKING:
-    from etscope.analysis.faults.weights import OtherWeight
+    from etscope.analysis.faults.state import OtherWeight
     from etscope.analysis.memory.state import StateTensor
     from etscope.analysis.memory.stored import StoredTensor
     from etscope.analysis.program.correlate import Attribution
@@ -104,7 +104,7 @@ def _faults(export: Export) -> Iterator[Finding]:
         return
     weights: Sequence[OtherWeight] = ()
     if export.record is not None:
-        from etscope.analysis.faults.weights import other_weights
+        from etscope.analysis.faults.state import other_weights
 
         weights = other_weights(export)
     for method in export.recorded_program.methods:

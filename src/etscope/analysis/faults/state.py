@@ -1,4 +1,4 @@
-"""State that starts with another content than in the model, or that methods do not share."""
+"""State and weights with another content than the model's, and state that methods do not share."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
+from etscope.analysis.memory.stored import StoredTensor, parameter_name, stored_tensors
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MissingDataError
+from etscope.formats.bytes.files import BytesLike
 from etscope.formats.etrecord.reader import EDGE, RecordView
-from etscope.formats.program.pte import Program
+from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import as_numpy
 
 
@@ -109,3 +112,43 @@ def instructions_at(
             for index in unfolded(values, of(record))
         )
     ]
+
+
+# -- weights that differ from the record's
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWeight:
+    """A weight with other content than in the record's program. name: in the model, None if
+    unknown."""
+
+    tensor: StoredTensor
+    name: str | None
+
+
+def other_weights(export: Export) -> tuple[OtherWeight, ...]:
+    """Compare the weights of a program with its record's program, byte by byte.
+
+    Returns nothing if only the record has a program. Weights of .ptd files are not compared, nor
+    programs of different exports, which have other lists of weights.
+    """
+    given, record = export.program, export.record
+    view = None if record is None or given is None else record.program_view()
+    if given is None or view is None:
+        return ()
+    if _equal(given.source.buffer, view):
+        return ()
+    recorded = read_pte(view)
+    stored = stored_tensors(given, export.edge_nodes)
+    expected = stored_tensors(recorded)
+    if [(one.method, one.label) for one in stored] != [(one.method, one.label) for one in expected]:
+        return ()
+    return tuple(
+        OtherWeight(one, parameter_name(one, export.edge_nodes(one.method).symbols.graph))
+        for one, other in zip(stored, expected, strict=True)
+        if not _equal(given.blob(one.span), recorded.blob(other.span))
+    )
+
+
+def _equal(one: BytesLike, other: BytesLike) -> bool:
+    return np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))

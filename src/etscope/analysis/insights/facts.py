@@ -23,8 +23,7 @@ from etscope.analysis.program.source_location import short_lines
 from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.finding import Explanation, Finding, Place, Remedy, Severity, Site, Sureness
 from etscope.model.graph import Node
-from etscope.model.statistics import median
-from etscope.model.student_t import t_quantile
+from etscope.model.statistics import median, t_quantile
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:

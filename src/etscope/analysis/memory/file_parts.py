@@ -37,8 +37,7 @@ from etscope.analysis.program.source_location import (
     short_lines,
 )
 from etscope.formats.bytes.files import scattered_reads
-from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.bytes.flatbuffer_columns import IntArray
+from etscope.formats.bytes.flatbuffer import IntArray, Span
 from etscope.formats.program.delegate_data import delegate_parts
 from etscope.formats.program.pte import INSTRUCTIONS, Program, table_extents
 from etscope.formats.program.pte_schema import Delegate

@@ -33,8 +33,7 @@ from etscope.analysis.memory.file_parts import (
 from etscope.analysis.memory.stored import SCALES, WEIGHTS, NodesOf
 from etscope.errors import FormatError, MismatchError, reading
 from etscope.formats.bytes.files import PathLike, Source, open_source
-from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.bytes.flatbuffer_columns import own_sizes
+from etscope.formats.bytes.flatbuffer import Span, own_sizes
 from etscope.formats.etdump.reader import ETDump, bytes_by_kind, logged_values, read_etdump
 from etscope.formats.etrecord import reader as etrecord
 from etscope.formats.etrecord.reader import RecordView, read_etrecord

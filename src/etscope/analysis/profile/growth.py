@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from etscope.analysis.profile.profile import MethodProfile, Ticks
 from etscope.analysis.profile.scale import Scale
-from etscope.model.student_t import holm, t_quantile, two_sided_p
+from etscope.model.statistics import holm, t_quantile, two_sided_p
 from etscope.model.table import Column, Kind
 from etscope.units import TimeScale
 

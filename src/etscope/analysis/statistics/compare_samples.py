@@ -75,6 +75,7 @@ contains 1 and spans more than a factor of ten is shown as unknown.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -84,8 +85,14 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import UsageError
-from etscope.model.statistics import fewest_differences, signed_rank_p, signed_rank_shift
-from etscope.model.student_t import holm, t_quantile, two_sided_p
+from etscope.model.statistics import (
+    fewest_differences,
+    holm,
+    signed_rank_p,
+    signed_rank_shift,
+    t_quantile,
+    two_sided_p,
+)
 
 __all__ = [
     "Comparison",
@@ -96,6 +103,7 @@ __all__ = [
     "compare_dump",
     "compare_rounds",
     "compare_samples",
+    "drawn_orders",
     "locations",
     "pooled_noise",
 ]
@@ -599,3 +607,20 @@ def overall(verdicts: Iterable[Verdict]) -> Verdict:
         if verdict in found:
             return verdict
     return Verdict.NO_DIFFERENCE if found else Verdict.CANNOT_TELL
+
+
+# -- the order of the sides of a comparison in rounds
+
+
+def drawn_orders(rounds: int, seed: int, sides: int = 2) -> tuple[tuple[int, ...], ...]:
+    """Draw the order of the sides in each round. Each side goes first equally often, give or take
+    one round.
+    """
+    draw = random.Random(seed)
+    firsts = [number % sides for number in range(rounds - rounds % sides)]
+    firsts += draw.sample(range(sides), rounds % sides)
+    draw.shuffle(firsts)
+    return tuple(
+        (first, *draw.sample([side for side in range(sides) if side != first], sides - 1))
+        for first in firsts
+    )

@@ -32,9 +32,8 @@ from etscope.backends.registry.export_options import ExportOptions, check_passes
 from etscope.bridge.eager import as_it_was, state_kept
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.fx import op_name
-from etscope.bridge.lowering.edge_passes import EdgePasses
 from etscope.bridge.lowering.partition import keeping_partition
-from etscope.bridge.lowering.passes import rewritten
+from etscope.bridge.lowering.passes import EdgePasses, rewritten
 from etscope.bridge.lowering.unsupported import unsupported
 from etscope.bridge.lowering.weight_quantization import (
     SCHEMES,

@@ -23,7 +23,7 @@ from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import Findings, OutputOptions, ViewOptions
 from etscope.cli.settings import Setting, setting
 from etscope.errors import UsageError
-from etscope.support.key_values import key_values
+from etscope.support.options import key_values
 from etscope.units import TimeScale
 from etscope.views import TABLE_VIEWS
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
-from etscope.formats.bytes.flatbuffer_columns import (
+from etscope.formats.bytes.flatbuffer import (
     Extents,
     FlatBufferColumns,
     IntArray,

@@ -28,11 +28,13 @@ from etscope.formats.bytes.flatbuffer import (
     INT64,
     UINT32,
     UINT64,
+    Extents,
     FlatBuffer,
+    FlatBufferColumns,
     FlatTable,
+    IntArray,
     Span,
 )
-from etscope.formats.bytes.flatbuffer_columns import Extents, FlatBufferColumns, IntArray
 from etscope.formats.identify import check_ends, check_identifier
 from etscope.formats.program.pte_schema import (
     BOXED_LISTS,

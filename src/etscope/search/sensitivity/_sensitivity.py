@@ -27,8 +27,16 @@ from etscope.errors import (
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.selector import Selector
 from etscope.run.execute import IsolationOptions
-from etscope.search.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
-from etscope.search.sensitivity.results import Key, Sensitivity, Variant
+from etscope.search.sensitivity.results import (
+    MODULE,
+    Group,
+    Key,
+    Sensitivity,
+    Variant,
+    check_grouping,
+    groups_of,
+    neighbours,
+)
 from etscope.search.trial import (
     LOWER,
     PROGRAMS,

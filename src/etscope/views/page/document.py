@@ -5,39 +5,338 @@ Its form is `web/src/document.ts`. Every number equals the Inspector's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from etscope._version import __version__
 from etscope.analysis.backend_files.file_views import file_table, for_readers
 from etscope.analysis.comparison.changes import totals_of
+from etscope.analysis.generation.pace import Pace, pace_section, phase_times, traced_phase_table
+from etscope.analysis.generation.traced import GROUPINGS, group_series, joined_calls, traced_calls
+from etscope.analysis.graphs.executed import EXECUTED
 from etscope.analysis.graphs.partition import partition
+from etscope.analysis.graphs.views import ViewNode
 from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.insights.facts import Facts, Level
 from etscope.analysis.insights.insights import insights
 from etscope.analysis.insights.rules.memory import memory_of
+from etscope.analysis.memory.needs import owner_tables, program_memory
 from etscope.analysis.memory.size import part_by_part
+from etscope.analysis.numerics.rows import WRONG, NumericsRow, described
+from etscope.analysis.numerics.value_report import LOCAL, TOTAL, value_sections
+from etscope.analysis.numerics.values import ValueComparison
+from etscope.analysis.profile.profile import Row
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.tables.roofline_table import ceilings_table
+from etscope.analysis.work.limits import BOUNDS
+from etscope.analysis.work.roofline import OUTSIDE, PLACES, Roofline, roofline
 from etscope.formats.etrecord.reader import EDGE, RecordFile
+from etscope.formats.generation import GenerationPass
 from etscope.formats.program.ptd import external_keys
 from etscope.model.event_table import LOAD_METHOD
 from etscope.model.finding import Files, Finding, ranked
 from etscope.model.report import Section
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
+from etscope.units import TimeScale
+from etscope.views.output import finite
 from etscope.views.page.comparison import comparison_documents, program_documents
 from etscope.views.page.elements import Json, section_document, table_document
-from etscope.views.page.graphs import add_changes
-from etscope.views.page.parts import (
-    generation_document,
-    memory_documents,
-    numerics_document,
-    roofline_document,
-)
+from etscope.views.page.graphs import ShownGraph, add_changes
 from etscope.views.page.run import ReportRun
 from etscope.views.page.timeline import timeline_document
+
+
+def numerics_document(run: ReportRun) -> Json | None:
+    """The page's `Numerics`: a diagnosis, and the nodes of each graph that its values belong to."""
+    found = run.numerics
+    if found is None:
+        return None
+    of_method = [shown for shown in run.graphs if shown.view.method in (found.method, None)]
+    reference = {shown.view.linked.name: shown for shown in of_method}.get(found.reference)
+    named = {} if reference is None else reference.view.by_key
+    ran = next((shown for shown in run.methods if shown.profile.method == found.method), None)
+    rows: list[int | None] = [None] * len(found.rows)
+    if ran is not None:
+        for number, row in enumerate(found.rows):
+            inner = ran.row_of(row.pair.instruction, row.pair.delegate_id)
+            rows[number] = ran.row_of(row.pair.instruction, None) if inner is None else inner
+    return {
+        "method": found.method,
+        "metric": found.metric.name,
+        "largerIsWorse": found.metric.better == "lower",
+        "fine": found.is_fine,
+        "table": table_document(found.table()),
+        "rows": rows,
+        "lines": [run.lines.index(row.lines[0]) if row.lines else None for row in found.rows],
+        "nodes": {
+            shown.view.key: [_node_of_value(shown, row, named) for row in found.rows]
+            for shown in of_method
+        },
+        "values": [
+            {
+                "row": number,
+                "shown": LOCAL if row.verdict == WRONG or row.values.total is None else TOTAL,
+                "local": value_document(row.values.local),
+                "total": None if row.values.total is None else value_document(row.values.total),
+            }
+            for number, row in enumerate(found.rows)
+            if row.values is not None
+        ],
+        "coverage": table_document(found.coverage.table()),
+        # The summary shows the notes up to this one.
+        "verdict": found.what_it_is or found.verdict,
+        "named": [{"row": found.rows.index(row), "text": described(row)} for row in found.named],
+        # Doubts about the inputs first.
+        "notes": [*found.doubts, *(note for note in found.notes if note not in found.doubts)],
+    }
+
+
+def value_document(compared: ValueComparison) -> Json:
+    """The page's `ValueDoc`: tables of a compared value, and the numbers that are drawn."""
+    histogram, channels, quantized = compared.histogram, compared.channels, compared.quantized
+    return {
+        "sections": [
+            section_document(section)
+            for section in value_sections(compared, "")
+            if section.name != "histogram"
+        ],
+        "histogram": None
+        if histogram is None
+        else {
+            "low": histogram.low,
+            "high": histogram.high,
+            "reference": list(histogram.reference),
+            "device": list(histogram.device),
+            "clippedShare": histogram.clipped_share,
+        },
+        "channels": None
+        if channels is None
+        else {
+            "axis": channels.axis,
+            "count": channels.count,
+            "perEntry": channels.per_entry,
+            "rms": finite(list(channels.profile)),
+        },
+        "range": None if quantized is None else [quantized.low, quantized.high],
+    }
+
+
+def _node_of_value(
+    shown: ShownGraph, row: NumericsRow, named: Mapping[str, ViewNode]
+) -> int | None:
+    """Return the node of a graph for a value: the reference's, or the last one that leads to it.
+
+    named: the nodes of the reference graph, by key.
+    """
+    reference = named.get(row.pair.node)
+    linked = shown.view.linked
+    behind: Iterable[int] = ()
+    if reference is not None:
+        same = shown.view.by_key.get(reference.key)
+        if same is not None and same.node is reference.node:
+            return shown.index[reference.key]
+        behind = shown.indices(linked.behind((reference.node,)))
+    if not behind and shown.view.key.startswith(f"{EXECUTED}/"):
+        behind = shown.indices(linked.ran(row.pair.instruction))
+    return max(behind, default=None)
+
+
+# -- The memory plans of the program's methods.
+
+
+def memory_documents(run: ReportRun) -> list[Json]:
+    """The `Memory` of each method; its instructions point at the rows of the runs, if it ran."""
+    if not run.plans:
+        return []
+    saved = run.saved
+    measured = None if saved is None or saved.memory is None else saved.memory.measured
+    memory = program_memory(run.export, measured)
+    ran = {shown.profile.method: shown for shown in run.methods}
+    return [
+        {
+            "method": plan.method,
+            "summary": table_document(plan.summary()),
+            "owners": [table_document(table) for table in owner_tables(memory, name)],
+            "live": list(plan.live_bytes),
+            "labels": list(plan.labels),
+            "rows": [
+                ran[name].row_of(number, None) if name in ran else None
+                for number in range(len(plan.labels))
+            ],
+            "peak": plan.peak_bytes,
+            "values": table_document(plan.table(run.nodes[name].attributions())),
+        }
+        for name, plan in run.plans.items()
+    ]
+
+
+# -- Rooflines: the work and time of each operator, and the ceilings of the machine.
+
+
+def roofline_document(run: ReportRun) -> Json | None:
+    """The page's `RooflineDoc` of a run; None if the work of none of its methods is known, or its
+    clock counts cycles."""
+    found: list[Roofline | None] = []
+    for shown in run.methods:
+        source, limits = shown.scale.source, shown.limits
+        if limits is None or source is TimeScale.CYCLES:
+            return None
+        one = roofline(shown.profile, limits, source)
+        found.append(one if one.has_work else None)
+    known = [one for one in found if one is not None]
+    if not known:
+        return None
+    ceilings = known[0].ceilings
+    return {
+        "places": list(PLACES),
+        "bounds": list(BOUNDS),
+        "methods": [
+            None if one is None else _points(one, shown.rows)
+            for one, shown in zip(found, run.methods, strict=True)
+        ],
+        "ceilings": None
+        if ceilings is None
+        else {
+            "compute": [[dtype, rate] for dtype, rate in ceilings.compute],
+            "memory": [[level.name, level.bytes_per_s / 1e9] for level in ceilings.memory],
+            "table": table_document(ceilings_table(ceilings)),
+        },
+    }
+
+
+def _points(found: Roofline, rows: Sequence[Row]) -> Json:
+    """The page's `RooflinePoints`."""
+    index = {id(row): number for number, row in enumerate(rows)}
+    points = found.points
+    limits = [point.limits for point in points]
+    return {
+        "name": [point.name if point.place == OUTSIDE else None for point in points],
+        "rows": [[index[id(row)] for row in point.rows] for point in points],
+        "place": [PLACES.index(point.place) for point in points],
+        "ns": [point.ns for point in points],
+        "share": [point.share for point in points],
+        "flops": [None if one is None else one.flops for one in limits],
+        "bytes": [None if one is None else one.moved for one in limits],
+        "roof": [None if one is None else one.roof_ns for one in limits],
+        "bound": [
+            None if one is None or not one.bound else BOUNDS.index(one.bound) for one in limits
+        ],
+        "dtype": [None if one is None else one.dtype for one in limits],
+        "level": [None if one is None else one.level for one in limits],
+        "partial": [number for number, point in enumerate(points) if point.is_partial],
+        "reason": [point.reason for point in points],
+        "notes": list(found.notes),
+    }
+
+
+# -- A language model's calls: the time of each, stacked, and the whole generation.
+
+# Points on the chart; of more calls, neighbours are joined. A call takes about 300 bytes of the
+# document, so all take 1.5 MB.
+MOST_CALLS = 5_000
+_MOST_GROUPS = 8  # areas of the stacked chart; the rest is one more. Fewer are easier to read.
+
+Ints = npt.NDArray[np.int64]
+
+
+def generation_document(run: ReportRun) -> Json | None:
+    """Return the page's `GenerationDoc` of a run; None unless the run is a run of a language
+    model.
+    """
+    calls = None if run.trace is None else traced_calls(run.trace)
+    if calls is None:
+        return None
+    scale, saved = run.scale, run.saved
+    profiles = [shown.profile for shown in run.methods]
+    every = [profile.every for profile in profiles]  # each call is drawn
+    kinds = (calls.generation, calls.phase, calls.method)
+    order, first = joined_calls(kinds, MOST_CALLS)
+    size = np.diff(np.append(first, len(order)))
+
+    def mean(ticks: Ints) -> list[float]:
+        found: list[float] = scale(np.add.reduceat(ticks[order], first) / size).tolist()
+        return found
+
+    def of_first(column: Ints) -> list[int]:
+        found: list[int] = column[order][first].tolist()
+        return found
+
+    known = None if saved is None else saved.generation
+    untraced = None if known is None else known.untraced
+    joined = int(size.max()) if len(size) else 1
+    return {
+        "note": None
+        if joined == 1
+        else f"Each point is the mean of up to {joined:,} neighbouring calls of a phase: "
+        f"{len(order):,} calls are too many for one point each.",
+        "phases": list(calls.phases),
+        "methods": [name or "method" for name in calls.methods],
+        "table": table_document(traced_phase_table(phase_times(profiles), scale)),
+        "pace": None if untraced is None else section_document(pace_section(Pace.of(untraced))),
+        "calls": {
+            "number": of_first(calls.number),
+            "run": of_first(calls.run),
+            "generation": of_first(calls.generation),
+            "phase": of_first(calls.phase),
+            "method": of_first(calls.method),
+            "step": of_first(calls.step),
+            "position": of_first(calls.position),
+            "tokens": np.add.reduceat(calls.tokens[order], first).tolist(),
+            "joined": size.tolist(),
+            "token": of_first(calls.chosen),
+            "start": scale(calls.start[order][first] - calls.start.min()).tolist(),
+            "time": mean(calls.ticks),
+        },
+        "groups": {
+            by: {
+                "names": list(found.names),
+                "times": [mean(ticks) for ticks in found.ticks],
+            }
+            for by in GROUPINGS
+            for found in [group_series(calls, every, by, _MOST_GROUPS)]
+        },
+        "untraced": None if untraced is None else _untraced(untraced, scale),
+    }
+
+
+def _untraced(untraced: GenerationPass, scale: Scale) -> Json | None:
+    """Return the calls of the pass without tracing, on the host's clock; None if the page's unit is
+    not a time."""
+    if scale.target is TimeScale.CYCLES:
+        return None
+    calls = untraced.calls
+    in_unit = Scale(TimeScale.NS, scale.target)
+    order, first = joined_calls((calls.run, calls.phase, calls.method), MOST_CALLS)
+    size = np.diff(np.append(first, len(order)))
+    last = first + size - 1
+    end = (calls.start_ns + calls.execute_ns)[order][last]
+
+    def mean(column: Ints) -> list[float]:
+        values: list[float] = in_unit(np.add.reduceat(column[order], first) / size).tolist()
+        return values
+
+    return {
+        "phases": list(calls.phases),
+        "methods": list(calls.methods),
+        "generation": calls.run[order][first].tolist(),
+        "phase": calls.phase[order][first].tolist(),
+        "method": calls.method[order][first].tolist(),
+        "position": calls.position[order][first].tolist(),
+        "tokens": np.add.reduceat(calls.tokens[order], first).tolist(),
+        "joined": size.tolist(),
+        "start": in_unit(calls.start_ns[order][first]).tolist(),
+        "end": in_unit(end).tolist(),
+        "execute": mean(calls.execute_ns),
+        "sampling": mean(calls.sampling_ns),
+    }
+
 
 SCHEMA = "etscope.report/3"
 _NAMED = 3  # runs in the title, so that it stays one line

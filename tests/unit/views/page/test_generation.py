@@ -16,8 +16,8 @@ from etscope.capture.files import runs_of_files
 from etscope.formats.etdump.reader import read_etdump
 from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.units import TimeScale
+from etscope.views.page import document as page
 from etscope.views.page import document_of
-from etscope.views.page import parts as page
 from etscope.views.page.elements import table_document
 from tests.support.analysis.generated_runs import PROMPT, SEEING, generated_run
 from tests.support.views.page_contract import DOCUMENT_TS, Contract

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.calibration import (
+from etscope.cli.options.common import FILE, output_options
+from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import Verb
+from etscope.cli.verbs.calibrate import (
     CalibrationArguments,
     calibration_options,
     warn_of_marks,
 )
-from etscope.cli.options.common import FILE, output_options
-from etscope.cli.output.tables import OutputOptions
-from etscope.cli.verb import Verb
 from etscope.errors import LabError, UsageError
 from etscope_lab.cli.options import LabOptions, in_lab
 
@@ -120,7 +120,7 @@ def _calibrate(
     options: CalibrationArguments,
     output: OutputOptions,
 ) -> int:
-    from etscope.analysis.calibration_report import SCHEMA, calibration_report
+    from etscope.analysis.calibration import SCHEMA, calibration_report
     from etscope.cli.output.progress import counting, progress
     from etscope.errors import EtscopeError
     from etscope.formats.calibration import keep_calibration

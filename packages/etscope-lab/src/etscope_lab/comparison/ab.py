@@ -44,11 +44,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.comparison.rounds import drawn_orders
-from etscope.analysis.statistics.compare_samples import Policy, Verdict, compare_rounds
+from etscope.analysis.statistics.compare_samples import (
+    Policy,
+    Verdict,
+    compare_rounds,
+    drawn_orders,
+)
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
-from etscope.model.statistics import fewest_differences
-from etscope.model.student_t import t_quantile
+from etscope.model.statistics import fewest_differences, t_quantile
 from etscope_lab.jobs.records import statistics_of
 from etscope_lab.jobs.spec import JobSpec
 

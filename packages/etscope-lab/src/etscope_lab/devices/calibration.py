@@ -9,8 +9,7 @@ from collections.abc import Callable
 from etscope.errors import LabError, UsageError
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.calibration import CACHE_FILES, CalibratedDevice, caches_of
-from etscope.run.calibration import CalibrationOptions, calibrate
-from etscope.run.calibration.measure import BUSY, Machine
+from etscope.run.calibration import BUSY, CalibrationOptions, Machine, calibrate
 from etscope_lab.devices.driver import Driver, open_driver, runner_host
 from etscope_lab.devices.peaks import DeviceCalibration, description_of
 from etscope_lab.jobs.records import DeviceConfig

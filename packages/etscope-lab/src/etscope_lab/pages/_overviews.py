@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from etscope.analysis.statistics.compare_samples import Policy
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.model.table import Kind
-from etscope.support.key_values import key_values
+from etscope.support.options import key_values
 from etscope_lab.comparison.history import changes_of, device_noise, judge_series
 from etscope_lab.devices.peaks import peaks_in_words
 from etscope_lab.jobs.generations import EXECUTION, PROMPT, rows_of, times_of

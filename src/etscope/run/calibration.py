@@ -1,5 +1,10 @@
 """Measure the peaks of a machine: the methods of a calibration's program, timed in rounds; and make
-that program, which is kept in the user's cache folder."""
+that program, which is kept in the user's cache folder.
+
+from etscope.run.calibration import calibrate
+
+print(calibrate().peaks().peak_flops("float32"))
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,14 @@ from etscope.run.execute import AUTO, ExecutionOptions, Folder, chosen_runner, e
 from etscope.run.job import Job, JobCall, Result
 from etscope.support.optional import require
 
-__all__ = ["BUSY", "Machine"]
+__all__ = [
+    "BUSY",
+    "CalibrationOptions",
+    "Machine",
+    "calibrate",
+    "find_program",
+    "make_program",
+]
 
 ROUNDS = 9
 _SAMPLE_NS = 5e6  # the shortest time of a sample: executions of less are repeated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etscope.errors import UsageError
-from etscope.support.key_values import key_values
+from etscope.support.options import key_values
 
 
 def test_pairs() -> None:
