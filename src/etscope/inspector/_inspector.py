@@ -123,10 +123,14 @@ class EventBlocks:
             warn_own_clock(block, self.trace.meanings(block))
         attribution = self.trace.attribution(block)
         samples = block_samples(block, self.scale, self.convert_time)
+        hierarchies: dict[int, dict[str, Any]] = {}  # by the `id` of a node
         events: list[Event] = []
         for index, key in enumerate(block.keys):
             found = attribution(key)
             recorded = [node.recorded or node for node in found.nodes]  # as upstream shows them
+            for node in recorded:
+                if id(node) not in hierarchies:
+                    hierarchies[id(node)] = {f.key: (f.path, f.type) for f in node.modules}
             events.append(
                 LazyEvent(
                     partial(self._load_of_event, block, index),
@@ -138,8 +142,7 @@ class EventBlocks:
                     num_outputs=found.num_outputs,
                     stack_traces={f"{node.name}_": node.stack_trace for node in recorded},
                     module_hierarchy={
-                        f"{node.name}_": {f.key: (f.path, f.type) for f in node.modules}
-                        for node in recorded
+                        f"{node.name}_": hierarchies[id(node)].copy() for node in recorded
                     },
                     is_delegated_op=key.delegate_id is not None,
                     delegate_backend_name=found.backend_id,
@@ -154,8 +157,8 @@ class EventBlocks:
     def _load_of_event(self, block: Block, index: int, name: str) -> Any:
         key = block.keys[index]
         if name == "_start_time":  # as in the dump: unsigned
-            rows = None if key.profile is None else block.column(key.profile)
-            return None if rows is None else self.trace.dump.start[rows].tolist()
+            starts = block.starts[index].view(self.trace.dump.start.dtype)
+            return None if key.profile is None else starts.tolist()
         if name == "_delegate_debug_metadatas":
             return [] if key.profile is None else self.trace.metadata(block, key.profile)
         values = self._runs(block, key.debug)

@@ -191,6 +191,11 @@ class Block:
         return tuple(self._event_keys())
 
     @cached_property
+    def roles(self) -> tuple[str, ...]:
+        """The role of each of `keys`."""
+        return tuple(key.role for key in self.keys)
+
+    @cached_property
     def outputs(self) -> tuple[int, ...]:
         """Positions of the debug events that hold the program's outputs, in order."""
         rows = self.rows[self.first[0] :][: self.length]
@@ -212,11 +217,11 @@ class Block:
     def is_logged_in_delegate(self, index: int) -> bool:
         """Return whether a delegate logged the event `keys[index]`: with an identifier, or inside
         its call."""
-        role = self.keys[index].role
+        role = self.roles[index]
         if role != "other":  # skip the search for a parent for kernels
             return role == "delegated"
         parent = self.parents[index]
-        return parent is not None and self.keys[parent].role == "delegate"
+        return parent is not None and self.roles[parent] == "delegate"
 
     @cached_property
     def profiled(self) -> tuple[int, ...]:
@@ -256,7 +261,7 @@ class Block:
     @cached_property
     def executions(self) -> tuple[int, ...]:
         """Indices into `keys` of the ``Method::execute`` events."""
-        return tuple(i for i, key in enumerate(self.keys) if key.role == "execute")
+        return tuple(i for i, role in enumerate(self.roles) if role == "execute")
 
     def span_holds(self, outer: Iterable[int], inner: Iterable[int]) -> bool:
         """Return whether, in every run, all `inner` events lie between the ends of the `outer`
@@ -277,20 +282,20 @@ class Block:
         """
         ends: dict[object, list[tuple[int, int]]] = {}  # (position, index), ascending
         for index in sorted(self.profiled, key=lambda i: self.keys[i].profile or 0):
-            key = self.keys[index]
+            key, role = self.keys[index], self.roles[index]
             position = key.profile or 0
-            if key.role in CALL_ROLES and key.instruction is not None:
+            if role in CALL_ROLES and key.instruction is not None:
                 ends.setdefault((key.instruction, key.chain_index), []).append((position, index))
-            elif key.is_framework and key.name in (EXECUTE, LOAD_METHOD):
+            elif role == "execute" or (role == "load" and key.name == LOAD_METHOD):
                 ends.setdefault(key.name, []).append((position, index))
         found: list[int | None] = [None] * len(self.keys)
         for index in self.profiled:
-            key = self.keys[index]
-            if key.name == EXECUTE and key.is_framework:
+            key, role = self.keys[index], self.roles[index]
+            if role == "execute":
                 continue
-            around: object = LOAD_METHOD if key.role == "load" else EXECUTE
+            around: object = LOAD_METHOD if role == "load" else EXECUTE
             call = (key.instruction, key.chain_index)
-            if key.role not in CALL_ROLES and key.instruction is not None and call in ends:
+            if role not in CALL_ROLES and key.instruction is not None and call in ends:
                 around = call
             after = ends.get(around, [])
             next_end = bisect_right(after, (key.profile or 0, len(self.keys)))

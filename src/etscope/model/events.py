@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,27 +52,31 @@ def blocks_frame(
             hint="run the program with the event tracer on, then read its dump",
         )
     frames = []
-    for block in blocks:
-        if not block.events:
-            continue
-        units = f" ({block.target_time_scale.value})" if include_units else ""
-        frame = events_frame(block.events, units)
-        frame.insert(0, "event_block_name", np.asarray([block.name] * len(frame)))
+    filled = (block for block in blocks if block.events)
+    for scale, group in groupby(filled, lambda block: block.target_time_scale):
+        units = f" ({scale.value})" if include_units else ""
+        some = [(block.name, block.events) for block in group]
+        names = np.repeat([name for name, _ in some], [len(events) for _, events in some])
+        frame = events_frame([events for _, events in some], units, event_block_name=names)
         if include_delegate_debug_data:
-            frame = _with_metadata(frame, block.events)
+            frame = _with_metadata(frame, [event for _, events in some for event in events])
         frames.append(frame)
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
 
 
-def events_frame(events: Sequence[Event], units: str) -> pd.DataFrame:
-    """Return one row for each event."""
+def events_frame(groups: Sequence[Sequence[Event]], units: str, **first: Any) -> pd.DataFrame:
+    """Return one row for each event. groups: blocks; first: the columns before the others."""
     pandas = require("pandas", wanted_by="to_dataframe")
+    events = [event for group in groups for event in group]
     columns: dict[str, Any] = {
+        **first,
         "event_name": [event.name for event in events],
         "raw": [event.perf_data.raw if event.perf_data else None for event in events],
     }
-    statistics = statistics_columns([event.perf_data for event in events])
-    columns.update((name + units, values) for name, values in statistics.items())
+    # Each block by itself: the runs of one may be many times those of another.
+    parts = [statistics_columns([event.perf_data for event in group]) for group in groups]
+    for name in STATISTICS:
+        columns[name + units] = np.concatenate([part[name] for part in parts])
     columns.update((name, [getattr(event, name) for event in events]) for name in _ATTRIBUTES)
     columns["op_types"] = [_op_types(types) for types in columns["op_types"]]
     for name in _SCALARS:
@@ -369,7 +374,7 @@ class Event:
     def to_dataframe(self, _units: str = "") -> pd.DataFrame:
         """A DataFrame of one row."""
 
-        return events_frame([self], _units)
+        return events_frame([[self]], _units)
 
 
 class LazyEvent(_Lazy, Event):

@@ -18,14 +18,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from etscope.analysis.memory.plan import BEFORE, unwritten_values
 from etscope.analysis.program.program import (
     SHAPE_OPERATORS,
     InstructionRecord,
     unfolded,
 )
 from etscope.formats.program.pte_schema import Allocation, Method, TensorValue
-
-_BEFORE = -1  # the caller writes inputs, and the loader state, before instruction 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,38 +105,19 @@ class _Check:
         self._row = {index: row for row, (index, _, _) in enumerate(planned)}
         self._place: dict[int, Allocation] = {index: place for index, place, _ in planned}
         self._sharing: dict[int, frozenset[int]] = {}
-        self._views, self._state = self._unwritten()
+        views, state = unwritten_values(method, records)
+        # A value at the place of state is that state.
+        held = {self._place[index] for index in state if index in self._place}
+        self._state = frozenset(index for index, place in self._place.items() if place in held)
+        self._views = {
+            view: base
+            for view, (base, _) in views.items()
+            if view in self._place and view not in self._state
+        }
         self._last_read = self._last_reads()
         self._views_of: dict[int, list[int]] = {}
         for view, base in self._views.items():
             self._views_of.setdefault(base, []).append(view)
-
-    def _unwritten(self) -> tuple[dict[int, int], frozenset[int]]:
-        """Return the base of each view, and state: values that are read and that no instruction
-        before has written. A value at the place of state is that state."""
-        made_at: dict[Allocation, int] = {
-            self._place[index]: index for index in self._method.inputs if index in self._place
-        }
-        made = set(self._method.inputs)
-        views: dict[int, int] = {}
-        state: set[Allocation] = set()
-        for record in self._records:
-            for index in unfolded(self._method.values, record.inputs):
-                if index in self._place and index not in made and index not in views:
-                    base = made_at.get(self._place[index])
-                    if base is None:
-                        state.add(self._place[index])
-                    else:
-                        views[index] = base
-            for index in unfolded(self._method.values, record.outputs):
-                is_own = index in self._place and index not in self._method.inputs
-                if record.writes_back and is_own:
-                    state.add(self._place[index])
-                made.add(index)
-                if index in self._place:
-                    made_at[self._place[index]] = index
-        held = frozenset(index for index, place in self._place.items() if place in state)
-        return {view: base for view, base in views.items() if view not in held}, held
 
     def _last_reads(self) -> dict[int, list[int]]:
         """Return the values that each instruction is the last to read; none in a method with loops,
@@ -181,8 +161,8 @@ class _Check:
     def _at_start(self) -> _Contents:
         contents = _Contents()
         for index in self._method.inputs:
-            self._write(index, _BEFORE, contents)
-        contents.made |= dict.fromkeys(self._state, _BEFORE)
+            self._write(index, BEFORE, contents)
+        contents.made |= dict.fromkeys(self._state, BEFORE)
         return contents
 
     def _step(self, record: InstructionRecord, contents: _Contents) -> None:
@@ -209,7 +189,7 @@ class _Check:
 
     def _point(self, target: int, source: int, contents: _Contents) -> None:
         contents.pointers[target] = contents.pointers.get(source, frozenset([source]))
-        contents.made[target] = contents.made.get(source, _BEFORE)
+        contents.made[target] = contents.made.get(source, BEFORE)
         contents.lost.pop(target, None)
         if source in contents.lost:
             contents.lost[target] = contents.lost[source]

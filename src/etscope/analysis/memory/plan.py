@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from etscope.analysis.program.program import MethodInstructions, instructions, is_prim, unfolded
+from etscope.analysis.program.program import (
+    InstructionRecord,
+    MethodInstructions,
+    instructions,
+    is_prim,
+    unfolded,
+)
 from etscope.errors import MissingDataError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.pte import Program
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
 # - In a loop (a jump back), values from before and values used after it are alive all through the
 #   loop.
 
-_BEFORE = -1  # the caller writes the inputs before instruction 0
+BEFORE = -1  # the caller writes the inputs before instruction 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +69,7 @@ class PlannedValue:
 
 def planned_values(method: Method, listing: MethodInstructions) -> tuple[PlannedValue, ...]:
     """The tensors of a method that are in planned memory, in the order of its values."""
-    uses = _Uses(method, listing)
-    planned = [
-        uses.planned(index, value, value.allocation)
-        for index, value in enumerate(method.values)
-        if isinstance(value, TensorValue) and value.allocation is not None
-    ]
+    planned = list(_without_loops(method, listing))
     loops: list[tuple[int, int]] = []  # first and last instruction; overlapping loops are one
     jumps_back = (
         (instruction.destination, index)
@@ -95,62 +96,82 @@ def planned_values(method: Method, listing: MethodInstructions) -> tuple[Planned
     return tuple(planned)
 
 
-class _Uses:
-    """The instructions that read and write each value and place."""
-
-    def __init__(self, method: Method, listing: MethodInstructions) -> None:
-        self._method = method
-        self._labels = [record.label for record in listing.records]
-        self._end = max(len(listing.records) - 1, 0)
-        self._inputs, self._outputs = frozenset(method.inputs), frozenset(method.outputs)
-        self._reads: dict[int, list[int]] = {}
-        self._writes: dict[int, list[int]] = {}
-        self._writes_at: dict[Allocation | None, list[int]] = {}
-        self._written_back = {
-            index for record in listing.records if record.writes_back for index in record.outputs
-        }
-        for index in method.inputs:
-            self._writes_at.setdefault(self._place(index), []).append(_BEFORE)
-        for record in listing.records:
-            for index in unfolded(method.values, record.inputs):
-                self._reads.setdefault(index, []).append(record.instruction_id)
-            for index in unfolded(method.values, record.outputs):
-                self._writes.setdefault(index, []).append(record.instruction_id)
-                self._writes_at.setdefault(self._place(index), []).append(record.instruction_id)
-
-    def planned(self, index: int, tensor: TensorValue, place: Allocation) -> PlannedValue:
-        """A planned value with its life, without loops."""
+def _without_loops(method: Method, listing: MethodInstructions) -> Iterator[PlannedValue]:
+    """Yield the planned values as if no instruction jumped back."""
+    views, state = unwritten_values(method, listing.records)
+    end = max(len(listing.records) - 1, 0)
+    written: dict[int, int] = {}  # value -> the first instruction that writes it
+    used: dict[int, int] = {}  # value -> the last one that reads or writes it
+    for record in listing.records:
+        outputs = unfolded(method.values, record.outputs)
+        for index in outputs:
+            written.setdefault(index, record.instruction_id)
+        for index in (*unfolded(method.values, record.inputs), *outputs):
+            used[index] = record.instruction_id
+    for index, tensor in enumerate(method.values):
+        if not isinstance(tensor, TensorValue) or tensor.allocation is None:
+            continue
+        last = end if index in method.outputs else used.get(index, -1)
+        role = "output" if index in method.outputs else "activation"
+        first, op = 0, None
+        if index in method.inputs:
+            role, last = "input", max(last, 0)
+        elif last < 0:
+            role = "unused"
+        elif index in state:
+            role, last = "state", end
+        else:
+            maker = views[index][1] if index in views else written[index]
+            first = max(maker, 0)
+            op = None if maker == BEFORE else listing.records[maker].label
         size = tensor.nbytes or 0
+        yield PlannedValue(index, tensor, tensor.allocation, size, first, last, role, op)
 
-        def alive(first: int, last: int, role: str, op: str | None = None) -> PlannedValue:
-            return PlannedValue(index, tensor, place, size, first, last, role, op)
 
-        reads, writes = self._reads.get(index, []), self._writes.get(index, [])
-        last = self._end if index in self._outputs else max(reads[-1:] + writes[-1:], default=-1)
-        if index in self._inputs:
-            return alive(0, max(last, 0), "input")
-        if last < 0:
-            return alive(0, -1, "unused")
-        if index in self._written_back:
-            return alive(0, self._end, "state")
-        role = "output" if index in self._outputs else "activation"
-        if writes and not (reads and reads[0] <= writes[0]):
-            return alive(writes[0], last, role, self._labels[writes[0]])
-        source = None if writes else self._source(index, min(reads, default=last))
-        if source is None:
-            return alive(0, self._end, "state")
-        op = None if source == _BEFORE else self._labels[source]
-        return alive(max(source, 0), last, role, op)
+def unwritten_values(
+    method: Method, records: Sequence[InstructionRecord]
+) -> tuple[Mapping[int, tuple[int, int]], frozenset[int]]:
+    """Find the planned values that are read before any instruction writes them.
 
-    def _source(self, index: int, before: int) -> int | None:
-        """The write of an unwritten view's base: the last one to its place."""
-        writes = self._writes_at.get(self._place(index), [])
-        position = bisect_right(writes, before)
-        return writes[position - 1] if position else None
+    Returns views that cost no instruction, each with its base (the value written last to its place)
+    and the instruction that wrote it; and state, to which nothing was written before.
+    """
+    places = {
+        index: value.allocation
+        for index, value in enumerate(method.values)
+        if isinstance(value, TensorValue) and value.allocation is not None
+    }
+    held: dict[Allocation, tuple[int, int]] = {}
+    views: dict[int, tuple[int, int]] = {}
+    state: set[int] = set()
+    known: set[int] = set()
 
-    def _place(self, index: int) -> Allocation | None:
-        value = self._method.values[index]
-        return value.allocation if isinstance(value, TensorValue) else None
+    def write(values: Iterable[int], instruction: int) -> None:
+        for index in values:
+            known.add(index)
+            value = method.values[index]
+            if index in places and isinstance(value, TensorValue) and value.nbytes:
+                held[places[index]] = index, instruction
+
+    def read(values: Iterable[int]) -> None:
+        for index in values:
+            if index not in places or index in known:
+                continue
+            known.add(index)
+            if places[index] in held:
+                views[index] = held[places[index]]
+            else:
+                state.add(index)
+
+    write(method.inputs, BEFORE)
+    for record in records:
+        read(unfolded(method.values, record.inputs))
+        outputs = unfolded(method.values, record.outputs)
+        if record.writes_back:
+            state.update(index for index in outputs if index not in method.inputs)
+        write(outputs, record.instruction_id)
+    read(method.outputs)
+    return {view: base for view, base in views.items() if view not in state}, frozenset(state)
 
 
 _SUMMARY = (

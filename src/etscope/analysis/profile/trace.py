@@ -478,7 +478,9 @@ class Trace(MadeOnce):
 
         def attributed(key: EventKey) -> Attribution:
             known = identifiers.get((key.instruction, key.delegate_id))
-            return attribution(key if known is None else key._replace(delegate_id=known))
+            if known is None or known == key.delegate_id:
+                return attribution(key)
+            return attribution(key._replace(delegate_id=known))
 
         return attributed
 

@@ -76,24 +76,23 @@ def parents(call: LoggedCall) -> list[int | None]:
     if not call.start.size:
         return [None] * len(call.names)
     start, end = call.start, call.start + call.ticks
+
+    def holds(outer: int, inner: int) -> bool:
+        begins, ends = start[outer] - start[inner], end[outer] - end[inner]
+        if (begins > 0).any() or (ends < 0).any():
+            return False
+        return bool((call.ticks[inner] > 0).any() or ((begins < 0) & (ends > 0)).any())
+
     first = zip(start[:, 0].tolist(), (-end[:, 0]).tolist(), range(len(start)), strict=True)
     order = [number for *_, number in sorted(first, key=lambda one: (one[0], one[1], -one[2]))]
     found: list[int | None] = [None] * len(start)
     around: list[int] = []
     for number in order:
-        while around and not _holds(call, around[-1], number):
+        while around and not holds(around[-1], number):
             around.pop()
         found[number] = around[-1] if around else None
         around.append(number)
     return found
-
-
-def _holds(call: LoggedCall, outer: int, inner: int) -> bool:
-    begins, ends = call.start[[outer, inner]], (call.start + call.ticks)[[outer, inner]]
-    if not ((begins[0] <= begins[1]) & (ends[1] <= ends[0])).all():
-        return False
-    has_length = bool((call.ticks[inner] > 0).any())
-    return has_length or bool(((begins[0] < begins[1]) & (ends[1] < ends[0])).any())
 
 
 # -- values

@@ -134,7 +134,7 @@ def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[in
     found: dict[int, Meaning] = {}
     for (_, around), members in calls.items():
         keys = [block.keys[index] for index in members]
-        is_call = around is not None and block.keys[around].role == "delegate"
+        is_call = around is not None and block.roles[around] == "delegate"
         call = LoggedCall(
             names=[key.name for key in keys],
             identifiers=["" if key.delegate_id is None else key.delegate_id for key in keys],
@@ -145,12 +145,13 @@ def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[in
             metadata=[block.metadata(index) for index in members],
         )
         for index, meaning in zip(members, decoded(backend(keys[0]), call), strict=True):
-            parent = None if meaning.parent is None else members[meaning.parent]
-            columns = meaning.columns
+            found[index] = meaning
+            if meaning.parent is not None:
+                found[index] = replace(meaning, parent=members[meaning.parent])
             if index in block.backwards:
                 runs = int(block.backwards[index].sum())
-                columns = {**columns, "problem": f"ends before it starts in {runs:,} runs"}
-            found[index] = replace(meaning, parent=parent, columns=columns)
+                problem = {"problem": f"ends before it starts in {runs:,} runs"}
+                found[index] = replace(found[index], columns={**meaning.columns, **problem})
     return found
 
 
