@@ -403,10 +403,7 @@ class _Comparing:
         """The worst total error of the outputs of a graph."""
         named = (graph.value_named(name, graph) for name in graph.outputs)
         outputs = {value.path for value in named if value is not None}
-        totals = [
-            error.total for error in errors if error.total is not None and error.node in outputs
-        ]
-        return max(totals, key=self._metric.badness, default=None)
+        return self._metric.worst(error.total for error in errors if error.node in outputs)
 
 
 __all__ = ["EagerModel", "numeric_stages"]

@@ -296,14 +296,7 @@ def worst_of(found: Sequence[NumericStages]) -> NumericStages:
         for stage in first.stages
     ]
     stages = tuple(
-        replace(
-            stage,
-            output=max(
-                (error for error in known if error is not None),
-                key=first.metric.badness,
-                default=None,
-            ),
-        )
+        replace(stage, output=first.metric.worst(known))
         for stage, known in zip(first.stages, outputs, strict=True)
     )
     doubts = dict.fromkeys(doubt for one in found for doubt in one.doubts)

@@ -133,7 +133,7 @@ class DebuggerScope:
         for node, loop_pass in nodes:
             pair = self._reference_of(node, loop_pass), self._of_node(node)
             numbers.append(gap_between(found, *(values_read(debugger, node, one) for one in pair)))
-        return max((n for n in numbers if n is not None), key=found.badness, default=None)
+        return found.worst(numbers)
 
     def _weight(self, name: Any) -> Any:
         """weight("fc.weight"): a parameter or buffer by its name in the model."""
@@ -325,7 +325,7 @@ def gap_between(metric: Metric, reference: Any, value: Any) -> float | None:
         if not (isinstance(value, (list, tuple)) and isinstance(reference, (list, tuple))):
             return None  # several values against one
         numbers = [gap_between(metric, r, v) for r, v in zip(reference, value, strict=False)]
-        return max((n for n in numbers if n is not None), key=metric.badness, default=None)
+        return metric.worst(numbers)
     if value is None or reference is None or (np.size(value) == 0 and np.size(reference) == 0):
         return None
     number = measure(metric, reference, value)

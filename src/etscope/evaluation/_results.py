@@ -14,9 +14,8 @@ import numpy as np
 from etscope.analysis.matching.matching import Coverage
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.diagnose import value_key
-from etscope.analysis.numerics.limits import difference
 from etscope.analysis.numerics.multi_run_tests import LEAST_SAMPLES, POWER, Deviation, Evidence
-from etscope.analysis.numerics.quantization import OutputErrors
+from etscope.analysis.numerics.quantization import OutputErrors, worst_error
 from etscope.analysis.numerics.rows import WRONG as WRONG_ROW
 from etscope.analysis.numerics.rows import (
     Numerics,
@@ -217,8 +216,6 @@ def sample_result(
     """Return the result of a sample. outputs: the outputs of the reference, and of the device."""
     verdict = WRONG if found.wrong else (FINE if found.stray_nan is None else NAN)
     nearest = max(found.rows, key=lambda row: row.excess)
-    errors = [difference(found.metric, *pair) for pair in zip(*outputs, strict=False)]
-    known = [error for error in errors if error is not None]
     return SampleResult(
         number=number,
         name=name,
@@ -226,7 +223,7 @@ def sample_result(
         wrong=len(found.wrong),
         operator=found.first or found.stray_nan or nearest,
         excess=nearest.excess,
-        output=max(known, key=found.metric.badness) if known else None,
+        output=worst_error(found.metric, *outputs),
         side=None if found.quantization is None else found.quantization.outputs,
         flips=sum(one.flipped for one in predictions),
         doubts=found.doubts,

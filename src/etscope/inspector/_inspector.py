@@ -150,6 +150,7 @@ class EventBlocks:
                     _delegate_metadata_parser=self.parse_metadata,
                     _delegate_time_scale_converter=self.convert_time,
                     occurrence=key.occurrence,
+                    **({} if key.debug else {"debug_data": []}),  # nothing to load
                 )
             )
         return events

@@ -91,9 +91,7 @@ def output_errors(
 
 def worst_error(metric: Metric, one: Sequence[Any], other: Sequence[Any]) -> float | None:
     """Return the worst metric of the pairs; None if none can be compared."""
-    errors = [difference(metric, *pair) for pair in zip(one, other, strict=False)]
-    known = [error for error in errors if error is not None]
-    return max(known, key=metric.badness) if known else None
+    return metric.worst(difference(metric, *pair) for pair in zip(one, other, strict=False))
 
 
 def _squares(one: Sequence[Any], other: Sequence[Any]) -> float:
