@@ -4,8 +4,8 @@
     python benchmarks/lab_queue.py faults --jobs 100
 
 `idle`: jobs are queued first, then an engine works on them. A device is idle from the end of a job
-to the beginning of the next, both as the worker of the device sees them (`worker.work` returns and
-is called again, on its own clock); the share is of the time from its first job to its last. What a
+to the beginning of the next; a job ends when the engine hears of it, and begins the time before
+that its worker needed. The share is of the time from its first job to its last. What a
 job needs beside the device's own work (its process, its files) is given apart: "device at work" is
 what the simulated device slept.
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "packages/etscope-lab/tests")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-from etscope_lab.cluster import AttemptEnded, AttemptStarted, Message  # noqa: E402
+from etscope_lab.cluster import AttemptEnded, Message  # noqa: E402
 from etscope_lab.engine import Engine  # noqa: E402
 from etscope_lab.jobs.records import State  # noqa: E402
 from etscope_lab.lab import Lab  # noqa: E402
@@ -44,16 +44,12 @@ class Watched(Engine):
     """An engine that remembers when each attempt began and ended on its device."""
 
     def watch(self) -> None:
-        self.begun: dict[str, float] = {}
         self.spans: dict[str, list[tuple[float, float]]] = {}
 
     def _hear(self, message: Message | None) -> None:
-        if isinstance(message, AttemptStarted):
-            self.begun[message.token] = message.at
         if isinstance(message, AttemptEnded) and message.token in self._attempts:
-            device = self._attempts[message.token].device
-            begin = self.begun[message.token]
-            end = begin + message.outcome.busy_seconds
+            device, end = self._attempts[message.token].device, time.monotonic()
+            begin = end - message.outcome.busy_seconds
             self.spans.setdefault(device, []).append((begin, end))
         super()._hear(message)
 

@@ -121,6 +121,12 @@ def format_count(value: float | None) -> str:
     return _fixed(value, 0 if whole else 2)
 
 
+def format_change(one: float, other: float) -> str:
+    """A change of bytes: "+11.3%", or "+96 bytes" where that rounds to nothing."""
+    share = f"{other / one - 1:+.1%}" if one else "+0.0%"
+    return f"{other - one:+,} bytes" if share[1:] == "0.0%" else share
+
+
 def format_bytes(value: float | None) -> str:
     """Bytes in binary units with three figures: 1536 is "1.50 KiB"."""
     if value is None or not math.isfinite(value):

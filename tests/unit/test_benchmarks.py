@@ -1,11 +1,14 @@
-"""Benchmarks can be imported; those that are measured by themselves take their place among the
-others' rows."""
+"""Benchmarks can be imported and run; those that are measured by themselves take their place among
+the others' rows."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import os
+import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from benchmarks.run import HEAD, MARKS, merged
 from etscope.errors import MissingDependencyError
 
 FOLDER = Path(benchmarks.__file__).parent
+ROOT, PAGE = FOLDER.parent, "docs/appendix/benchmarks.md"
 OURS = {"benchmarks", "etscope", "etscope_lab", "lab_support", "tests"}
 
 TITLES = ["first", "second, `a | b`", "third"]
@@ -62,3 +66,33 @@ def test_what_a_benchmark_imports_is_there(name: str, monkeypatch: pytest.Monkey
         if (error.name or "").partition(".")[0] in OURS:
             raise
         pytest.skip(f"{error.name} is not installed")
+
+
+# The smallest numbers with which the benchmarks of the page run to their end.
+SMALLEST = {
+    "ab_alarms": ("--minutes 0.05 --trials 2",),
+    "collect": ("--dumps 2 --upstream 1",),
+    "diff_power": ("--processes 4 --iterations 20 --trials 2",),
+    "explain_rules": ("--seed 1 --only threshold",),
+    "lab_database": ("--jobs 50 --rounds 2",),
+    "lab_queue": (
+        "idle --jobs 4 --devices 2 --seconds 0.1",
+        "faults --jobs 3 --devices 2 --seconds 0.1",
+    ),
+    "planted_faults": ("--only cnn",),
+}
+
+
+def test_each_documented_benchmark_has_smallest_numbers() -> None:
+    documented = set(re.findall(r"benchmarks[./](\w+)", (ROOT / PAGE).read_text("utf-8")))
+    assert documented - {"run"} == set(SMALLEST)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "command", [f"{name} {numbers}" for name, all_of in SMALLEST.items() for numbers in all_of]
+)
+def test_a_documented_benchmark_runs_to_its_end(command: str) -> None:
+    line = [sys.executable, "-m", *shlex.split(f"benchmarks.{command}")]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0 and done.stdout, done.stderr[-2000:]

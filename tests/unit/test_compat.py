@@ -35,6 +35,17 @@ def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProce
     return command(folder, "script.py", *arguments)
 
 
+def test_a_module_of_a_checkout_is_that_of_the_package(dump: Path, tmp_path: Path) -> None:
+    words = "--etdump_path", str(dump)
+    for module in ("devtools.inspector.inspector_cli", "sdk.inspector.inspector_cli"):
+        done = command(tmp_path, "-m", module, *words)
+        assert done.returncode == 0 and "Method::execute" in done.stdout, done.stderr
+    own = tmp_path / "devtools"
+    own.mkdir()
+    (own / "mine.py").write_text("print('mine')")
+    assert command(tmp_path, "-m", "devtools.mine").stdout == "mine\n"
+
+
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
     writer = ETDumpWriter()

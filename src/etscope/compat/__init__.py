@@ -95,6 +95,14 @@ def _importable(name: str) -> str | None:
     return ours
 
 
+def _of_checkout(module: str) -> str:
+    """Return a module's name with its package: scripts in a checkout of ExecuTorch may write
+    "devtools.inspector.inspector_cli". A package of that name, if there is one, stays."""
+    top = module.partition(".")[0]
+    is_root = f"executorch.{top}" in _ROOTS and importlib.util.find_spec(top) is None
+    return f"executorch.{module}" if is_root else module
+
+
 class _Finder(MetaPathFinder):
     """Finds the modules of upstream in etscope."""
 
@@ -146,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.argv = words
     try:
         if kind == "-m":
+            words[0] = _of_checkout(words[0])
             runpy.run_module(_importable(words[0]) or words[0], run_name="__main__", alter_sys=True)
         elif kind == "-c":
             sys.argv = ["-c", *words[1:]]

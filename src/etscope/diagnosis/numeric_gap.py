@@ -17,6 +17,7 @@ import numpy as np
 from etscope.analysis.graphs.linked_graph import method_of_graph
 from etscope.analysis.matching.matching import Coverage, Matching, Pair, parts_of
 from etscope.analysis.metrics import METRICS, Metric, find_metric, measure_all
+from etscope.analysis.numerics.rows import source_columns
 from etscope.analysis.numerics.runs import (
     MethodRun,
     PairedValues,
@@ -27,7 +28,7 @@ from etscope.analysis.numerics.runs import (
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name, handle_list
-from etscope.analysis.program.source_location import module_path, user_line
+from etscope.analysis.program.source_location import common_module, lines_of
 from etscope.diagnosis.numerics import RunToCompare
 from etscope.diagnosis.reference import ReferenceGraphs, named_graph, reference_program
 from etscope.diagnosis.run_inputs import EarlierRun, RunInputs
@@ -56,7 +57,8 @@ class GapRow:
     the node of the reference graph and its operator. nodes: all nodes that the instruction
     computes; several for a delegate. handles: the instruction's debug handles. metrics: the
     distance in each metric, by name; None for values that are not numeric. loop_pass: the number of
-    the loop's pass, from 0. line: the innermost line of Python.
+    the loop's pass, from 0. lines: the Python lines, for a delegate's call all of them. module: the
+    innermost module that contains these nodes.
     """
 
     pair: Pair
@@ -70,8 +72,8 @@ class GapRow:
     shape: tuple[int, ...]
     dtype: str
     loop_pass: int = 0
-    line: SourceLine | None = None
-    module: str = ""
+    lines: tuple[SourceLine, ...] = ()
+    module: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class Gap:
     rows: tuple[GapRow, ...]
     coverage: Coverage
     matching: Matching
+
+    def __repr__(self) -> str:
+        names = ", ".join(metric.name for metric in self.metrics)
+        return f"<Gap of {self.method} to {self.reference}: {names} of {len(self.rows)} values>"
 
     def table(self) -> Table:
         rows = self.rows
@@ -112,10 +118,7 @@ class Gap:
                 Column("dtype", priority=3): [row.dtype for row in rows],
                 Column("shape", Kind.LIST, priority=2): [list(row.shape) for row in rows],
                 Column("handles", Kind.LIST, priority=4): [list(row.handles) for row in rows],
-                Column("module", Kind.PATH, priority=3): [row.module or None for row in rows],
-                Column("source", Kind.PATH, priority=1): [
-                    None if row.line is None else str(row.line) for row in rows
-                ],
+                **source_columns(rows, module_priority=3),
             },
             title=f"Numeric gap of {self.method} to {self.reference}",
         )
@@ -263,20 +266,23 @@ def numeric_gap(
         if pair.delegate_id is not None:
             known = symbols.delegates[pair.instruction].handles
             covered, handles = (), {pair.instruction: known[str(pair.delegate_id)]}
+        names = tuple(dict.fromkeys((*covered, pair.node)))
+        is_call = record.kind == "delegate" and pair.delegate_id is None
+        computed = [reference.graph.calls[name] for name in names] if is_call else [node]
         row = GapRow(
             pair=pair,
             event=record.event if pair.delegate_id is None else str(pair.delegate_id),
             label=record.label,
             node=pair.node,
             op=node.op,
-            nodes=tuple(dict.fromkeys((*covered, pair.node))),
+            nodes=names,
             handles=tuple(handle_list(handles.get(pair.instruction))),
             metrics=measure_all(found, expected, actual),
             shape=tuple(np.shape(expected)),
             dtype=str(getattr(expected, "dtype", type(expected).__name__)),
             loop_pass=loop_pass,
-            line=user_line(node.stack_trace),
-            module=module_path(node) or "",
+            lines=lines_of(computed),
+            module=common_module(computed),
         )
         if keep is not None:
             keep(row, expected, actual)

@@ -178,6 +178,13 @@ class ETRecord:
         self.__dict__[name] = value
         return value
 
+    def __repr__(self) -> str:
+        path, names = (self._file.path, self._file.graph_names) if self._file else (None, ())
+        return f"<ETRecord {path or 'in memory'}: {', '.join(names or self.edge_programs)}>"
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *LOADERS})
+
     @property
     def is_changed(self) -> bool:
         """True if the record may differ from its file."""
@@ -392,13 +399,11 @@ class ETRecord:
         yield from self._own_parts(graph_hashes)
 
     def _exported_parts(self, edge_methods: list[str]) -> Iterator[NewMember]:
-        file = self._unread("exported_program")
-        if file is not None:
+        if (file := self._unread("exported_program")) is not None:
             yield from _copied_graphs(file, "exported_program")
             yield from _copied(file, (EXPORT_GRAPH_ID, EXPORT_GRAPH_IDS))
             return
-        further = self.exported_programs
-        main = self.exported_program
+        further, main = self.exported_programs, self.exported_program
         if main is not None and (self._exported_method == "forward" or len(edge_methods) == 1):
             del further[self._exported_method]
             yield from _program_parts(main, EXPORTED, EXPORTED)
@@ -413,8 +418,7 @@ class ETRecord:
 
     def _graph_parts(self, field: str) -> Iterator[NewMember]:
         """Yield the members of the edge programs or of the extra programs."""
-        file = self._unread(field)
-        if file is not None:
+        if (file := self._unread(field)) is not None:
             yield from _copied_graphs(file, field)
         elif field == "edge_dialect_program":
             for method, program in self.edge_programs.items():
@@ -426,8 +430,7 @@ class ETRecord:
 
     def _own_parts(self, graph_hashes: Mapping[str, str]) -> Iterator[NewMember]:
         """Yield etscope's own members, and the cuts of a slimmed file."""
-        file = self._file
-        buffer = self.program_buffer()
+        file, buffer = self._file, self.program_buffer()
         if buffer is not None:
             fingerprints = _program_fingerprints(buffer, graph_hashes)
             yield NewMember(PROGRAM_BUFFER, buffer)

@@ -248,8 +248,8 @@ class Inspector:
     calls: the call of each run in the dump, in order; by default from the run.json that `etscope
         run` wrote.
 
-    Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
-    `MismatchError` for files that do not belong together.
+    Raises `UsageError` for arguments that do not fit together, `CyclesError` for cycles on one side
+    only, `FormatError` for a bad file, `MismatchError` for files that do not belong together.
 
     Attributes:
 
@@ -276,6 +276,7 @@ class Inspector:
         calls: Sequence[SavedCall] = (),
     ) -> None:
         self._scale = Scale(TimeScale.of(source_time_scale), TimeScale.of(target_time_scale))
+        self._scale(0)  # raises for cycles and a unit of time
         if (etdump_path is None) == (etdump_data is None):
             raise UsageError(
                 "Expecting exactly one of etdump_path or etdump_data to be specified.",
@@ -712,6 +713,12 @@ class Inspector:
             bundle=self._bundle,
             convert=self._convert_time,
         )
+
+    def __repr__(self) -> str:
+        dump = self.trace.dump
+        methods = dict.fromkeys(str(one.method) for one in self.trace.profiles() if one.method)
+        of = f" of {', '.join(methods)}" if methods else ""
+        return f"<Inspector {dump.path or 'in memory'}: {dump.num_runs} runs{of}>"
 
     def _repr_html_(self) -> str:
         """The page that a notebook shows: the times of the methods and their longest operators."""

@@ -33,7 +33,7 @@ from etscope.support.optional import require
 from etscope.views.output import dumps
 from etscope.views.page import document_of
 
-__all__ = ["is_own_name"]
+__all__ = ["host_name", "is_own_name"]
 
 WANTED_BY = "etscope report --serve"
 _LOOK_SECONDS = 0.5  # between looks at the files
@@ -214,15 +214,19 @@ def event_stream(watch: FileWatcher, seconds: float = _ALIVE_SECONDS) -> Iterato
             yield f"data: {identifier}\n\n".encode()
 
 
+def host_name(header: str) -> str:
+    """Return the name in a `Host` header, without port; "" for another text."""
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s,:/@\[\]]+)(:\d*)?", header)
+    return "" if found is None else found[1].strip("[]").lower().rstrip(".")
+
+
 def is_own_name(header: str, host: str) -> bool:
     """Return whether a `Host` header names this machine, which listens at `host`.
 
     On the loopback interface these are its address and "localhost". Elsewhere any address is
     accepted (a name can be made to lead anywhere, an address cannot), and the machine's own name.
     """
-    has_port = ":" in header.rpartition("]")[2]
-    name = header.rpartition(":")[0] if has_port else header
-    name = name.strip("[]").lower().rstrip(".")
+    name = host_name(header)
     address = _address(name)
     host_address = _address(host)
     if host == "localhost" or (host_address is not None and host_address.is_loopback):

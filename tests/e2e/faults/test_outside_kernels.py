@@ -13,6 +13,7 @@ from torch import nn
 from etscope.analysis.faults.faults import program_faults
 from etscope.errors import RuntimeFailure
 from etscope.export import export
+from etscope.inspector import Inspector
 from etscope.run import run
 from tests.support.faults.diagnosed import diagnosed
 from tests.support.faults.planted_programs import FAMILIES, Model, Planted, planted_programs
@@ -66,3 +67,28 @@ def test_a_program_that_does_not_run_says_why() -> None:
     with pytest.raises(RuntimeFailure, match="the cause: The call of XnnpackBackend") as caught:
         run(made.program_bytes(), (image,), iterations=1)
     assert "torch.contiguous_format" in str(caught.value)
+
+
+def test_another_weight_inside_a_call_is_the_cause_and_the_call_has_all_its_places(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(5)
+    model = nn.Sequential(
+        *(nn.Sequential(nn.Linear(24, 40), nn.SiLU(), nn.Linear(40, 24)) for _ in range(3))
+    ).eval()
+    inputs = (torch.randn(2, 24),)
+    _, record, *_ = export(model, inputs, backend="xnnpack").save(tmp_path / "right")
+    with torch.no_grad():
+        model[1][2].weight[3] *= 1.5
+    program, *_ = export(model, inputs, backend="xnnpack").save(tmp_path / "wrong")
+    ran = run(program, inputs, debug_level="intermediate_outputs", iterations=1)
+    dump, *_ = ran.save(tmp_path / "ran")
+    inspector = Inspector(str(dump), etrecord=str(record))
+    found = inspector.diagnose_numerics(inputs=inputs)
+    # The call has a sigmoid, too, which XNNPACK computes otherwise for numbers that are not here.
+    assert [fault.kind for fault in found.faults] == ["other-weights"]
+    assert "1.2.weight" in found.causes[0]
+    assert found.first is not None and found.first.module == ""
+    assert "module" not in found.verdict
+    (row,) = inspector.numeric_gap(inputs=inputs).rows
+    assert row.module == ""

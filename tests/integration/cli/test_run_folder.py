@@ -6,6 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from torch import nn
+from torch.export import export
 
 from etscope import Inspector
 from etscope.capture.files import run_of_files
@@ -122,3 +126,61 @@ def test_files_of_two_runs_or_kinds_are_refused(run: Run, saved: Path, tmp_path:
     assert code == 3 and "do not belong together" in err
     code, _, err = run("inspect", saved, __file__)
     assert code == 3 and "not a file that etscope reads" in err
+
+
+class Gauge(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("gauge", torch.full((6,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.gauge.add_(x)
+        return self.gauge * 1.0
+
+
+class Reset(nn.Module):
+    """A second method over the same buffer."""
+
+    def __init__(self, gauge: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("gauge", gauge)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.gauge.copy_(x)
+        return x * 1.0
+
+
+@pytest.mark.parametrize("methods", [("forward",), ("forward", "reset")])
+def test_faults_of_a_program_are_told_of_its_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, methods: tuple[str, ...]
+) -> None:
+    """By upstream's exporter, whose record names neither its program nor itself in that."""
+    model, x = Gauge(), (torch.randn(6),)
+    exported = {"forward": export(model, x), "reset": export(Reset(model.gauge), x)}
+    lowered = to_edge_transform_and_lower(
+        {name: exported[name] for name in methods}, generate_etrecord=True
+    ).to_executorch()
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "model.pte").write_bytes(lowered.buffer)
+    lowered.get_etrecord().save(folder / "model.etrecord")
+    monkeypatch.chdir(tmp_path)  # where the run is kept
+    lost = "gauge (float32[6]) starts as 2 in the model and undefined in the program"
+    own = "forward has its own copy of gauge: it does not see what reset writes there"
+    for words, expected in (("info", 0), ("explain", 4), ("run --iterations 3", 0)):
+        verb, *options = words.split()
+        code, out, _ = run(verb, str(folder), *options)
+        assert code == expected, words
+        assert lost in out, words
+        assert (own in out) == (len(methods) == 2), words
+        assert f"{Path(__file__).name}:{LINE}" in out, words  # by the record
+    (tmp_path / "empty").mkdir()
+    code, _, err = run("run", str(tmp_path / "empty"))
+    assert code == 2 and "holds no file of a run" in err and "config.json" in err
+
+
+LINE = next(
+    number
+    for number, line in enumerate(Path(__file__).read_text().splitlines(), 1)
+    if "self.gauge.add_" in line
+)

@@ -148,6 +148,10 @@ def test_float_between_int8(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "cumsum in float among int8 operators takes" in found.sentence
     assert "cumsum is not an operator of XnnpackBackend" in evidence(found)
     assert "2 delegate calls would be 1." in evidence(found)
+    assert "Inputs and outputs of cumsum are int8" in evidence(found)
+    assert remedy(found).startswith("XNNPACK has no kernel for cumsum: ")
+    kept = [one for one in found.explanation.remedies if one.change == "keep_float"]  # type: ignore[union-attr]
+    assert f"`-X keep_float='{kept[0].arguments['select']}'`" in kept[0].text
     assert findings("outside-delegates", *model) == []
     # Of one that is refused for a reason, what takes that away comes first.
     answers: Any = facts(*model).run_graph.partition.refusals  # type: ignore[union-attr]

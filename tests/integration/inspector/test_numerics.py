@@ -237,6 +237,7 @@ def test_tables() -> None:
     assert table.values["verdict"].count("wrong") == 1
     assert found.table("error").values["verdict"][0] == "wrong"
     assert table.notes[0] == found.verdict
+    assert repr(found) == f"<Numerics of forward: {found.verdict}>"
     with pytest.raises(UsageError, match="sorted by run or error"):
         found.table("size")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -93,6 +94,30 @@ def test_a_change_of_the_slow_runs_alone_is_not_told() -> None:
     assert found.verdict is Verdict.CANNOT_TELL
     assert "something else may have run" in found.reason
     assert found.fastest == pytest.approx(0, abs=0.03)
+
+
+def test_runs_that_do_not_overlap_are_told() -> None:
+    """A quiet dump, then one of a machine that is busy for most of its runs."""
+    before = times(1, 79, sigma=0.005)
+    after = before.max() * (1.08 + 0.02 * np.random.default_rng(2).random(79))
+    after[30:60] *= 6
+    found = compare_samples(before, after)
+    assert found.verdict is Verdict.CANNOT_TELL
+    assert "; each run after is slower than each run before, the fastest by +" in found.reason
+    after[0] = before.max()
+    assert "each run after" not in compare_samples(before, after).reason
+
+
+def test_times_of_0_warn_of_nothing() -> None:
+    times_of_0 = np.zeros(20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = compare_all(
+            [times_of_0], [times(1, 20)], noise=[noise_between([times_of_0] * 2)]
+        )
+        located = locations([times_of_0, np.r_[np.zeros(19), 5.0]])
+    assert found.verdict is Verdict.CANNOT_TELL
+    assert np.isinf(located.by_range).all()
 
 
 def test_an_interval_that_says_nothing_is_unbounded() -> None:

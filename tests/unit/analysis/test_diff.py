@@ -61,6 +61,22 @@ def test_a_dump_differs_in_nothing_from_itself(name: str, tmp_path: Path) -> Non
     }
     assert {change.change for change in diff.changes} == {0.0}
     adds_up(diff)
+    said = "Both sides are the same dump: it shows nothing about a change."
+    assert diff.notes[0] == said
+    assert said not in diff_traces(trace, dump(name, tmp_path, 2, runs=200)).methods[0].notes
+
+
+def test_what_delegates_added_is_told_beside_what_is_compared_with_itself(tmp_path: Path) -> None:
+    (before,) = dump("cnn_xnnpack", tmp_path, 1, record=False).profiles()
+    gone = [row for row in before.rows if row.kind == "delegated"][:2]
+    assert len(gone) == 2
+    fewer = replace(
+        before, rows=tuple(row for row in before.rows if not any(row is one for one in gone))
+    )
+    same = "Both dumps ran the same list of instructions: each instruction is compared with itself"
+    for sides, more in (((fewer, before), "2 added"), ((before, fewer), "2 removed")):
+        assert f"{same}; inside delegates: {more}." in diff_profiles(*sides).notes
+    assert f"{same}." in diff_profiles(before, before).notes
 
 
 @pytest.mark.parametrize("record", [True, False])
@@ -247,6 +263,11 @@ def test_the_memory_of_like_processes_is_compared() -> None:
     )
     assert list(total_changes(RunTotals(memory=native), RunTotals(memory=larger), "forward")) == [
         "Peak memory of the native runner's process: 4.00 MiB → 5.00 MiB (+25.0%)."
+    ]
+    # A change that rounds to nothing is told in bytes.
+    little = SavedMemory("native", None, 2 * mib, 4 * mib + 96)
+    assert list(total_changes(RunTotals(memory=native), RunTotals(memory=little), "forward")) == [
+        "Peak memory of the native runner's process: 4.00 MiB → 4.00 MiB (+96 bytes)."
     ]
     for other in others:
         assert (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from etscope.analysis.graphs.linked_graph import (
@@ -45,6 +47,27 @@ def test_a_handle_of_its_own_is_enough() -> None:
     found = linked(shown, {0: 2, 1: 1})
     assert names(found.ran(0)) == ["b"]
     assert found.instructions == {id(shown.nodes[0]): (1,), id(shown.nodes[1]): (0,)}
+
+
+def test_another_graph_of_the_export_has_the_links_of_the_exported_program() -> None:
+    """ExecuTorch records the id of the exported program alone, not of further graphs."""
+    record = read_etrecord(artifacts("transformer_portable").etrecord)
+    exported = linked_graph(Export(record=record), EXPORTED)
+    assert exported.graph.graph_id is not None
+    further = replace(exported, name="aten/forward", graph=replace(exported.graph, graph_id=None))
+    assert exported.symbols is not None and exported.symbols.graph is not None
+    edge = exported.symbols.graph
+    linked_nodes = [node for node in edge.walk() if exported.behind([node])]
+    assert len(linked_nodes) > 20
+    for node in edge.walk():
+        assert names(further.behind([node])) == names(exported.behind([node]))
+    # Nor does a graph of another export get them.
+    other = replace(further, graph=edge_of("cnn_portable").graph)
+    assert not any(other.behind([node]) for node in linked_nodes if node.debug_handle is None)
+    # The edge program, recorded once more, is linked node by node.
+    again = replace(further, name="edge0/forward", graph=replace(edge, name="edge0/forward"))
+    handled = [node for node in edge.nodes if node.debug_handle is not None]
+    assert handled and all(again.behind([node]) == (node,) for node in handled)
 
 
 def test_of_a_decomposed_operator_the_name_tells() -> None:

@@ -6,6 +6,7 @@ Each test has its section in docs/appendix/differences.md.
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,49 @@ def test_find_total_for_module_divides_a_delegate_call() -> None:
     assert all(0 < part < call.perf_data.avg for part in parts)
     assert sum(parts) <= sum(event.perf_data.avg for event in inner) + 1e-9
     assert inspector.find_total_for_module("L__self__") == pytest.approx(call.perf_data.avg)
+
+
+def test_a_module_that_was_fused_is_not_among_those_that_are_known() -> None:
+    """A batch norm that XNNPACK computes in its convolution."""
+    files = artifacts("cnn_xnnpack")
+    inspector = Inspector(files.etdump_timing, etrecord=str(files.etrecord), program=files.pte)
+    with pytest.raises(MissingDataError, match="its operators were fused") as caught:
+        inspector.find_total_for_module("stem.bn")
+    known = str(caught.value.hint).removeprefix("modules are: ").split(", ")
+    assert "stem.conv" in known and "stem.bn" not in known
+    for name in known:
+        assert inspector.find_total_for_module(name) > 0, name
+
+
+def test_cycles_on_one_side_are_refused_at_once() -> None:
+    """As upstream does, so that a `try` around the constructor catches it."""
+    for scales in ({"source_time_scale": "cycles"}, {"target_time_scale": "cycles"}):
+        with pytest.raises(RuntimeError, match="both the source and target"):
+            Inspector(artifacts("cnn_portable").etdump, **scales)
+
+
+def test_no_debug_buffer_may_be_the_null_device() -> None:
+    files = artifacts("cnn_xnnpack")
+    opened = Inspector(files.etdump_timing, debug_buffer_path=os.devnull)
+    assert len(opened.to_dataframe()) == len(Inspector(files.etdump_timing).to_dataframe())
+    with pytest.raises(FormatError, match="not a regular file"):
+        Inspector(files.etdump_timing, debug_buffer_path="/dev/zero")
+
+
+def test_results_have_short_reprs() -> None:
+    """A notebook shows them of the last line of a cell."""
+    files = artifacts("cnn_xnnpack")
+    opened = Inspector(files.etdump_timing, etrecord=str(files.etrecord))
+    runs = opened.trace.dump.num_runs
+    assert repr(opened) == f"<Inspector {files.etdump_timing}: {runs} runs of forward>"
+    record = parse_etrecord(str(files.etrecord))
+    assert repr(record).startswith(f"<ETRecord {files.etrecord}: ")
+    assert "edge_dialect_exported_program" in repr(record)
+
+
+def test_completion_shows_what_a_record_loads_later() -> None:
+    record = parse_etrecord(str(artifacts("cnn_xnnpack").etrecord))
+    assert {"exported_program", "edge_dialect_program", "graph_map"} <= set(dir(record))
 
 
 def test_find_total_for_module_does_not_guess_inside_a_delegate_call() -> None:

@@ -112,8 +112,8 @@ class Lab:
             return self.home.live_log(job.id).read_text("utf-8", "replace")
         return ""
 
-    def cancel(self, job_id: str) -> Job:
-        job = self.database.request_cancel(self.job(job_id).id)
+    def cancel(self, job_id: str, by: str = "") -> Job:
+        job = self.database.request_cancel(self.job(job_id).id, by)
         self._notify()
         if self.engine is not None:
             self.engine.wake()

@@ -4,7 +4,9 @@ a signal ends it in order."""
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 
 from etscope.bundled_program import bundle_cases
 from etscope.cli import main
+from etscope_lab.cli.options import log_with_times
 from etscope_lab.client import Client
 from etscope_lab.config import Home
 from tests.support.artifacts import artifacts
@@ -61,6 +64,16 @@ def test_starts_is_found_and_ends_in_order(
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert Home.open(tmp_path).server_url is None
+
+
+def test_lines_of_the_log_have_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    log_with_times()
+    logging.getLogger("etscope_lab").warning("a job goes back to the queue")
+    line = capsys.readouterr().err
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING a job goes", line)
 
 
 def test_who_may_read_the_folder_needs_no_token(

@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
@@ -36,6 +38,7 @@ from etscope.formats.run_json import read_run_json
 from etscope.run import run
 from etscope_lab.comparison.ab import SIDES, Round, judge
 from etscope_lab.jobs.records import statistics_of
+from etscope_lab.worker import measure
 from etscope_lab.worker.measure import answer_to, disk_is_full, main
 from lab_support import orders
 from lab_support.devices import ended
@@ -383,6 +386,26 @@ def test_a_job_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
     assert ended(found[0].pid)
     assert list(temporary.iterdir()) == []
     assert not (tmp_path / "answer.json").exists()
+
+
+def test_a_runner_on_a_full_disk_cannot_say_so(
+    tmp_path: Path, small_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log is on the same disk, and empty."""
+    small, said = small_disk("2m"), measure.say
+
+    def fill(text: str) -> None:
+        said(text)
+        if text.startswith("run: ") and not (small / "filler").exists():
+            with suppress(OSError), (small / "filler").open("wb", buffering=0) as filler:
+                while True:
+                    filler.write(bytes(4096))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(small))
+    monkeypatch.setattr(measure, "say", fill)
+    answer = answer_to(ordered(tmp_path, {"model": artifacts("cnn_portable").pte}))
+    assert (answer["state"], answer["interruption"]) == ("failed", "lab")
+    assert "a disk is full" in answer["error"]
 
 
 def test_a_full_disk_is_found_behind_other_errors() -> None:

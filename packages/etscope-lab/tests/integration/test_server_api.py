@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
+from etscope.errors import UsageError
+from etscope_lab.jobs.records import State
 from etscope_lab.jobs.spec import JobSpec
 from etscope_lab.lab import Lab
 from etscope_lab.server.app import create_app
@@ -136,6 +138,29 @@ def test_cancels_once(http: TestClient, lab: Lab) -> None:
     done = a_done_job(lab, {})
     answer = http.post(f"{API}/jobs/{done.id}/cancel")
     assert (answer.status_code, answer.json()["slug"]) == (409, "usage")
+
+
+def test_a_job_is_cancelled_by_its_submitter_or_an_admin(http: TestClient, lab: Lab) -> None:
+    of = {
+        name: {"Authorization": f"Bearer {lab.database.add_token(name, [scope])}"}
+        for name, scope in (("ann", "submit"), ("bob", "submit"), ("eve", "admin"))
+    }
+    first, second = (lab.submit(a_job(lab).spec, again=True, submitter="ann").id for _ in range(2))
+    refused = http.post(f"{API}/jobs/{first}/cancel", headers=of["bob"])
+    assert refused.status_code == 403 and "'ann'" in refused.json()["error"]
+    assert lab.job(first).state is State.QUEUED
+    for job, name in ((first, "ann"), (second, "eve")):
+        assert http.post(f"{API}/jobs/{job}/cancel", headers=of[name]).status_code == 200
+        assert lab.events(job)[-1].message == f"stopped on request by {name}"
+
+
+def test_labels_have_bounds(lab: Lab) -> None:
+    spec = a_job(lab).spec
+    many = {str(number): "x" for number in range(64)}
+    lab.submit(spec.model_copy(update={"labels": {**many, "0": "x" * 200}}))
+    for labels in ({**many, "64": "x"}, {"a": "x" * 201}):
+        with pytest.raises(UsageError, match="at most 64 labels of at most 200"):
+            lab.submit(spec.model_copy(update={"labels": labels}))
 
 
 def test_devices_history_schema_and_health(http: TestClient, lab: Lab) -> None:

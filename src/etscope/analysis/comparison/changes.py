@@ -26,7 +26,7 @@ from etscope.analysis.statistics.compare_samples import (
 )
 from etscope.formats.run_json import SavedMemory, SavedRun
 from etscope.model.table import grouped
-from etscope.units import format_bytes, format_duration, format_float
+from etscope.units import format_bytes, format_change, format_duration, format_float
 
 UNKNOWN = "unknown"
 
@@ -316,8 +316,8 @@ def total_changes(before: RunTotals, after: RunTotals, method: str | None) -> It
         if one == other:
             yield f"{what}: {format_bytes(one)} as before."
         else:
-            share = f" ({other / one - 1:+.1%})" if one else ""
-            yield f"{what}: {format_bytes(one)} → {format_bytes(other)}{share}."
+            change = format_change(one, other)
+            yield f"{what}: {format_bytes(one)} → {format_bytes(other)} ({change})."
     texts = []
     for found in (before.numerics, after.numerics):
         if found is None or found.method != method:

@@ -12,9 +12,12 @@ the fastest fifth must have changed, too.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from etscope.analysis.comparison.align import Alignment, Pair, align
 from etscope.analysis.comparison.changes import (
@@ -324,16 +327,27 @@ def _judged(sides: Sides, changes: Sequence[Change], policy: Policy) -> list[Cha
     return judged
 
 
+def _is_one_dump(sides: Sides) -> bool:
+    """Return whether both sides have the same times, run by run."""
+    both = sides.before, sides.after
+    times = [[side.total, *(row.ticks for row in side.rows)] for side in both]
+    return len(times[0]) == len(times[1]) and all(map(np.array_equal, *times))
+
+
 def _notes(sides: Sides) -> Iterator[str]:
+    if _is_one_dump(sides):
+        yield "Both sides are the same dump: it shows nothing about a change."
     if sides.alignment.method == "name":
         yield (
             "The dumps ran different instructions: operators are aligned by name and order. "
             "Add an ETRecord of each to align by module."
         )
     elif sides.alignment.method == "instruction":
+        inner = Counter(one.status for pair in sides.alignment.pairs for one in pair.inner)
+        changed = [f"{inner[how]} {how}" for how in ("added", "removed") if inner[how]]
         yield (
             "Both dumps ran the same list of instructions: each instruction is compared with "
-            "itself."
+            f"itself{'; inside delegates: ' + ', '.join(changed) if changed else ''}."
         )
     else:
         yield "Operators are aligned by module path and operator."

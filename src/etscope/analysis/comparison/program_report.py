@@ -33,7 +33,7 @@ from etscope.model.common_subsequence import matched_in_turn, with_gaps
 from etscope.model.graph import Graph, SourceLine, stem
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
-from etscope.units import format_bytes, format_float, listed
+from etscope.units import format_bytes, format_change, format_float, listed
 
 SCHEMA = "etscope.program_diff/1"
 EXTERNAL_SCHEMA = "etscope.external_diff/1"
@@ -373,10 +373,10 @@ class _Content:
         for name in self.diff.shared:
             one, other = (side.plans[name].planned_bytes for side in self.diff.sides)
             if one != other:
-                share = f", {other / one - 1:+.1%}" if one else ""
+                size, share = f"{other - one:+,} bytes", format_change(one, other)
                 yield (
                     f"Planned memory of {name}: {format_bytes(one)} → {format_bytes(other)} "
-                    f"({other - one:+,} bytes{share})."
+                    f"({size if share == size else f'{size}, {share}'})."
                 )
 
     def interface(self) -> Iterator[Section]:

@@ -22,7 +22,7 @@ from etscope.analysis.program.correlate import (
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.model.exported_graph import graph_from_record
-from etscope.model.graph import Graph, Node
+from etscope.model.graph import Graph, Node, stem
 from etscope.model.table import Column, Kind, Table
 
 if TYPE_CHECKING:
@@ -113,14 +113,37 @@ class LinkedGraph:
             return lambda _: ()
         if self.symbols.graph is self.graph:
             return lambda node: (node,)
-        if self.name.partition("/")[0] == EXPORTED:
+        if all(node.debug_handle is None for node in self.graph.walk()):
             return self._origins_of
-        own = MethodSymbols(self.method or "", self.graph)
-        return lambda node: () if node.debug_handle is None else own.nodes_of([node.debug_handle])
+        own, by_name = MethodSymbols(self.method or "", self.graph), self.graph.by_name
+
+        def with_handle(node: Node) -> Nodes:
+            if node.debug_handle is None:
+                return ()
+            same = by_name.get(node.name)  # of the edge program, recorded once more
+            if same is not None and (same.op, same.debug_handle) == (node.op, node.debug_handle):
+                return (same,)
+            return own.nodes_of([node.debug_handle])
+
+        return with_handle
+
+    @cached_property
+    def _graph_id(self) -> int | None:
+        """The id of this graph in `from_node` chains. ExecuTorch records it of the exported program
+        only; another graph is the one whose nodes in the chains are all here."""
+        if self.graph.graph_id is not None or self.symbols is None or self.symbols.graph is None:
+            return self.graph.graph_id
+        links: dict[int, set[tuple[str, str]]] = {}
+        for node in self.symbols.graph.walk():
+            for origin in node.all_origins():
+                names = links.setdefault(origin.graph_id, set())
+                names.add((origin.name, stem(origin.target)))
+        own = {(node.name, stem(node.op)) for node in self.graph.nodes}
+        return next((number for number, names in links.items() if names <= own), None)
 
     def _origins_of(self, edge_node: Node) -> Nodes:
         """The nodes of this (exported) graph in the `from_node` chain of an edge node."""
-        by_name, graph_id = self.graph.by_name, self.graph.graph_id
+        by_name, graph_id = self.graph.by_name, self._graph_id
         return tuple(
             by_name[origin.name]
             for origin in edge_node.all_origins()

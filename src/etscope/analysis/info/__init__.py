@@ -10,6 +10,7 @@ from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, identify
 from etscope.model.report import Report, Section
 
 if TYPE_CHECKING:
+    from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.ptd import ExternalData
     from etscope.formats.program.pte import Program
 
@@ -20,11 +21,12 @@ def file_info(
     path: str | os.PathLike[str],
     programs: Sequence[Program] = (),
     data: Sequence[ExternalData] = (),
+    record: RecordFile | None = None,
 ) -> Report:
     """Summarise the file at `path`. Its content decides the kind, not its name.
 
     programs: the readers of the keys of a .ptd. data: the .ptd files of a program, for the sizes of
-    its external data.
+    its external data. record: of a program, for its faults.
 
     `about` has "file" (the path) and "kind": "etdump", "etrecord", "pte", "bpte" or "ptd". Raises
     `FormatError` for a file of another kind or a damaged one, `MissingFileError` if there is none.
@@ -47,7 +49,7 @@ def file_info(
         from etscope.analysis.info.program_info import bundled_sections
         from etscope.formats.program.bpte import read_bundled
 
-        sections = bundled_sections(read_bundled(name), data)
+        sections = bundled_sections(read_bundled(name), data, record)
     elif kind == PTD:
         from etscope.analysis.info.program_info import external_sections
         from etscope.formats.program.ptd import read_ptd
@@ -58,5 +60,5 @@ def file_info(
         from etscope.analysis.matching.export import Export
         from etscope.formats.program.pte import read_pte
 
-        sections = program_sections(Export(read_pte(name), data=tuple(data)))
+        sections = program_sections(Export(read_pte(name), record, tuple(data)))
     return Report({"file": name, "kind": kind}, sections)

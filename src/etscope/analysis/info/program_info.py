@@ -27,6 +27,7 @@ from etscope.model.table import Column, Kind
 
 if TYPE_CHECKING:
     from etscope.analysis.matching.export import Export
+    from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.bpte import BundledFile, CaseValue
     from etscope.formats.program.ptd import ExternalData
 
@@ -66,9 +67,12 @@ def program_sections(export: Export) -> tuple[Section, ...]:
     return tuple(section for section in found if len(section.table))
 
 
-def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> tuple[Section, ...]:
+def bundled_sections(
+    bundle: BundledFile, data: Sequence[ExternalData] = (), record: RecordFile | None = None
+) -> tuple[Section, ...]:
     """The sections "file" and "cases" of the bundle, then the sections of its program, with the
-    prefix "program_" ("program_methods"). data: the program's .ptd files."""
+    prefix "program_" ("program_methods"). data: the program's .ptd files. record: of the program.
+    """
     from etscope.analysis.matching.export import Export
 
     program = bundle.program_span.size
@@ -107,7 +111,7 @@ def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> 
     if program:
         sections += [
             replace(section, name="program" if section.is_facts else f"program_{section.name}")
-            for section in program_sections(Export(bundle.program(), data=tuple(data)))
+            for section in program_sections(Export(bundle.program(), record, tuple(data)))
         ]
     return tuple(section for section in sections if len(section.table))
 

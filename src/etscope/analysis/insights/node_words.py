@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from etscope.analysis.program.source_location import lines_of, short_lines
-from etscope.model.graph import Node, stem
+from etscope.model.graph import Node, SourceLine, stem
 from etscope.units import count
 
 if TYPE_CHECKING:
@@ -33,14 +33,28 @@ def listed(names: Sequence[str], others: int = 0) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def at_lines(nodes: Iterable[Node]) -> str:
-    """Say where nodes are written: ", at model.py:12 and 2 other lines"; "" if it is unknown."""
+def at_lines(
+    nodes: Iterable[Node], run: RunGraph | None = None, time: LeafTimes | None = None
+) -> str:
+    """Say where nodes are written: ", at model.py:12 and 2 other lines"; "" if it is unknown. run,
+    time: name the line with most time first."""
+    if run is not None and time is not None:
+        nodes = longest_first(run, time, list(nodes))
     lines = lines_of(nodes)
     if not lines:
         return ""
     others = len(lines) - 1
     more = f" and {count(others, 'other line')}" if others else ""
     return f", at {short_lines(lines[:1])}{more}"
+
+
+def longest_first(run: RunGraph, time: LeafTimes, nodes: Sequence[Node]) -> list[Node]:
+    """Sort nodes by the time of their lines, the longest first."""
+    lines = {id(node): lines_of([node]) for node in nodes}
+    spent: dict[tuple[SourceLine, ...], float] = defaultdict(float)
+    for node in nodes:
+        spent[lines[id(node)]] += time.ticks(run.members([node]))
+    return sorted(nodes, key=lambda node: -spent[lines[id(node)]])
 
 
 def does(number: int, noun: str, verb: str) -> str:

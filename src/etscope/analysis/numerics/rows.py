@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -210,6 +210,9 @@ class Numerics:
 
     # -- for people
 
+    def __repr__(self) -> str:
+        return f"<Numerics of {self.method}: {self.verdict}>"
+
     @property
     def verdict(self) -> str:
         """A sentence that names the first wrong operator and its line of Python."""
@@ -384,10 +387,14 @@ class Numerics:
 
 
 def value_columns(rows: Sequence[NumericsRow], node_priority: int) -> dict[Column, list[Any]]:
-    """Columns that identify the value of each row."""
+    """Columns that identify the value of each row. Where the column of nodes may be hidden, the
+    output tells the values of one instruction apart."""
+    is_needed = node_priority > 2 and any(row.pair.output for row in rows)
     return {
         Column("instruction", Kind.INT): [row.pair.instruction for row in rows],
-        Column("output", Kind.INT, priority=5): [row.pair.output for row in rows],
+        Column("output", Kind.INT, priority=0 if is_needed else 5): [
+            row.pair.output for row in rows
+        ],
         Column("pass", Kind.INT, priority=5): [row.loop_pass for row in rows],
         Column("event", priority=5): [row.event for row in rows],
         Column("op"): [row.label or row.op for row in rows],
@@ -395,7 +402,14 @@ def value_columns(rows: Sequence[NumericsRow], node_priority: int) -> dict[Colum
     }
 
 
-def source_columns(rows: Sequence[NumericsRow], module_priority: int) -> dict[Column, list[Any]]:
+class _Placed(Protocol):
+    @property
+    def module(self) -> str | None: ...
+    @property
+    def lines(self) -> tuple[SourceLine, ...]: ...
+
+
+def source_columns(rows: Sequence[_Placed], module_priority: int) -> dict[Column, list[Any]]:
     """Columns with the module and the lines of Python of each row."""
     return {
         Column("module", Kind.PATH, priority=module_priority): [row.module for row in rows],

@@ -229,22 +229,25 @@ def module_total(profiles: Iterable[MethodProfile], name: str, scale: Scale) -> 
     """Return what `Inspector.find_total_for_module` does: the average time of a module's operators
     in one run, in the scale's unit."""
     total, known = 0.0, set[str]()
-    found, undivided = False, set[str]()
+    found, undivided, fused = False, set[str](), set[str]()
     for profile in profiles:
         for instruction in profile.instructions:
             is_told = any(row.attribution.nodes for row in instruction.below)
             for leaf in instruction.leaves:
                 nodes = leaf.attribution.located
-                known.update(frame.path for node in nodes for frame in node.modules if frame.path)
                 inside = [matches_module(node.modules, name) for node in nodes if node.modules]
                 # A kernel or an event is one piece of work; a whole call or its rest are many.
                 is_one = leaf.kind != "delegate" and bool(leaf.attribution.nodes)
+                paths = [{one.path for one in node.modules if one.path} for node in nodes]
+                if paths:
+                    merge = set.union if is_one or not is_told else set.intersection
+                    known |= merge(*paths)
                 if any(inside) if is_one else inside and all(inside):
                     ticks = leaf.ticks if leaf.kernel_ticks is None else leaf.kernel_ticks
                     total += float(scale(ticks.mean()))
                     found = True
-                elif any(inside) and not is_told:
-                    undivided.add(str(leaf.instruction_id))
+                elif any(inside):
+                    (fused if is_told else undivided).add(str(leaf.instruction_id))
     if undivided:
         where = (
             f"the delegate calls of instructions {', '.join(sorted(undivided))} ran "
@@ -257,7 +260,13 @@ def module_total(profiles: Iterable[MethodProfile], name: str, scale: Scale) -> 
         warnings.warn(f"{where}: it is not in the total", EtscopeWarning, stacklevel=3)
     if not found:
         raise MissingDataError(
-            f"no event belongs to a module {name!r}",
+            f"no event belongs to a module {name!r}"
+            + (
+                ": its operators were fused into those of others in the delegate calls of "
+                f"instructions {', '.join(sorted(fused))}"
+                if fused
+                else ""
+            ),
             hint="modules are: " + ", ".join(sorted(known))
             if known
             else "modules are known when an ETRecord is given",

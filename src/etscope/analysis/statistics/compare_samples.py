@@ -234,8 +234,9 @@ class Locations:
 
     error, freedom: the standard error in the samples' unit and its degrees of freedom. by_range:
     the error by the range of the samples, with two degrees fewer than there are samples. These are
-    NaN for fewer than four samples. fastest: the mean of the fastest fifth. unsteady: they drift,
-    or hang together so much that they count for less than a third of their number.
+    NaN for fewer than four samples. fastest: the mean of the fastest fifth. least, most: of all
+    samples. unsteady: they drift, or hang together so much that they count for less than a third of
+    their number.
     """
 
     count: npt.NDArray[np.int64]
@@ -244,6 +245,8 @@ class Locations:
     freedom: Floats
     by_range: Floats
     fastest: Floats
+    least: Floats
+    most: Floats
     unsteady: npt.NDArray[np.bool_]
 
 
@@ -407,15 +410,16 @@ def locations(samples: Sequence[npt.ArrayLike], steps: npt.ArrayLike | None = No
     clocks = np.zeros(len(arrays)) if steps is None else np.asarray(steps, dtype=np.float64)
     count = np.array([len(one) for one in arrays], dtype=np.int64)
     known = np.full((4, len(arrays)), np.nan)  # centre, error, freedom, by range
-    fastest = np.full(len(arrays), np.nan)
+    fastest, least, most = np.full((3, len(arrays)), np.nan)
     unsteady = np.zeros(len(arrays), dtype=bool)
     for length in np.unique(count[count > 0]).tolist():
         rows = np.flatnonzero(count == length)
         matrix = np.stack([arrays[row] for row in rows])
         fastest[rows] = np.sort(matrix, axis=1)[:, : -(-length // _FASTEST)].mean(axis=1)
+        least[rows], most[rows] = matrix.min(axis=1), matrix.max(axis=1)
         known[:, rows], unsteady[rows] = _located(matrix, clocks[rows])
     centre, error, freedom, by_range = known
-    return Locations(count, centre, error, freedom, by_range, fastest, unsteady)
+    return Locations(count, centre, error, freedom, by_range, fastest, least, most, unsteady)
 
 
 def _located(matrix: Floats, steps: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
@@ -447,7 +451,8 @@ def _located(matrix: Floats, steps: Floats) -> tuple[Floats, npt.NDArray[np.bool
     with np.errstate(divide="ignore", invalid="ignore"):
         longest, shortest = (np.maximum(ordered[:, place], steps) for place in (-2, 1))
         ranges = np.log((longest + steps) / shortest)
-    by_range = np.maximum(centre, steps) * max(_RANGES / length, _LEAST_RANGE) * ranges
+        by_range = np.maximum(centre, steps) * max(_RANGES / length, _LEAST_RANGE) * ranges
+    by_range[np.isnan(by_range)] = np.inf  # of times of 0
     return np.stack([centre, error, freedom, by_range]), drifts | (together > 3)
 
 
@@ -530,6 +535,8 @@ def _compared(
             t = np.where(difference == 0, 0.0, difference / np.sqrt(variance))
         p[judged] = np.minimum(policy.dumps * holm(two_sided_p(t[judged], freedom[judged])), 1.0)
         half[judged] = t_quantile(policy.alpha, freedom[judged]) * np.sqrt(variance[judged])
+    # Without a verdict: the error is of a mean, and a busy machine may slow a whole dump.
+    is_apart = (after.least > before.most) | (after.most < before.least)
     found = []
     for i in range(len(difference)):
         unsteady = bool(before.unsteady[i] or after.unsteady[i])
@@ -548,6 +555,11 @@ def _compared(
         verdict, reason = _verdict(
             (ratio, low, high), float(fast[i]), float(p[i]), policy, unsteady, family
         )
+        if verdict is Verdict.CANNOT_TELL and is_apart[i]:
+            how = "slower" if ratio > 1 else "faster"
+            reason += (
+                f"; each run after is {how} than each run before, the fastest by {fast[i] - 1:+.1%}"
+            )
         answer = Comparison(
             verdict,
             *places,

@@ -300,6 +300,12 @@ def command(
             rules=options.rules,
         )
     remedies.check_unused()
+    if files.files.dump is None:  # its error comes below
+        from etscope.analysis.faults.faults import faults_section
+
+        faults = faults_section(files.open_graphs().export).table
+        if len(faults):
+            output.write_tables([faults])
     found = explain(calls.of(files.open()), options=replace(options, source_unit=files.source_unit))
     tables = [method.table(files.named) for method in found]
     output.write_tables(tables, default=("finding", "time", "share", "low", "high", "sureness"))

@@ -183,22 +183,41 @@ def _write_sizes(
         output.write_tables([flat_sizes(one, by, limit) for one in sized])
 
 
+def _records_of(files: Sequence[str]) -> dict[str, RecordFile]:
+    """Return the records among files that were made with a program among them, by its name."""
+    found: dict[str, RecordFile] = {}
+    if len(files) < 2:
+        return found
+    from etscope.capture.files import RunFiles, runs_of_files
+    from etscope.formats.etrecord.reader import read_etrecord
+
+    with suppress(EtscopeError):  # the report on a file raises its errors
+        for run in runs_of_files(files):
+            if run.program is not None and run.record is not None:
+                with suppress(EtscopeError):
+                    RunFiles(record=run.record, program=run.program).capture()  # checks both
+                    found[str(run.program)] = read_etrecord(run.record)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """Files that the report on another file uses: programs, their .ptd files, and saved runs, by
-    name."""
+    """Files that the report on another file uses: programs, their .ptd files, saved runs, and
+    the records of programs, by name."""
 
     programs: dict[str, Program]
     data: dict[str, ExternalData]
     runs: dict[str, SavedRun]
+    records: dict[str, RecordFile]
 
     @classmethod
     def of(cls, files: Sequence[str], *, memory: bool) -> _Beside:
         """Open the files that other files need; files that cannot be read are skipped, as the
-        report on each file raises its own errors. Without `memory`, only a .ptd needs others."""
+        report on each file raises its own errors. Without `memory`, only a .ptd and a program
+        need others."""
         from etscope.formats.identify import BPTE, PTD, PTE, identify
 
-        found = cls({}, {}, {})
+        found = cls({}, {}, {}, {} if memory else _records_of(files))
         kinds: dict[str, str] = {}
         for file in files:
             with suppress(EtscopeError):
@@ -227,7 +246,8 @@ class _Beside:
         """Return the report on a file: its kind and its content."""
         from etscope.analysis.info import file_info
 
-        return file_info(file, list(self.programs.values()), list(self.data.values()))
+        programs, data = list(self.programs.values()), list(self.data.values())
+        return file_info(file, programs, data, self.records.get(file))
 
     def memory_report(
         self, file: str, record: RecordFile | None, *, context: int | None, force: bool

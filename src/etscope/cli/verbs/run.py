@@ -45,8 +45,8 @@ _OF_PROGRAM = ("data", "etrecord", "force", "pools", "testset_index")
 _DETAILS = """\
 MODEL is exported first: package.module:attribute, path/to/file.py:attribute or a .pt2 file.
 PROGRAM is a .pte, a .bpte or an ETRecord that holds its program; the .etrecord of its name
-beside it is taken, if it is of the same export. The run is kept in
-.etscope/runs, and is what commands without a RUN show.
+beside it is taken, if it is of the same export. Or PROGRAM is a folder with a program and its
+record. The run is kept in .etscope/runs, and is what commands without a RUN show.
 
 Latency is measured without tracing; times of instructions, and values, in separate runs. The
 test cases of a .bpte are verified: exit code 1 when an output is not as expected.
@@ -98,6 +98,8 @@ def command(
     """
     from etscope.cli.output.progress import progress
 
+    if (inside := _inside(program, files)) is not None:
+        program, files = inside
     is_program = _is_program(program)
     if is_program and (given := given_options(export)):
         raise UsageError(
@@ -143,6 +145,26 @@ def _is_program(text: str) -> bool:
     except FormatError:
         return False
     return True
+
+
+def _inside(folder: str, files: GivenFiles) -> tuple[str, GivenFiles] | None:
+    """Return the program in a folder, and `files` with its record; None for another folder, such as
+    of a language model, and without a program."""
+    if not Path(folder).is_dir() or Path(folder, "config.json").is_file():
+        return None
+    from etscope.capture.files import run_of_files
+
+    try:
+        found = run_of_files([folder], needs_dump=False)
+    except UsageError as error:
+        raise UsageError(
+            error.message, hint=f"{error.hint}; or the config.json of a transformers model"
+        ) from error
+    record = None if found.record is None else str(found.record)
+    if found.program is None and record is None:
+        return None
+    etrecord = files.etrecord or (None if found.program is None else record)
+    return str(found.program or record), replace(files, etrecord=etrecord)
 
 
 def _record_beside(program: str) -> str | None:

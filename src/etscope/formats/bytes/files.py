@@ -51,8 +51,8 @@ def open_source(
     """Map a file, or wrap the given bytes. `kind` names the format in messages ("ETDump").
 
     Raises `MissingFileError` for a missing file; `FormatError` for an empty one, unless
-    `may_be_empty`, and for a directory, a device or a pipe; `UsageError` for another type of
-    argument.
+    `may_be_empty` (then /dev/null is one), and for a directory, a device or a pipe; `UsageError`
+    for another type of argument.
     """
     if isinstance(data_or_path, (bytes, bytearray, memoryview)):
         view = memoryview(data_or_path).toreadonly()
@@ -71,9 +71,10 @@ def open_source(
         status = os.stat(path)  # noqa: PTH116 - keeps FileNotFoundError.filename as given
         if stat.S_ISDIR(status.st_mode):
             raise FormatError(f"not a valid {kind}: this is a directory")
-        if not stat.S_ISREG(status.st_mode):
+        is_nothing = may_be_empty and os.path.samestat(status, os.stat(os.devnull))  # noqa: PTH116
+        if not stat.S_ISREG(status.st_mode) and not is_nothing:
             raise FormatError(f"not a valid {kind}: this is not a regular file")
-        if status.st_size == 0:  # cannot be mapped
+        if is_nothing or status.st_size == 0:  # cannot be mapped
             if may_be_empty:
                 return Source(memoryview(b""), path)
             raise FormatError(f"not a valid {kind}: the file is empty")

@@ -3,6 +3,9 @@ one."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from etscope.analysis.graphs.partition import DelegateCall, Partition
@@ -155,3 +158,16 @@ def test_words_for_nodes() -> None:
     assert listed(["a"]) == "a"
     assert [does(1, "node", "have"), does(2, "node", "take")] == ["1 node has", "2 nodes take"]
     assert bytes_of(nodes[0]) == 32
+
+
+def test_the_line_with_most_time_comes_first() -> None:
+    nodes = [
+        call("early", "aten.add.Tensor", line=3),
+        call("some", "aten.mul.Tensor", line=9),
+        call("more", "aten.mul.Tensor", line=9),
+    ]
+    took = {"early": 5.0, "some": 3.0, "more": 4.0}
+    run: Any = SimpleNamespace(members=lambda nodes: [node.name for node in nodes])
+    time: Any = SimpleNamespace(ticks=lambda names: sum(took[name] for name in names))
+    assert at_lines(nodes).endswith(":3 and 1 other line")
+    assert at_lines(nodes, run, time).endswith(":9 and 1 other line")

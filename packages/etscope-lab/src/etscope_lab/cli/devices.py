@@ -16,7 +16,7 @@ from etscope.cli.verbs.calibrate import (
     warn_of_marks,
 )
 from etscope.errors import LabError, UsageError
-from etscope_lab.cli.options import LabOptions, in_lab
+from etscope_lab.cli.options import LabOptions, in_lab, log_with_times
 
 if TYPE_CHECKING:
     import asyncio
@@ -191,7 +191,7 @@ def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
 
     from distributed.comm import get_address_host_port
 
-    logging.basicConfig(level=logging.WARNING)
+    log_with_times()
     # Dask's lines about its own parts say nothing about devices.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:

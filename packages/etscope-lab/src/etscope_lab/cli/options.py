@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 import tempfile
@@ -32,6 +33,11 @@ _OPERATORS = 5
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 _WHERE = "etscope.lab"  # key of click's context
+
+
+def log_with_times() -> None:
+    """Write warnings of the log to stderr, each with its time."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from etscope.errors import UsageError
 from etscope_lab.cli.options import (
     LabOptions,
     in_lab,
+    log_with_times,
     parse_span,
 )
 
@@ -92,6 +93,7 @@ def serve(
             hint="stop that server first, or take another folder: --home",
         )
     settings = settings_of(here, host)
+    log_with_times()
     with Lab.open(here) as lab, ExitStack() as announced:
 
         def ready(address: str) -> None:

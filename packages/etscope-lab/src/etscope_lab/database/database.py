@@ -187,10 +187,10 @@ class Database:
         late = self._connections.read(jobs.expired_ids)
         return [one for one in late if self._connections.write(jobs.requeue_expired, one)]
 
-    def request_cancel(self, job_id: str) -> Job:
-        """Stop a job: a queued one at once, one at work when its engine sees it. Raises
-        `UsageError` when it has ended; other errors as of `job`."""
-        return self._connections.write(jobs.request_cancel, job_id)
+    def request_cancel(self, job_id: str, by: str = "") -> Job:
+        """Stop a job: a queued one at once, one at work when its engine sees it. by: for its
+        history. Raises `UsageError` when it has ended; other errors as of `job`."""
+        return self._connections.write(jobs.request_cancel, job_id, by)
 
     # -- devices
 

@@ -37,7 +37,7 @@ from etscope_lab.jobs.records import (
     State,
     may_follow,
 )
-from etscope_lab.jobs.spec import GenerationSpec, JobSpec
+from etscope_lab.jobs.spec import LONGEST_LABEL, MOST_LABELS, GenerationSpec, JobSpec
 from etscope_lab.worker.conditions import is_lasting
 
 # Jobs that are returned in place of a new one of the same content.
@@ -78,7 +78,13 @@ def add(
     connection: Connection, unsure: bool, job_id: str, spec: JobSpec, submitter: str, again: bool
 ) -> tuple[Job, bool]:
     """Return the job and True when it is new. Raises `IntegrityError` when another process adds
-    the same job at this moment; the next try then finds that job."""
+    the same job at this moment; the next try then finds that job. `UsageError`: too many labels."""
+    if len(spec.labels) > MOST_LABELS or max(map(len, spec.labels.values()), default=0) > (
+        LONGEST_LABEL
+    ):
+        raise UsageError(
+            f"a job has at most {MOST_LABELS} labels of at most {LONGEST_LABEL} characters"
+        )
     content_hash = spec.content_hash
     if unsure and (mine := _row_by_id(connection, job_id)) is not None:
         return _with_artifacts(connection, [mine])[0], True
@@ -241,16 +247,17 @@ def requeue_expired(connection: Connection, unsure: bool, job_id: str) -> bool:
     return True
 
 
-def request_cancel(connection: Connection, unsure: bool, job_id: str) -> Job:
+def request_cancel(connection: Connection, unsure: bool, job_id: str, by: str) -> Job:
+    by = f" by {by}" if by else ""
     seq = _row_of(connection, job_id).seq
     row = _there(_locked(connection, _jobs.seq == seq))
     if row.state == State.QUEUED:
-        _end(connection, row, State.CANCELLED, "stopped on request", "")
+        _end(connection, row, State.CANCELLED, f"stopped on request{by}", "")
     elif row.state in _AT_WORK:
         if not row.cancel_requested:
             _step(connection, _jobs.seq == seq, cancel_requested=True)
             at = now(connection)
-            _note(connection, row, at, State(row.state), "its cancellation was requested")
+            _note(connection, row, at, State(row.state), f"its cancellation was requested{by}")
     elif not (unsure and row.state == State.CANCELLED):
         raise UsageError(f"job {row.id} has ended: {row.state}")
     return _job_by_id(connection, row.id)

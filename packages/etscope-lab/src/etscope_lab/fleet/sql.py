@@ -2,7 +2,8 @@
 
 The author of a query need not have access to the files of this machine, so a query can only read.
 It must be a single SELECT, as DuckDB would also write in the folders that are open to it. All else
-is locked: other files, the network, extensions, Python variables, settings.
+is locked: other files, the network, extensions, Python variables, settings. It runs in a process of
+its own: DuckDB cannot interrupt a function, and does not count all memory of one.
 
 Queries have two functions more than DuckDB, `compare` and `compare_all`, which give the verdicts of
 `etscope.analysis.statistics.compare_samples`.
@@ -10,10 +11,13 @@ Queries have two functions more than DuckDB, `compare` and `compare_all`, which 
 
 from __future__ import annotations
 
+import pickle
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -21,7 +25,6 @@ from functools import cache
 from importlib.resources import files
 from math import isnan
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -41,6 +44,7 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.model.table import Column, Kind, Table
+from etscope.run.process import end_with_parent
 from etscope.views.tables.cells import types_of
 from etscope_lab.fleet._dataset import (
     DUMP_FIELDS,
@@ -53,7 +57,12 @@ from etscope_lab.fleet._dataset import (
 )
 
 TIMEOUT = 300.0  # seconds
+# Sorting and joining more than that spills to disk. The functions of a query and the rows of its
+# answer come on top.
+_MEMORY = 2 << 30
+_MOST_DATA = 4 << 30
 _CONFIG = {
+    "memory_limit": f"{_MEMORY}B",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
@@ -105,58 +114,120 @@ def query(
 
     parameters: values for `$name` in the statement. phase: a phase of a language model's calls;
     `events` and `leaves` then have only this phase. limit: the largest number of rows to return;
-    the table's notes say if there are more. timeout: in seconds; None for no limit. The end of a
-    column's name (_ns, _us, _ms, _s, _bytes, share) gives its unit.
+    the table's notes say if there are more. timeout: in seconds, after which the query's process is
+    killed; None runs it in this process, without limits. The end of a column's name (_ns, _us, _ms,
+    _s, _bytes, share) gives its unit.
 
     Raises `MissingDataError` for a phase that no call has; `UsageError` with DuckDB's message and
     the position in the statement, for a statement that DuckDB rejects; the errors of
     `Dataset.open`; `FormatError` for damaged files; `RuntimeFailure` when time or memory run out.
     """
-    import duckdb
-
     opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-    with (
-        _connection(duckdb, opened, phase) as connection,
-        _errors(duckdb, opened.folder, timeout),
-    ):
-        values = dict(parameters or {})
-        _check(connection, sql, values)
-        with _stopped_after(timeout, connection):
-            connection.execute(sql, values)
+    with tempfile.TemporaryDirectory(prefix="etscope-sql-") as spill:
+        asked = _Query(opened, sql, dict(parameters or {}), phase, limit, spill)
+        return asked.answer() if timeout is None else _answer_of_child(asked, timeout)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """The arguments of `query`. spill: folder for what does not fit into memory."""
+
+    dataset: Dataset
+    sql: str
+    parameters: Mapping[str, Any]
+    phase: str | None
+    limit: int | None
+    spill: str
+
+    def answer(self) -> Table:
+        import duckdb
+
+        with (
+            _connection(duckdb, self.dataset, self.spill, self.phase) as connection,
+            _errors(duckdb, self.dataset.folder),
+        ):
+            _check(connection, self.sql, self.parameters)
+            connection.execute(self.sql, self.parameters)
             described = connection.description
-            if limit is None:
+            if self.limit is None:
                 rows, more = connection.fetchall(), False
             else:
-                rows = connection.fetchmany(limit + 1)
-                rows, more = rows[:limit], len(rows) > limit
-    names: list[str] = []
-    for item in described:
-        name = item[0]
-        while name in names:  # `select a, a` has two columns of one name
-            name += "_"
-        names.append(name)
-    columns = {name: [_plain(row[index]) for row in rows] for index, name in enumerate(names)}
-    return Table(
-        columns=tuple(
-            _column(name, types_of(values) - {type(None)}) for name, values in columns.items()
-        ),
-        values=columns,
-        notes=(f"There are more rows than these {limit}.",) if more else (),
-    )
+                rows = connection.fetchmany(self.limit + 1)
+                rows, more = rows[: self.limit], len(rows) > self.limit
+        names: list[str] = []
+        for item in described:
+            name = item[0]
+            while name in names:  # `select a, a` has two columns of one name
+                name += "_"
+            names.append(name)
+        columns = {name: [_plain(row[index]) for row in rows] for index, name in enumerate(names)}
+        return Table(
+            columns=tuple(
+                _column(name, types_of(values) - {type(None)}) for name, values in columns.items()
+            ),
+            values=columns,
+            notes=(f"There are more rows than these {self.limit}.",) if more else (),
+        )
+
+
+def _answer_of_child(asked: _Query, timeout: float) -> Table:
+    """Answer a query in a process that is killed after `timeout` seconds."""
+    # Not the folder it is started in, which Python puts first.
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _child; _child()"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=pickle.dumps(asked),
+            capture_output=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeFailure(
+            f"the query took longer than {timeout:g} s", hint="--timeout SECONDS"
+        ) from error
+    if done.returncode:  # std::bad_alloc, or the system's killer
+        raise _too_much_memory(f"its process ended with {done.returncode}")
+    answer: Table | EtscopeError = pickle.loads(done.stdout)  # of our own process
+    if isinstance(answer, EtscopeError):
+        raise answer
+    return answer
+
+
+def _child() -> None:
+    """Answer the query on stdin, with limited memory."""
+    end_with_parent()
+    asked: _Query = pickle.load(sys.stdin.buffer)
+    answer: Table | EtscopeError
+    try:
+        with suppress(ImportError):  # Windows
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, (_MOST_DATA, _MOST_DATA))
+        answer = asked.answer()
+    except EtscopeError as error:
+        answer = error
+    except MemoryError:
+        answer = _too_much_memory("of Python")
+    pickle.dump(answer, sys.stdout.buffer)
+
+
+def _too_much_memory(why: object) -> RuntimeFailure:
+    return RuntimeFailure(f"the query needs too much memory: {why}")
 
 
 @contextmanager
-def _connection(duckdb: Any, dataset: Dataset, phase: str | None = None) -> Iterator[Any]:
+def _connection(
+    duckdb: Any, dataset: Dataset, spill: str, phase: str | None = None
+) -> Iterator[Any]:
     """A connection with the views, from which nothing else can be reached."""
-    with ExitStack() as stack:
-        spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-sql-"))
-        connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": spill})
-        stack.callback(connection.close)
+    with closing(
+        duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": spill})
+    ) as connection:
         folder = dataset.folder
         if any(char in str(folder) for char in "*?["):
             raise UsageError(f"a dataset's path cannot have *, ? or [: {folder}")
         fields = (*EVENT_FIELDS, *(Field(name, "text", "") for name in PARTITIONS))
-        with _errors(duckdb, folder, None):
+        with _errors(duckdb, folder):
             batches = dataset.batches()  # once: a collect may add some meanwhile
             every = EVENTS if phase is None else f"every_{EVENTS}"
             _view(connection, every, dataset.event_files(batches), fields)
@@ -286,32 +357,13 @@ def _check(connection: Any, sql: str, parameters: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _stopped_after(seconds: float | None, connection: Any) -> Iterator[None]:
-    if seconds is None:
-        yield
-        return
-    timer = Timer(seconds, connection.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
+def _errors(duckdb: Any, folder: Path) -> Iterator[None]:
     try:
         yield
     except EtscopeError:
         raise
-    except duckdb.InterruptException as error:
-        raise RuntimeFailure(
-            f"the query took longer than {timeout:g} s" if timeout else "the query was stopped",
-            hint="--timeout SECONDS",
-        ) from error
     except duckdb.OutOfMemoryException as error:
-        raise RuntimeFailure(f"the query needs too much memory: {error}") from error
+        raise _too_much_memory(error) from error
     except duckdb.PermissionException as error:
         raise UsageError(
             f"a query can only read the views events, leaves and dumps: {error}"

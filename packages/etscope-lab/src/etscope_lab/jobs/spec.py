@@ -38,6 +38,8 @@ _Float = Annotated[float, Strict()]
 _Bool = Annotated[bool, Strict()]
 _LONGEST_SHORT = 4096
 _NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # only keys of the pattern
+# Every list of jobs shows them. Of jobs to come: a lab may hold others.
+MOST_LABELS, LONGEST_LABEL = 64, 200
 
 
 class _Strict(BaseModel):
@@ -336,7 +338,7 @@ class JobSpec(_Strict):
     labels: Mapping[_Name, _Value] = Field(
         default_factory=dict,
         description="Labels for the history: {commit: 1f2e3d, branch: main}.",
-        json_schema_extra=_NO_OTHERS,
+        json_schema_extra={**_NO_OTHERS, "maxProperties": MOST_LABELS},
     )
     model: FileRef = Field(description="An ETRecord that holds its program, a .pte or a .bpte.")
     etrecord: FileRef | None = Field(

@@ -18,7 +18,8 @@ from etscope_lab.pages._artifact_cache import ArtifactCache
 from etscope_lab.pages._artifact_pages import ArtifactPages, TensorBoards
 from etscope_lab.pages._site import Site, asset
 from etscope_lab.server.files import download
-from etscope_lab.server.security import csrf_token, needs
+from etscope_lab.server.jobs import cancelled
+from etscope_lab.server.security import SEEN, csrf_token, needs
 
 Endpoint = Callable[..., Response]
 
@@ -58,7 +59,9 @@ class _PageRoutes:
         self._read, self._submit = [Depends(needs("read"))], [Depends(needs("submit"))]
 
     def page(self, path: str) -> Callable[[Endpoint], Endpoint]:
-        add = self._routes.get(path, dependencies=self._read, response_model=None)
+        add = self._routes.api_route(
+            path, methods=[*SEEN], dependencies=self._read, response_model=None
+        )
         return lambda endpoint: add(self._with_error_pages(endpoint))
 
     def form(self, path: str) -> Callable[[Endpoint], Endpoint]:
@@ -144,7 +147,8 @@ def _add_job_pages(
 
     @routes.form("/jobs/{job_id}/cancel")
     def cancel(request: Request, job_id: str) -> Response:
-        return _redirect(request, f"/jobs/{lab.cancel(job_id).id}")
+        job = cancelled(lab, job_id, request.state.principal)
+        return _redirect(request, f"/jobs/{job.id}")
 
     @routes.form("/jobs/{job_id}/again")
     def again(request: Request, job_id: str) -> Response:

@@ -143,8 +143,11 @@ def serve(
     if is_reached_by_others(settings):
         settings = replace(settings, require_tokens=True)
         if not lab.database.tokens():
+            by = settings.host
+            if _is_on_loopback(settings):
+                by += " through a proxy (hosts: or trusted_proxies: of lab.yaml)"
             raise LabError(
-                f"others can reach {settings.host}, and this lab has no tokens",
+                f"others can reach {by}, and this lab has no tokens",
                 hint="etscope lab token add NAME --scope admin makes one",
             )
     listening = listen(settings.host, port)
@@ -158,8 +161,11 @@ def serve(
 
 def is_reached_by_others(settings: Settings) -> bool:
     """Return whether other machines can reach the server, by its address or through a proxy."""
-    on_loopback = not is_own_name("192.0.2.1", settings.host)
-    return not on_loopback or bool(settings.hosts or settings.trusted_proxies)
+    return not _is_on_loopback(settings) or bool(settings.hosts or settings.trusted_proxies)
+
+
+def _is_on_loopback(settings: Settings) -> bool:
+    return not is_own_name("192.0.2.1", settings.host)
 
 
 def address_of(listening: socket.socket, host: str) -> str:

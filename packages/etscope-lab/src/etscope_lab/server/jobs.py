@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 
-from etscope.errors import UsageError
+from etscope.errors import LabError, UsageError
 from etscope_lab.jobs.records import Filter, Job, JobEvent, Page, State
 from etscope_lab.jobs.spec import SHA256, FileRef, JobSpec, Quality
 from etscope_lab.server.errors import RequestError, error_responses
@@ -32,6 +32,7 @@ from etscope_lab.server.parameters import (
 
 if TYPE_CHECKING:
     from etscope_lab.lab import Lab
+    from etscope_lab.server.security import Principal
     from etscope_lab.server.settings import Settings
 
 
@@ -263,10 +264,24 @@ def read_log(
     return Response(lab.log(job.id).encode()[offset:], media_type=media_type, headers=headers)
 
 
+def cancelled(lab: Lab, job_id: str, who: Principal) -> Job:
+    """Stop a job for its submitter or an admin. Raises `RequestError` for anybody else."""
+    job = lab.job(job_id)
+    if job.submitter not in ("", who.name) and not who.may("admin"):
+        raise RequestError(
+            403,
+            f"job {job.id} is of {job.submitter!r}, not of {who.name!r}",
+            slug=LabError.slug,
+            hint="its submitter or an admin can stop it",
+        )
+    return lab.cancel(job.id, who.name)
+
+
 @router.post("/jobs/{job_id}/cancel", response_model=Job, responses=error_responses(404, 409, 422))
-def cancel_job(request: Request, _: Submitter, job_id: JobId) -> Job:
-    """Stop a job: a queued one at once, a running one soon. 409: it has ended."""
+def cancel_job(request: Request, who: Submitter, job_id: JobId) -> Job:
+    """Stop a job: a queued one at once, a running one soon. 403: it is of another submitter, and
+    the token is not an admin's. 409: it has ended."""
     try:
-        return lab_of(request).cancel(job_id)
+        return cancelled(lab_of(request), job_id, who)
     except UsageError as error:
         raise RequestError(409, error.message, hint=error.hint) from error

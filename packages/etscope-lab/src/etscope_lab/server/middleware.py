@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from etscope.errors import LabError, UsageError
-from etscope.reporting.serve import is_own_name
+from etscope.reporting.serve import host_name, is_own_name
 from etscope_lab.server.errors import RequestError, error_body
 from etscope_lab.server.settings import Settings
 
@@ -99,8 +101,7 @@ class SameOrigin:
         return None
 
     def _is_own(self, host: str) -> bool:
-        name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
-        return name.lower() in self._names or is_own_name(host, self._host)
+        return host_name(host) in self._names or is_own_name(host, self._host)
 
 
 def _host_of(origin: str) -> str | None:
@@ -166,7 +167,8 @@ class BodyLimit:
                 answered = True
                 await _respond(fault, send)
 
-        await self._app(scope, counted, respond)
+        with contextlib.suppress(ClientDisconnect):  # nobody waits for a response
+            await self._app(scope, counted, respond)
 
 
 def _too_large(limit: int) -> RequestError:

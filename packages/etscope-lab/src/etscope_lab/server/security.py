@@ -39,6 +39,7 @@ CSRF_HEADER = "X-CSRF-Token"
 # Content types that a form of another site can send without asking first.
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 _NO_SESSION = "anybody"
+SEEN = ("GET", "HEAD")  # of a page: FastAPI adds no HEAD
 _LONGEST_PATH = 2000
 
 _bearer = HTTPBearer(auto_error=False, description="`etscope lab token add NAME` makes one.")
@@ -93,23 +94,22 @@ class Authenticator:
     def token(self, request: Request, secret: str) -> Token:
         """Return the token with this secret.
 
-        Raises `RequestError` for a wrong one, and for any after too many wrong ones from the same
-        address.
+        Raises `RequestError` for a wrong one; of status 429 after too many from the same address,
+        which may be a proxy's: others behind it still sign in.
         """
-        address = request.client.host if request.client else ""
-        if not self._limiter.test(self._failures, address):
-            raise RequestError(
-                429,
-                "too many wrong tokens from this address",
-                slug=LabError.slug,
-                hint="wait a minute",
-                headers={"Retry-After": "60"},
-            )
         token = self._database.check_token(secret)
-        if token is None:
-            self._limiter.hit(self._failures, address)
+        if token is not None:
+            return token
+        address = request.client.host if request.client else ""
+        if self._limiter.hit(self._failures, address):
             raise _unauthorized("this token is not valid, or has expired")
-        return token
+        raise RequestError(
+            429,
+            "too many wrong tokens from this address",
+            slug=LabError.slug,
+            hint="wait a minute",
+            headers={"Retry-After": "60"},
+        )
 
     def _session_principal(self, cookie: str | None) -> Principal | None:
         if not cookie:
@@ -252,7 +252,7 @@ def _unauthorized(message: str) -> RequestError:
 router = APIRouter(include_in_schema=False)
 
 
-@router.get("/sign-in", response_model=None)
+@router.api_route("/sign-in", methods=[*SEEN], response_model=None)
 def sign_in_form(request: Request, next: str = "/") -> Response:
     return sign_in_page(csrf_token(request), own_path(next))
 

@@ -26,6 +26,7 @@ import errno
 import json
 import os
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,6 +96,7 @@ _PATIENCE = 0.25  # of the job's time may be spent on waiting for a device to co
 _CONDITION_SECONDS = 5.0  # between two readings of the conditions in an A/B job
 _MOST_CASES = 16  # test cases with numerics: each runs the model in PyTorch again
 _MS = 1e6  # ns
+_ROOM = 1 << 16  # bytes; a runner's log is shorter
 
 
 class TimeUp(Exception):
@@ -227,6 +229,13 @@ def disk_is_full(error: BaseException | None) -> bool:
     return False
 
 
+def check_room(folder: Path) -> None:
+    """Raise `OSError` if nothing can be written into a folder. A runner on a full disk cannot say
+    in its log why it failed, which is on that disk."""
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        probe.write(bytes(_ROOM))
+
+
 def _sentence(error: EtscopeError) -> str:
     """An error on one line: where, what, the last line of the runtime's log, and the hint."""
     text = error.message
@@ -297,6 +306,8 @@ class _WatchedHost:
         except EtscopeError as error:
             if self.left() <= 0:
                 raise self.time_up() from error
+            if isinstance(error, RuntimeFailure):
+                check_room(folder)
             raise
         finally:
             log = folder / LOG

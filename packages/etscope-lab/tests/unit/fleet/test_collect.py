@@ -33,7 +33,7 @@ from tests.support.artifacts import artifacts
 
 
 def rows(dataset: Path, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
-    return list(query(Dataset.open(dataset), sql, parameters).rows())
+    return list(query(Dataset.open(dataset), sql, parameters, timeout=None).rows())
 
 
 def one(dataset: Path, sql: str) -> Any:

@@ -18,7 +18,7 @@ def collected(folder: Path, *logs: Log) -> Path:
 
 
 def rows(dataset: Path, sql: str) -> list[tuple[Any, ...]]:
-    return list(query(Dataset.open(dataset), sql, {}).rows())
+    return list(query(Dataset.open(dataset), sql, {}, timeout=None).rows())
 
 
 def test_numbers_have_their_units_and_no_duration(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.statistics.compare_samples import compare_all, compare_samples
-from etscope.errors import FormatError, MissingFileError, UsageError
+from etscope.errors import FormatError, MissingFileError, RuntimeFailure, UsageError
 from etscope.model.table import Kind
 from etscope_lab.fleet import Dataset, collect, query
 from etscope_lab.fleet._dataset import DUMP_FIELDS, EVENT_FIELDS, PARTITIONS
@@ -28,7 +29,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(dataset: Path, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
-    return list(query(str(dataset), sql, parameters).rows())
+    return list(query(str(dataset), sql, parameters, timeout=None).rows())
 
 
 def test_the_views(dataset: Path, tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_what_is_refused_would_work(dataset: Path, tmp_path: Path) -> None:
     is refused, and what reads elsewhere is refused by DuckDB."""
     from etscope_lab.fleet.sql import _connection
 
-    with _connection(duckdb, Dataset.open(dataset)) as connection:
+    with _connection(duckdb, Dataset.open(dataset), str(tmp_path / "spill")) as connection:
         place = str(dataset / "events" / "probe.csv").replace("'", "''")
         connection.execute(f"copy (select 1) to '{place}'")
         (dataset / "events" / "probe.csv").unlink()
@@ -215,6 +216,29 @@ def test_large_answers_spill(dataset: Path) -> None:
             "from range(2000000) order by h, t offset 1)",
         )
     assert rows == [(1_999_999,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        # DuckDB cannot interrupt one call of a function.
+        ("select compare(list(range), list(range)) from range(10000000)", "longer than 1 s|memory"),
+        ("select repeat('x', 4000000000)", "memory|longer than 1 s"),
+        ("select repeat('x', 50000000) from range(60)", "memory|longer than 1 s"),
+    ],
+)
+def test_a_query_gets_no_more_than_its_time_and_memory(dataset: Path, sql: str, why: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    with pytest.raises(RuntimeFailure, match=why):
+        query(str(dataset), sql, timeout=1)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # KiB, of the largest child
+    assert peak == before or peak < 5 << 20
+
+
+def test_a_query_in_its_own_process_answers_the_same(dataset: Path) -> None:
+    assert [*query(str(dataset), "select 'x' from range(3)").rows()] == [("x",)] * 3
+    with pytest.raises(UsageError, match=r"cannot be run.*nothing"):
+        query(str(dataset), "select nothing")
 
 
 def test_damaged_and_missing(dataset: Path, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def samples(runs: Path) -> Samples:
 
 def ask(dataset: Path, name: str, **given: str) -> list[dict[str, Any]]:
     saved = saved_query(name)
-    table = query(str(dataset), saved.sql, saved.values(given))
+    table = query(str(dataset), saved.sql, saved.values(given), timeout=None)
     assert table.names == tuple(saved.columns)
     return [dict(zip(table.names, row, strict=True)) for row in table.rows()]
 

@@ -22,7 +22,7 @@ ABOUT = {"cpu": "Test CPU", "cores": 2, "load": 0.1}
 
 
 def rows(dataset: Path, sql: str) -> list[tuple[Any, ...]]:
-    return list(query(Dataset.open(dataset), sql).rows())
+    return list(query(Dataset.open(dataset), sql, timeout=None).rows())
 
 
 @pytest.fixture(autouse=True)

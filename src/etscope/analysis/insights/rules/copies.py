@@ -152,7 +152,7 @@ def changes_of_layout(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             "layout-conversions",
             f"{operators(nodes)} put values in another order in memory: "
             f"{facts.time.taken(members)}{places(len(nodes))}"
-            f"{at_lines(nodes)}.",
+            f"{at_lines(nodes, run, facts.time)}.",
             members,
             explained(Sureness.MEASURED, evidence[:_SHOWN], [remedy]),
         )
@@ -183,7 +183,8 @@ def _undone(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
         )
     return facts.finding(
         "layout-conversions",
-        f"Transposes that undo each other take {taken}{places(len(pairs))}{at_lines(both)}.",
+        f"Transposes that undo each other take {taken}{places(len(pairs))}"
+        f"{at_lines(both, run, facts.time)}.",
         members,
         explained(Sureness.MEASURED, evidence, [remedy]),
     )
@@ -334,7 +335,7 @@ def _copies(facts: Facts, run: RunGraph, nodes: Sequence[Node], *, is_same: bool
     evidence += fewer_calls(run, nodes, "Without them")
     return facts.finding(
         "needless-copies",
-        f"{sentence}{places(len(nodes))}{at_lines(nodes)}.",
+        f"{sentence}{places(len(nodes))}{at_lines(nodes, run, facts.time)}.",
         members,
         explained(Sureness.MEASURED, evidence, remedies),
     )
@@ -362,7 +363,7 @@ def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -
     yield facts.finding(
         "needless-copies",
         f"Slices that are put together again (slice and cat) take {taken}{places(len(found))}"
-        f"{at_lines(nodes)}.",
+        f"{at_lines(nodes, run, facts.time)}.",
         members,
         explained(Sureness.MEASURED, evidence, remedies),
     )

@@ -271,7 +271,8 @@ def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         is_by_form = kind not in (_ATTENTION, "batch_norm")
         yield facts.finding(
             "lost-fusion",
-            f"{_SENTENCE[kind]} {facts.time.taken(members)}{places(len(alike))}{at_lines(nodes)}.",
+            f"{_SENTENCE[kind]} {facts.time.taken(members)}{places(len(alike))}"
+            f"{at_lines(nodes, run, facts.time)}.",
             members,
             explained(
                 Sureness.LIKELY if is_by_form else Sureness.MEASURED,

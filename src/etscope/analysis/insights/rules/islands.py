@@ -101,8 +101,8 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
     verb = "runs" if len({written_as(node) or stem(node.op) for node in nodes}) == 1 else "run"
     return facts.finding(
         "outside-delegates",
-        f"{_written(nodes)} {verb} outside of delegates: {facts.time.taken(members)}"
-        f"{places(alike)}{at_lines(nodes)}.",
+        f"{as_written(nodes)} {verb} outside of delegates: {facts.time.taken(members)}"
+        f"{places(alike)}{at_lines(nodes, run, facts.time)}.",
         members,
         explained(
             Sureness.MEASURED if told else Sureness.LIKELY,
@@ -112,7 +112,7 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
     )
 
 
-def _written(nodes: Sequence[Node]) -> str:
+def as_written(nodes: Sequence[Node]) -> str:
     """Name nodes as the model has them, with the operators that they became: "nn.GroupNorm and
     F.mish (native_group_norm, where and log1p)"."""
     counted = Counter(written_as(node) or stem(node.op) for node in nodes)
@@ -175,7 +175,7 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         yield facts.finding(
             "untaken-types",
             f"{operators(nodes)} on {dtype} {verb} outside of delegates: "
-            f"{facts.time.taken(members)}{places(len(nodes))}{at_lines(nodes)}.",
+            f"{facts.time.taken(members)}{places(len(nodes))}{at_lines(nodes, run, facts.time)}.",
             members,
             explained(Sureness.MEASURED if refused else Sureness.LIKELY, evidence, [remedy]),
         )
@@ -362,7 +362,7 @@ def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
         )
     if unknown:
         yield Remedy(
-            f"Write {_written(unknown)}{at_lines(unknown).replace(', at', ' at', 1)} with "
+            f"Write {as_written(unknown)}{at_lines(unknown).replace(', at', ' at', 1)} with "
             "operators that the backend supports, or move it before the first or after the "
             "last delegate call."
         )

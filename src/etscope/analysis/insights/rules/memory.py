@@ -143,7 +143,9 @@ def _largest_part(plan: MemoryPlan) -> Finding | None:
     others = ", ".join(f"{other} {format_bytes(bytes_)}" for other, bytes_ in parts[1:4])
     sentence = f"What takes most memory is {name}: {format_bytes(size)}"
     if others:
-        sentence += f" ({format_share(size / total)}) of {format_bytes(total)}; {others}"
+        # `needs.program_memory` adds an estimate of them to its total.
+        without = " without delegates' packed copies" if "delegates' data" in dict(parts) else ""
+        sentence += f" ({format_share(size / total)}) of {format_bytes(total)}{without}; {others}"
     return _of("memory", plan, sentence + ".", size, total)
 
 

@@ -14,10 +14,11 @@ from etscope.analysis.insights.node_words import (
     fewer_calls,
     first_line,
     listed,
+    longest_first,
     operators,
     places,
 )
-from etscope.analysis.insights.rules.islands import reasons, refusals_of, ways_in
+from etscope.analysis.insights.rules.islands import as_written, reasons, refusals_of, ways_in
 from etscope.analysis.profile.profile import Leaf
 from etscope.formats.etrecord.own_members import TOLD
 from etscope.formats.generation import DECODE
@@ -32,6 +33,11 @@ MOVING = frozenset(
      "repeat", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "to_dim_order",
      "transpose", "unbind", "unsqueeze", "upsample_nearest2d", "view"}
 )  # fmt: skip
+# Of activations that XNNPACK computes in float only.
+_SMOOTH = frozenset(
+    {"elu", "exp", "gelu", "hardsigmoid", "hardswish", "leaky_relu", "mul", "sigmoid", "tanh"}
+)
+_OPTION = 3  # modules in an option that a remedy writes out
 _ACTIVATIONS = frozenset({"clamp", "hardtanh", "relu"})  # a part of the operator before them
 _CLAMPING = frozenset({"add", "addmm", "convolution", "linear", "mm"})  # have a fused activation
 
@@ -138,12 +144,14 @@ def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         members = run.members([*nodes, *converting])
         if not members:
             continue
-        computing = [node for node in nodes if stem(node.op) not in MOVING]
+        computing = longest_first(
+            run, facts.time, [node for node in nodes if stem(node.op) not in MOVING]
+        )
         conversions = run.members(converting)
         several = len({stem(node.op) for node in computing}) > 1
         evidence = [
-            f"What {operators(computing)} {'read' if several else 'reads'} was int8, and what "
-            f"{'they give' if several else 'it gives'} becomes int8 again."
+            f"Inputs and outputs of {operators(computing)} are int8; the computation between is "
+            "in float."
         ]
         if conversions:
             evidence.append(
@@ -172,19 +180,26 @@ def _stretch_remedies(
     ]
     if refused:
         yield from ways_in(run, refused)
-    line = first_line(computing)
+    line, names = first_line(computing), as_written(computing)
     there = f" at {line}" if line else ""
-    yield Remedy(
-        f"Use operators with an int8 kernel instead of {operators(computing)}{there}, or "
-        "move them before the first or after the last quantized operator."
-    )
+    move = "move them before the first or after the last quantized operator"
+    if run.has_xnnpack and {stem(node.op) for node in computing} <= _SMOOTH:
+        yield Remedy(
+            f"Use ReLU or ReLU6, which XNNPACK computes in int8, instead of {names}{there}, and "
+            f"train the model with it; or {move}."
+        )
+    elif run.has_xnnpack and not refused and all(id(node) in run.kernels for node in computing):
+        yield Remedy(f"XNNPACK has no kernel for {names}: {move}.")
+    else:
+        yield Remedy(f"Use operators with an int8 kernel instead of {names}{there}, or {move}.")
     modules = dict.fromkeys(module_of(node) for one in alike for node in one.readers)
     named = [module for module in modules if module]
     if named and len(named) == len(modules):
         select = " or ".join(f"module:{module}" for module in named)
+        option = f": `-X keep_float='{select}'`" if len(named) <= _OPTION else ""
         yield Remedy(
             "Or keep the operators that read them in float as well "
-            f"({listed(named[:3], len(named) - 3)}), so that nothing is converted between.",
+            f"({listed(named[:3], len(named) - 3)}), so that nothing is converted between{option}.",
             "keep_float",
             {"select": select},
         )

@@ -227,7 +227,8 @@ def runtime_constants(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         yield facts.finding(
             "runtime-constants",
             f"{count(len(members), 'kernel')} that {several if many else one} {what} in each run "
-            f"{'take' if many else 'takes'} {facts.time.taken(members)}{at_lines(nodes)}.",
+            f"{'take' if many else 'takes'} {facts.time.taken(members)}"
+            f"{at_lines(nodes, run, facts.time)}.",
             members,
             explained(
                 Sureness.MEASURED, evidence, _constant_remedies(run, kind, nodes, ends, size)
