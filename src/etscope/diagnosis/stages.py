@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import PurePath
@@ -212,6 +212,8 @@ class NumericStages:
                 f"{stage.name} {_number(stage.output, self.metric)}" for stage in known
             )
             notes.append(f"error of the model's outputs, each stage against the one before: {each}")
+        notes += self.device.design_notes
+        notes += self._costly()
         notes += () if self.device.faults else self.doubts
         notes += self.absent
         notes.append("compared: " + "; ".join(map(str, self.stages)))
@@ -220,6 +222,22 @@ class NumericStages:
         elif self.narrowed is None and self.device.coverage.hidden is not None:
             notes.append(self.device.coverage.hidden)
         return tuple(notes)
+
+    def _costly(self) -> Iterator[str]:
+        """Say which operators quantization costs most, although none is wrong."""
+        errors = [(row.errors.get(QUANTIZED), row) for row in self.rows]
+        known = [
+            (error.local, row)
+            for error, row in errors
+            if error is not None and error.local not in (None, self.metric.perfect)
+        ]
+        known.sort(key=lambda one: self.metric.badness(one[0]), reverse=True)
+        if known:
+            most = "; ".join(
+                f"{row.op} of {_place(row)}, {_number(error, self.metric)}"
+                for error, row in known[:_SHOWN]
+            )
+            yield f"quantization costs most at {most} (what to keep in float: etscope sensitivity)"
 
     def _told(self, row: StageRow, step: str) -> str:
         """The place of an operator, its error in a step, and the limit."""

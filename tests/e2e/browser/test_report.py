@@ -466,6 +466,16 @@ def test_arrow_keys_go_from_tab_to_tab(page: Any, report: str) -> None:
     assert page.locator('[role="tab"][tabindex="0"]').count() == 1
 
 
+def test_a_phone_shows_the_whole_width_and_the_chosen_tab(page: Any, report: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    for tab in ("summary", "events", "timeline", "graph", "source", "memory", "compare"):
+        go(page, report, tab, run=1)
+        draw(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, tab
+        box = page.locator(f'[data-testid="tab-{tab}"]').bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390, tab
+
+
 def test_nothing_is_cut_off_and_each_canvas_has_a_label(page: Any, report: str) -> None:
     drawn = ("timeline", "graph", "numerics", "memory")
     for tab in ("summary", "events", "modules", "source", *drawn):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,13 @@ def test_a_range_that_is_too_small_is_of_the_quantization() -> None:
     limits = {row.op: row.errors["quantized"].limit for row in found.rows}
     quantized = {"linear.default", "relu.default", "add.Tensor"}
     assert {op: limits[op] for op in quantized} == pytest.approx(dict.fromkeys(quantized, 20))
+    # As of a run: where quantization costs most, and why the device is apart from the graph.
+    (costly,) = (note for note in found.notes if note.startswith("quantization costs most at "))
+    worst = min(row.errors["quantized"].local for row in found.rows if "quantized" in row.errors)
+    assert f"{worst:.4g} dB" in costly.partition(";")[0]
+    rows = (replace(found.device.rows[0], verdict="by design"),)
+    differs = replace(found, device=replace(found.device, rows=rows, designs=("it rounds",)))
+    assert "1 value differs from the graph's by design: it rounds" in differs.notes
     assert (limits["softmax.int"] or 0) > 90  # which is left in float
 
 

@@ -269,6 +269,15 @@ class Numerics:
         )
 
     @property
+    def design_notes(self) -> tuple[str, ...]:
+        """A sentence about the values that differ from the graph's by design, if there are any."""
+        by_design = sum(row.verdict == BY_DESIGN for row in self.rows)
+        if not by_design:
+            return ()
+        differ = " differs" if by_design == 1 else "s differ"
+        return (f"{by_design} value{differ} from the graph's by design: {'; '.join(self.designs)}",)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The verdict, and further findings."""
         notes = [self.verdict]
@@ -283,12 +292,7 @@ class Numerics:
         inherited = sum(row.verdict == INHERITED for row in self.rows)
         if inherited:
             notes.append(f"{_values_are(inherited)} wrong only because their inputs are")
-        by_design = sum(row.verdict == BY_DESIGN for row in self.rows)
-        if by_design:
-            notes.append(
-                f"{by_design} value{' differs' if by_design == 1 else 's differ'} from the graph's "
-                "by design: " + "; ".join(self.designs)
-            )
+        notes += self.design_notes
         origin = self.non_finite_origin
         if origin is not None and origin.non_finite is not None:
             expected = "" if origin.non_finite.is_unexpected else ", as in the reference"
