@@ -30,8 +30,13 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name, handle_list
 from etscope.analysis.program.source_location import common_module, lines_of
 from etscope.diagnosis.numerics import RunToCompare
-from etscope.diagnosis.reference import ReferenceGraphs, named_graph, reference_program
-from etscope.diagnosis.run_inputs import EarlierRun, RunInputs
+from etscope.diagnosis.reference import (
+    EarlierRun,
+    ReferenceGraphs,
+    RunInputs,
+    named_graph,
+    reference_program,
+)
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.scalar_type import numpy_dtype

@@ -34,8 +34,7 @@ from etscope.analysis.numerics.runs import (
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.backends.common.logged import Inside
-from etscope.diagnosis.reference import ReferenceGraphs
-from etscope.diagnosis.run_inputs import EarlierRuns, RunInputs
+from etscope.diagnosis.reference import EarlierRuns, ReferenceGraphs, RunInputs
 from etscope.errors import EtscopeError, EtscopeWarning, ReferenceFailure
 from etscope.formats.etrecord.reader import EDGE
 from etscope.formats.program.bpte import BundledFile

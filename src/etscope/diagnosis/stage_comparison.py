@@ -27,8 +27,7 @@ from etscope.analysis.numerics.runs import (
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import AFTER_PASSES, graph_name
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
-from etscope.diagnosis.reference import ReferenceGraphs, whole_program
-from etscope.diagnosis.run_inputs import RunInputs
+from etscope.diagnosis.reference import ReferenceGraphs, RunInputs, whole_program
 from etscope.diagnosis.stages import (
     DECOMPOSITION,
     DEVICE,

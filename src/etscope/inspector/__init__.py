@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etscope.formats.etdump.vgf import (
+from etscope.backends.arm.delegates import (
     parse_vgf_neural_statistics_delegate_metadata,
     parse_vgf_neural_statistics_metadata,
 )

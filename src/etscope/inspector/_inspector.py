@@ -19,12 +19,12 @@ from etscope.analysis.profile.rollup import module_total
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_own_clock
 from etscope.analysis.program.correlate import EDGE_GRAPH
+from etscope.backends.arm.delegates import parse_vgf_neural_statistics_delegate_metadata
 from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_delegate_metadata
 from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program
@@ -447,7 +447,7 @@ class Inspector:
 
     def get_vgf_neural_statistics(self) -> list[dict[str, Any]]:
         """The neural statistics that Arm's VGF backend logged, one dict a record; see
-        `etscope.formats.etdump.vgf`. Empty when no event has any."""
+        `etscope.backends.arm.delegates`. Empty when no event has any."""
         return [
             record
             for block in self.event_blocks

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from etscope.formats.etdump.vgf import (
-    SCHEMA,
+from etscope.backends.arm.delegates import VGF_SCHEMA as SCHEMA
+from etscope.backends.arm.delegates import VGF_VERSION as SCHEMA_VERSION
+from etscope.backends.arm.delegates import VgfMetadata as DelegateMetadataBytes
+from etscope.backends.arm.delegates import (
     parse_vgf_neural_statistics_delegate_metadata,
     parse_vgf_neural_statistics_metadata,
 )
-from etscope.formats.etdump.vgf import VERSION as SCHEMA_VERSION
-from etscope.formats.etdump.vgf import Metadata as DelegateMetadataBytes
 
 __all__ = [
     "SCHEMA",

@@ -29,7 +29,7 @@ from etscope.analysis.program.correlate import graph_name
 from etscope.analysis.program.source_location import common_module, lines_of
 from etscope.backends.registry.export_options import ExportOptions
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
-from etscope.diagnosis.run_inputs import RunInputs
+from etscope.diagnosis.reference import RunInputs
 from etscope.diagnosis.stage_comparison import EagerModel, numeric_stages
 from etscope.diagnosis.stages import NumericStages, worst_of
 from etscope.errors import (

@@ -114,7 +114,7 @@ def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
 def test_test_cases_without_their_bundle_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of two cases after one load, as other runtimes may log them."""
     from etscope.analysis.numerics.runs import Sequences, TracedMethod
-    from etscope.diagnosis.run_inputs import RunInputs
+    from etscope.diagnosis.reference import RunInputs
 
     method = TracedMethod(ran(fresh=True).inspector(calls=()).trace, "forward")
     runs = method.runs

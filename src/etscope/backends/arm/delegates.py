@@ -15,13 +15,16 @@ marks the time when the delegate read the statistics in its metadata (VGFNeuralS
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from etscope.backends.common.logged import LoggedCall, nested
-from etscope.errors import EtscopeError
-from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_metadata
+from etscope.errors import EtscopeError, FormatError, VersionError, reading
 from etscope.model.event_table import Meaning, Quantity
 
 TARGET = "ethos-u55-128"
@@ -155,3 +158,78 @@ def _statistics(metadata: bytes) -> dict[str, str | float]:
                     missing[f"{name}: {blob.get('reason') or 'not available'}"] = None
     problems = {"statistics": "; ".join(missing)} if missing else {}
     return {"segments": len(segments), **sizes, **problems}
+
+
+# -- Parse the neural statistics that Arm's VGF backend attaches to its events in an ETDump.
+#
+# A record is JSON: ``{"schema": "executorch.vgf.neural_statistics", "schema_version": 1,
+# "segments": [{"debug_database": blob, "statistics_info": blob, "statistics_memory": blob, …}]}``;
+# a blob is ``{"available": bool, "encoding": "base64", "data": text}`` (ExecuTorch 1.4 and later).
+
+
+VGF_SCHEMA = "executorch.vgf.neural_statistics"
+VGF_VERSION = 1
+_VGF_RECORD = "VGF neural statistics record"
+_VGF_BLOBS = ("debug_database", "statistics_info", "statistics_memory")
+
+VgfMetadata = bytes | bytearray | str
+
+
+def parse_vgf_neural_statistics_metadata(metadata: VgfMetadata) -> dict[str, Any]:
+    """Parse one record. Each blob gets the key `raw_data`, its bytes (b"" if unavailable).
+
+    Raises `FormatError` for data that is not such a record, `VersionError` for another version.
+    """
+    with reading(_VGF_RECORD):
+        try:
+            record = json.loads(_as_bytes(metadata))
+        except ValueError as error:
+            raise FormatError(
+                f"Malformed VGF neural statistics delegate metadata: broken JSON ({error})"
+            ) from error
+        if not isinstance(record, dict) or record.get("schema") != VGF_SCHEMA:
+            raise FormatError(f"not a {_VGF_RECORD}: it does not have the schema {VGF_SCHEMA!r}")
+        if record.get("schema_version") != VGF_VERSION:
+            raise VersionError(
+                "Unsupported VGF neural statistics metadata schema version: "
+                f"{record.get('schema_version')!r}, not {VGF_VERSION}"
+            )
+        segments = [dict(segment) for segment in record.get("segments", [])]
+        for segment in segments:
+            for name in _VGF_BLOBS:
+                blob = segment.get(name)
+                if isinstance(blob, dict):
+                    segment[name] = {**blob, "raw_data": _decoded_blob(blob)}
+        return {**record, "segments": segments}
+
+
+def _decoded_blob(blob: dict[str, Any]) -> bytes:
+    if not blob.get("available", False):
+        return b""
+    if blob.get("encoding") != "base64":
+        raise FormatError(
+            f"a blob of a {_VGF_RECORD} is encoded as {blob.get('encoding')!r}, not base64"
+        )
+    try:
+        return base64.b64decode(blob.get("data", ""), validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise FormatError("Malformed base64 data in VGF neural statistics blob") from error
+
+
+def parse_vgf_neural_statistics_delegate_metadata(
+    delegate_metadata_list: Sequence[VgfMetadata | None],
+) -> list[dict[str, Any]]:
+    """Parse the VGF records in the metadata of an event; skip metadata of other backends.
+
+    Raises the errors of `parse_vgf_neural_statistics_metadata` for metadata that names the schema.
+    """
+    return [
+        parse_vgf_neural_statistics_metadata(metadata)
+        for metadata in delegate_metadata_list
+        if isinstance(metadata, (bytes, bytearray, str))
+        and VGF_SCHEMA.encode() in _as_bytes(metadata)
+    ]
+
+
+def _as_bytes(metadata: VgfMetadata) -> bytes:
+    return metadata.encode() if isinstance(metadata, str) else bytes(metadata)

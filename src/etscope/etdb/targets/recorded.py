@@ -34,7 +34,7 @@ from etscope.formats.run_json import saved_run
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 
 if TYPE_CHECKING:
-    from etscope.diagnosis.run_inputs import RunInputs
+    from etscope.diagnosis.reference import RunInputs
 
 NO_DUMP = "no recorded run is loaded"
 NO_DUMP_HINT = "load one: core RUN.etdp"
@@ -261,7 +261,7 @@ class RecordedRuns(Target):
         return [one.inputs for one in before.runs if one.method == self.method]
 
     def _inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> RunInputs:
-        from etscope.diagnosis.run_inputs import RunInputs
+        from etscope.diagnosis.reference import RunInputs
 
         return RunInputs(self._traced, given[0] if given else None, bundle)
 

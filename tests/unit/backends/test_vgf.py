@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from etscope import Inspector
-from etscope.errors import FormatError, VersionError
-from etscope.formats.etdump.vgf import (
-    SCHEMA,
+from etscope.backends.arm.delegates import (
+    VGF_SCHEMA,
     parse_vgf_neural_statistics_delegate_metadata,
     parse_vgf_neural_statistics_metadata,
 )
+from etscope.errors import FormatError, VersionError
 from etscope.formats.etdump.writer import ETDumpWriter
 
 
 def record(**changes: Any) -> bytes:
     blob = {"available": True, "encoding": "base64", "data": base64.b64encode(b"abc").decode()}
     content = {
-        "schema": SCHEMA,
+        "schema": VGF_SCHEMA,
         "schema_version": 1,
         "segments": [{"index": 0, "statistics_info": blob, "debug_database": {"available": False}}],
     }
@@ -41,7 +41,7 @@ def test_the_inspector_collects_records_and_passes_over_others() -> None:
     for metadata in (b"\xffnot json", record(), b""):
         writer.log_profiling_delegate("phase", 0, 1, metadata=metadata)
     (found,) = Inspector(etdump_data=writer.finish()).get_vgf_neural_statistics()
-    assert found["schema"] == SCHEMA
+    assert found["schema"] == VGF_SCHEMA
 
 
 def with_statistics(**blob: Any) -> bytes:
