@@ -16,7 +16,8 @@ from typing import Any, TextIO
 from xml.sax.saxutils import escape
 
 from etscope._version import __version__
-from etscope.analysis.check.compare import QUANTITIES, SHOWN, Outcome, Row
+from etscope.analysis.check.compare import SHOWN, Outcome, Row
+from etscope.analysis.check.measured import QUANTITIES
 from etscope.analysis.check.report import Checked
 from etscope.views.tables.cells import visible
 from etscope.views.tables.junit import attributes, counts
@@ -29,7 +30,7 @@ Place = tuple[str, int]  # a file, and its line
 
 def _message(row: Row) -> str:
     """Return a row as a sentence: "program bytes: worse, 410 KiB -> 671 KiB, +63.6% …"."""
-    values = f"{row.base or 'unknown'} -> {row.new or 'unknown'}"
+    values = " -> ".join(text or "unknown" for text in row.texts)
     text = f"{row.title}: {row.outcome.value}, {values}"
     text += f", {row.change}" if row.change else ""
     text += f" (threshold {row.limit.text})"

@@ -33,6 +33,12 @@ OK, WORSE, UNKNOWN, NONE = (one.value for one in (
 ))  # fmt: skip
 
 
+ROOT = Path(__file__).resolve().parents[3]
+VALIDATOR = Draft202012Validator(
+    json.loads((ROOT / "docs" / "reference" / "schemas" / "check.json").read_text())
+)
+
+
 @pytest.fixture
 def run(run_command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command, in a folder without a pyproject.toml."""
@@ -44,6 +50,7 @@ def rows(run: Run, *words: object) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit code, and the rows of the JSON by quantity."""
     code, out, _ = run(*words, "-f", "json")
     document = json.loads(out)
+    VALIDATOR.validate(document)
     assert document["exit_code"] == code
     return code, {row["quantity"]: row for row in document["rows"]}
 
@@ -233,6 +240,19 @@ def test_the_worst_sample_has_a_threshold_of_its_own(
             outputs[name] = file[name]
 
 
+def test_new_nan_in_outputs_is_worse(run: Run, samples: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(samples, tmp_path / "broken")
+    with np.load(samples / "outputs.npz") as file:
+        outputs = {name: file[name] for name in file.files}
+    name = next(one for one in outputs if one.startswith("1/"))
+    outputs[name].flat[0] = np.nan
+    np.savez(broken / "outputs.npz", **outputs)
+    code, found = rows(run, samples, broken)
+    assert (code, found["worst_sample"]["outcome"]) == (1, WORSE)
+    assert found["worst_sample"]["new"] == "nan"
+    assert rows(run, broken, broken)[0] == rows(run, broken, samples)[0] == 0
+
+
 def test_outputs_of_other_inputs_are_not_compared(run: Run, samples: Path, tmp_path: Path) -> None:
     assert rows(run, samples, samples)[0] == 0
     stored = tmp_path / "base.json"
@@ -281,7 +301,7 @@ def test_every_damage_of_a_baseline_is_a_bad_file(
             yield {**whole, "new": {**whole["new"], key: value}}
         for key, value in (
             ("quantity", None), ("value", "much"), ("samples", ["a"]), ("parts", [{}]),
-            ("basis", 1),
+            ("basis", 1), ("quantity", "luck"), ("basis", {"clock": "h"}),
         ):  # fmt: skip
             first = {**whole["new"]["amounts"][-1], key: value}
             yield {**whole, "new": {**whole["new"], "amounts": [first]}}
@@ -290,6 +310,8 @@ def test_every_damage_of_a_baseline_is_a_bad_file(
         Path("bad.json").write_text(json.dumps(document))
         code, out, err = run("bad.json", sides["base"])
         assert (code, out) == (3, "") and "bad.json" in err and "bug" not in err, err
+        assert run("bad.json")[0] == 3
+        assert not VALIDATOR.is_valid(document), document
     Path("bad.json").write_text(json.dumps({**whole, "schema": "etscope.check/9"}))
     code, _, err = run("bad.json", sides["base"])
     assert code == 3 and "etscope.check/9" in err and "see:" in err
@@ -321,7 +343,9 @@ def test_mistakes(run: Run, sides: dict[str, Path], tmp_path: Path) -> None:
     ):
         code, out, err = run(*given)
         assert (code, out) == (wanted, "") and said in err, (given, err)
-    assert run(base, other.pte, "--force")[0] == 1
+    code, found = rows(run, base, other.pte, "--force")
+    names = [part["name"].partition(":")[0] for part in found["interface"]["parts"]]
+    assert code == 1 and names == ["forward input 0", "forward output 0"]
     # A quantity that was asked for is not a pass where a side lacks it.
     assert run(base / "model.pte", base / "model.pte")[0] == 0
     code, found = rows(run, base / "model.pte", base, "--max-time", "5%")
@@ -395,8 +419,10 @@ def test_a_text_fits_the_terminal(
 # -- for a CI
 
 
-def schema(name: str) -> Any:
-    return json.loads((Path(__file__).parents[2] / "schemas" / name).read_text())
+SARIF = Draft202012Validator(
+    json.loads((ROOT / "tests" / "schemas" / "sarif-used.json").read_text()),
+    format_checker=Draft202012Validator.FORMAT_CHECKER,
+)
 
 
 @pytest.fixture
@@ -420,10 +446,7 @@ def test_sarif_stands_at_lines_of_the_repository(
 ) -> None:
     code, out, _ = run(sides["cnn_xnnpack"], sides["base"], "-f", "sarif")
     document = json.loads(out)
-    validator = Draft202012Validator(
-        schema("sarif-used.json"), format_checker=Draft202012Validator.FORMAT_CHECKER
-    )
-    validator.validate(document)
+    SARIF.validate(document)
     ((run_of_tool,), rules) = document["runs"], document["runs"][0]["tool"]["driver"]["rules"]
     _, found = rows(run, sides["cnn_xnnpack"], sides["base"])
     wanted = {name: "error" for name, row in found.items() if row["outcome"] == WORSE}
@@ -438,7 +461,7 @@ def test_sarif_stands_at_lines_of_the_repository(
 
 
 def test_junit_has_a_case_for_each_quantity(run: Run, sides: dict[str, Path]) -> None:
-    xsd = XMLSchema(Path(__file__).parents[2] / "schemas" / "junit-10.xsd")
+    xsd = XMLSchema(ROOT / "tests" / "schemas" / "junit-10.xsd")
     for words, errors in (((), 1), (("--allow-unknown",), 0)):
         given = sides["base"], sides["cnn_portable_inserted"], *words
         _, out, _ = run(*given, "-f", "junit")
@@ -489,7 +512,7 @@ def test_hostile_names_stay_data(run: Run, sides: dict[str, Path], tmp_path: Pat
         if format == "junit":
             ElementTree.fromstring(out.encode())
         if format == "sarif":
-            Draft202012Validator(schema("sarif-used.json")).validate(json.loads(out))
+            SARIF.validate(json.loads(out))
 
 
 def test_a_method_of_a_baseline(run: Run, sides: dict[str, Path]) -> None:

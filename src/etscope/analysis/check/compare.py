@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from etscope.analysis.check.measured import Amount, Measured, Part
+from etscope.analysis.check.measured import BY_NAME, QUANTITIES, Amount, Measured, Part, Quantity
 from etscope.analysis.comparison.changes import percent
 from etscope.analysis.comparison.diff import other_model
 from etscope.analysis.statistics.compare_samples import (
@@ -42,39 +42,6 @@ class Outcome(Enum):
     CANNOT_TELL = "cannot tell"
     OK = "ok"
     NOT_COMPARED = "not compared"
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A quantity that a check compares.
-
-    option: of its threshold. limit: the default. unit: "%" for a relative growth, "points" for a
-    fall of a share, "dB" for a fall of decibels, "" for a number of parts that BASE does not have.
-    """
-
-    name: str
-    title: str
-    option: str
-    limit: str
-    unit: str = "%"
-
-
-# Defaults: 2 % of a size and of work is less than any layer; 5 % of a time is what two processes
-# that run one program rarely differ by. 1 dB is a fourth more noise.
-QUANTITIES = (
-    Quantity("size", "program bytes", "max_size", "2%"),
-    Quantity("memory", "planned memory", "max_memory", "2%"),
-    Quantity("flops", "FLOPs", "max_flops", "2%"),
-    Quantity("bytes", "bytes moved", "max_bytes", "2%"),
-    Quantity("delegated", "delegated share", "max_undelegated", "1%", "points"),
-    Quantity("kernels", "kernels to register", "max_kernels", "0", ""),
-    Quantity("interface", "inputs and outputs", "max_interface", "0", ""),
-    Quantity("faults", "faults of the program", "max_faults", "0", ""),
-    Quantity("sqnr", "SQNR of outputs", "max_sqnr_drop", "1dB", "dB"),
-    Quantity("worst_sample", "SQNR of the worst sample", "max_worst_drop", "3dB", "dB"),
-    Quantity("time", "time", "max_time", "5%"),
-)
-BY_NAME = {one.name: one for one in QUANTITIES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +90,34 @@ class Limit:
 class Row:
     """A compared quantity.
 
-    base, new, change: as text; change_value: as a number, in the unit of the limit. reason: of
-    "cannot tell" and "not compared", or on how an outcome was found. parts: with the largest share
-    in a change for the worse. comparison: of times.
+    base, new: None where a side lacks it. change: as text; change_value: in the unit of the limit.
+    reason: of "cannot tell" and "not compared", or on how an outcome was found. parts: with the
+    largest share in a change for the worse. comparison: of times.
     """
 
     quantity: Quantity
     method: str | None
-    outcome: Outcome
     limit: Limit
-    base: str = ""
-    new: str = ""
-    base_value: float | None = None
-    new_value: float | None = None
+    base: Amount | None
+    new: Amount | None
+    outcome: Outcome = Outcome.OK
     change: str = ""
     change_value: float | None = None
     reason: str = ""
     parts: tuple[Part, ...] = ()
     comparison: Comparison | None = None
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The values of both sides as text; "" where a side lacks it."""
+        one, other = ("" if side is None else value_text(side) for side in (self.base, self.new))
+        return one, other
+
+    @property
+    def unit(self) -> str:
+        """The unit of the values; of times, that of the clock."""
+        clock = (amount.basis.get("clock") for amount in (self.new, self.base) if amount)
+        return next(filter(None, clock), self.quantity.measured_in)
 
     @property
     def title(self) -> str:
@@ -237,19 +214,13 @@ class _Comparison:
             reason = f"{name}: {reason}"
         asked = limit.given or (one is not None and other is None)
         outcome = Outcome.CANNOT_TELL if asked and limit.value is not None else Outcome.NOT_COMPARED
-        row = Row(quantity, method, outcome, limit, reason=reason)
-        if one is not None:
-            row = replace(row, base=value_text(one), base_value=one.value)
-        if other is not None:
-            row = replace(row, new=value_text(other), new_value=other.value)
-        return row
+        return Row(quantity, method, limit, one, other, outcome, reason=reason)
 
     def _compared(self, quantity: Quantity, one: Amount, other: Amount) -> Row:
         limit = self.limits[quantity.name]
         change, text = _change(quantity, one, other)
-        row = Row(quantity, one.method, Outcome.OK, limit, value_text(one), value_text(other))
-        row = replace(row, base_value=one.value, new_value=other.value, change=text)
-        row = replace(row, change_value=change if math.isfinite(change) else None)
+        exact = change if math.isfinite(change) else None
+        row = Row(quantity, one.method, limit, one, other, change=text, change_value=exact)
         if limit.value is None:
             return replace(row, outcome=Outcome.NOT_COMPARED, reason="its threshold is off")
         differs = _other_basis(one, other)
@@ -339,35 +310,27 @@ def _change(quantity: Quantity, one: Amount, other: Amount) -> tuple[float, str]
     if quantity.unit == "points":
         change = one.value - other.value
         return change, f"{-100 * change:+.1f} points" if change else "same"
-    values = [min(side.value, _AS_GOOD) for side in (one, other)]
-    if math.isnan(one.value) and not math.isnan(other.value):
-        return 0.0, "no more NaN"
-    change = values[0] - values[1]
+    if math.isnan(one.value) or math.isnan(other.value):
+        change = 0.0 if math.isnan(one.value) else math.nan
+        return change, "NaN" if math.isnan(other.value) else "no more NaN"
     exact = other.value - one.value
     text = f"{exact:+.1f} dB" if math.isfinite(exact) and exact else "same"
-    return change, "NaN" if math.isnan(change) else text
+    return min(one.value, _AS_GOOD) - min(other.value, _AS_GOOD), text
 
 
 def _added(quantity: Quantity, one: Amount, other: Amount) -> list[Part]:
     """Return the parts of NEW that BASE does not have; of an interface, also the reverse. A new
     method changes nothing for callers."""
-
-    def only(mine: Sequence[Part], theirs: Sequence[Part]) -> list[Part]:
-        known = [(part.name, part.module) for part in theirs]
-        found = []
-        for part in mine:
-            if (part.name, part.module) in known:
-                known.remove((part.name, part.module))
-            else:
-                found.append(part)
-        return found
-
-    found = only(other.parts, one.parts)
+    before, after = (Counter((p.name, p.module) for p in side.parts) for side in (one, other))
+    gone, methods = before - after, {part.name.partition(" ")[0] for part in one.parts}
+    new, found = after - before, []
+    for part in other.parts:
+        is_known = quantity.name != "interface" or part.name.partition(" ")[0] in methods
+        if is_known and new[part.name, part.module] > 0:
+            new[part.name, part.module] -= 1
+            found.append(part)
     if quantity.name == "interface":
-        methods = {part.name.partition(" ")[0] for part in one.parts}
-        found = [part for part in found if part.name.partition(" ")[0] in methods]
-        lost = only(one.parts, other.parts)[len(found) :]
-        found += [replace(part, text="removed") for part in lost]
+        found += [Part(name, text="removed") for name, _ in [*gone.elements()][len(found) :]]
     return found
 
 
@@ -409,14 +372,14 @@ def _worse_parts(quantity: Quantity, one: Amount, other: Amount) -> tuple[Part, 
 def value_text(amount: Amount, value: float | None = None) -> str:
     """Return a value of the quantity as text, with its unit; by default of the amount."""
     value = amount.value if value is None else value
-    match amount.quantity:
-        case "size" | "memory" | "bytes":
+    match BY_NAME[amount.quantity].measured_in:
+        case "bytes":
             return format_bytes(value)
-        case "delegated":
+        case "share":
             return format_share(value)
-        case "sqnr" | "worst_sample":
+        case "dB":
             return "equal" if value == math.inf else f"{value:.1f} dB"
-        case "time":
+        case "ns":
             clock = TimeScale.of(amount.basis.get("clock", "ns"))
             if clock is TimeScale.CYCLES:
                 return f"{format_count(round(value))} cycles"

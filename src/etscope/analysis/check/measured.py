@@ -22,9 +22,49 @@ from typing import Any
 from etscope.errors import FormatError, MissingDataError, VersionError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike
 from etscope.formats.json_values import JsonValue, read_json, to_json
+from etscope.units import TimeScale
 
 SCHEMA = "etscope.check/1"
 _KIND = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A quantity that a check compares.
+
+    option: of its threshold. limit: the default. unit: "%" for a relative growth, "points" for a
+    fall of a share, "dB" for a fall of decibels, "" for a number of parts that BASE does not have.
+    measured_in: the unit of its values.
+    """
+
+    name: str
+    title: str
+    option: str
+    limit: str
+    unit: str = "%"
+    measured_in: str = "number"
+
+
+# Defaults: 2 % leaves room for padding and tables of a program. Processes that run one program
+# differ by a few percent in time. 1 dB is a fourth more noise.
+QUANTITIES = (
+    Quantity("size", "program bytes", "max_size", "2%", measured_in="bytes"),
+    Quantity("memory", "planned memory", "max_memory", "2%", measured_in="bytes"),
+    Quantity("flops", "FLOPs", "max_flops", "2%", measured_in="FLOPs"),
+    Quantity("bytes", "bytes moved", "max_bytes", "2%", measured_in="bytes"),
+    Quantity(
+        "delegated", "delegated share", "max_undelegated", "1%", "points", measured_in="share"
+    ),
+    Quantity("kernels", "kernels to register", "max_kernels", "0", ""),
+    Quantity("interface", "inputs and outputs", "max_interface", "0", ""),
+    Quantity("faults", "faults of the program", "max_faults", "0", ""),
+    Quantity("sqnr", "SQNR of outputs", "max_sqnr_drop", "1dB", "dB", measured_in="dB"),
+    Quantity(
+        "worst_sample", "SQNR of the worst sample", "max_worst_drop", "3dB", "dB", measured_in="dB"
+    ),
+    Quantity("time", "time", "max_time", "5%", measured_in="ns"),
+)
+BY_NAME = {one.name: one for one in QUANTITIES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +165,7 @@ def read_baseline(data_or_path: BytesLike | PathLike) -> Measured:
             error = VersionError if schema.startswith("etscope.check/") else FormatError
             raise error(
                 f"this has {schema}; a baseline has {SCHEMA}",
-                hint="write one with etscope check RUN --format json -o FILE",
+                hint="write one with etscope check RUN -o FILE.json; of a run, name the folder",
             )
         new = given.get("new")
         return Measured(
@@ -144,12 +184,14 @@ def _texts(given: JsonValue) -> dict[str, str]:
 
 
 def _amount(given: JsonValue) -> Amount:
+    basis = given.get("basis")
+    basis.optional("clock", lambda one: one.text([scale.value for scale in TimeScale]))
     return Amount(
-        given.get("quantity").text(),
+        given.get("quantity").text([*BY_NAME]),
         given.optional("method", JsonValue.text),
         given.get("value").any_number(),
         tuple(one.read_as(Part) for one in given.entries("parts")),
         given.texts("unknown"),
-        _texts(given.get("basis")),
+        _texts(basis),
         tuple(one.number() for one in given.entries("samples")),
     )

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
-from etscope.analysis.check.compare import BY_NAME, Outcome, Row, value_text
-from etscope.analysis.check.measured import SCHEMA, Measured, Part
+from etscope.analysis.check.compare import Outcome, Row, value_text
+from etscope.analysis.check.measured import BY_NAME, SCHEMA, Measured, Part
 from etscope.model.table import Column, Kind, Table
 
 _LISTED = 4  # quantities in a headline
@@ -53,7 +53,7 @@ class Checked:
             return f"baseline of {self.new.name}"
         worse, unknown = self.having(Outcome.WORSE), self.having(Outcome.CANNOT_TELL)
         if worse:
-            return f"worse: {_listed([f'{row.title} {_change(row)}' for row in worse])}"
+            return f"worse: {_listed([f'{row.title} {row.change}' for row in worse])}"
         if self.outcome is Outcome.NOT_COMPARED:
             return "nothing was compared: the sides have no quantity in common"
         if unknown:
@@ -74,8 +74,7 @@ class Checked:
         content = [
             (
                 row.title,
-                row.base or None,
-                row.new or None,
+                *(text or None for text in row.texts),
                 row.change or None,
                 row.limit.text,
                 row.outcome.value,
@@ -166,9 +165,10 @@ class Checked:
             "title": row.title,
             "method": row.method,
             "outcome": row.outcome.value,
-            "base": _plain(row.base_value),
-            "new": _plain(row.new_value),
-            "change": _plain(row.change_value),
+            "unit": row.unit,
+            "base": None if row.base is None else _plain(row.base.value),
+            "new": None if row.new is None else _plain(row.new.value),
+            "change": row.change_value,
             "change_text": row.change or None,
             "threshold": row.limit.value,
             "threshold_text": row.limit.text,
@@ -185,15 +185,11 @@ def short(part: Part) -> str | None:
     return None if part.source is None else PurePath(part.source).name
 
 
-def _change(row: Row) -> str:
-    return row.change or row.new
-
-
 def _listed(texts: Sequence[str]) -> str:
     more = len(texts) - _LISTED
     return ", ".join(texts[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _plain(value: float | None) -> float | str | None:
+def _plain(value: float) -> float | str:
     """Return a number for JSON, which has neither NaN nor infinities."""
-    return value if value is None or math.isfinite(value) else str(value)
+    return value if math.isfinite(value) else str(value)
