@@ -47,4 +47,5 @@ def test_what_the_python_runner_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(MissingDependencyError, match="no runner is available: no python") as caught:
         chosen_runner("auto", [], None, place=Nowhere())  # type: ignore[arg-type]
-    assert "etscope[torch]" in str(caught.value.hint) and "no native" in str(caught.value.hint)
+    assert "pip install 'etscope[torch]'" in str(caught.value.hint)
+    assert "set $ETSCOPE_RUNNER" in str(caught.value.hint)

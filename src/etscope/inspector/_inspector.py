@@ -546,7 +546,9 @@ class Inspector:
             inputs=inputs,
             bundle=self._bundle,
         )
-        return calculate(self.trace, distance, asked, best_effort=disable_debug_handle_valdiation)
+        return calculate(
+            self._trace_with_values, distance, asked, best_effort=disable_debug_handle_valdiation
+        )
 
     def numeric_gap(
         self,
@@ -572,7 +574,9 @@ class Inspector:
             bundle=self._bundle,
         )
         measured = [metric_of(name) or "" for name in metrics]
-        return gap_of(self.trace, measured, asked, best_effort=disable_debug_handle_validation)
+        return gap_of(
+            self._trace_with_values, measured, asked, best_effort=disable_debug_handle_validation
+        )
 
     def diagnose_numerics(
         self,

@@ -235,7 +235,8 @@ def chosen_runner(
     if wanted == AUTO and not beyond:
         raise MissingDependencyError(
             f"no runner is available: {no_python}",
-            hint=f"pip install 'etscope[torch]'; the native runner alone: {no_native}",
+            hint="for the whole tool: pip install 'etscope[torch]'; to run without Python's "
+            "bindings: set $ETSCOPE_RUNNER to an etscope-runner",
         )
     reason = "; ".join(beyond)
     raise MissingDependencyError(

@@ -303,6 +303,13 @@ def test_the_icicle_of_a_comparison_shows_changes(
 
     assert len(frames) > 3
     assert all(near(change, changes[path]) for path, change in frames)
+    # Hatched where the verdict shows no change for certain.
+    verdicts = dict(zip(modules["module"], modules["verdict"], strict=True))
+    hatched = page.locator('[data-testid="difference-frame"].unsure').evaluate_all(
+        "all => all.map(one => one.dataset.path)"
+    )
+    unsure = {"cannot tell", "no difference"}
+    assert set(hatched) == {path for path, _ in frames if verdicts[path] in unsure}
     page.locator('[data-testid="difference-frame"]').nth(1).click()
     page.wait_for_function("location.hash.includes('compare.zoom')")
     screenshot(page, "report-compare-icicle")

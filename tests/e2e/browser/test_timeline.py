@@ -44,6 +44,8 @@ def test_all_runs_are_on_tracks_and_their_sum_is_that_of_the_events(
     tracks = page.locator('[data-testid="timeline-track"]').all_inner_texts()
     assert sum(text.startswith("run ") for text in tracks) == len(totals) > 3
 
+    assert page.locator('[data-testid="timeline-legend"] span').count() > 3
+
     page.focus('[data-testid="timeline-canvas"]')
     page.keyboard.press("f")
     page.keyboard.press("m")  # nothing is selected: what is seen, which is all

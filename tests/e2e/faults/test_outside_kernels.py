@@ -83,7 +83,7 @@ def test_another_weight_inside_a_call_is_the_cause_and_the_call_has_all_its_plac
     program, *_ = export(model, inputs, backend="xnnpack").save(tmp_path / "wrong")
     ran = run(program, inputs, debug_level="intermediate_outputs", iterations=1)
     dump, *_ = ran.save(tmp_path / "ran")
-    inspector = Inspector(str(dump), etrecord=str(record))
+    inspector = Inspector(str(dump), etrecord=str(record), program=str(program))
     found = inspector.diagnose_numerics(inputs=inputs)
     # The call has a sigmoid, too, which XNNPACK computes otherwise for numbers that are not here.
     assert [fault.kind for fault in found.faults] == ["other-weights"]

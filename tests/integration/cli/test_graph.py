@@ -130,6 +130,13 @@ def test_times_of_nodes(run: Run, rows: Rows) -> None:
     assert linear["avg"] is not None and len(linear["instructions"]) == 2
 
 
+def test_a_bundled_program_has_the_instructions_of_its_program(run: Run) -> None:
+    bundled, record = artifacts("bundled"), artifacts("bundled").etrecord
+    code, out, _ = run("graph", bundled.bpte)
+    assert code == 0 and out.startswith("Instructions of forward")
+    assert run("graph", bundled.bpte, record, "edge")[0] == 0
+
+
 def test_the_program_tells_of_branches(rows: Rows) -> None:
     files = artifacts("cond")
     words = ("cond", "edge", "--dump", files.etdump)

@@ -127,6 +127,9 @@ def test_the_table_adds_up_however_little_of_it_is_shown(tmp_path: Path) -> None
     before = dump("cnn_xnnpack", tmp_path, 1)
     diff = diff_traces(before, dump("cnn_xnnpack", tmp_path, 2, slower={0: 1.2})).methods[0]
     assert diff.verdict is Verdict.REGRESSED
+    for one in (change.comparison for change in (*diff.changes, diff.total)):
+        if one is not None and one.low is not None:  # the change that the interval is of
+            assert one.low <= one.relative <= one.high
     for options in ({}, {"limit": 0}, {"sort": "run"}, {"sort": "time", "limit": 1}):
         table = diff_table(diff, MS, **options)  # type: ignore[arg-type]
         rows = list(zip(table.values["change"], table.depth or (), strict=True))

@@ -270,6 +270,19 @@ def test_two_speeds_of_one_operator_are_not_the_machine(tmp_path: Path) -> None:
     assert "the load was 3.00 on 2 cores" in words(one)
 
 
+@pytest.mark.parametrize(("runs", "is_asked"), [(40, True), (120, False)])
+def test_disturbed_runs_have_no_share_and_enough_are_enough(
+    tmp_path: Path, runs: int, is_asked: bool
+) -> None:
+    """They are not among the runs that a share is of; nor is advised what was done."""
+    found = facts(tmp_path, "cnn_portable", runs=runs)
+    places = np.arange(len(found.profile.runs))
+    one = only(slowed(found, np.where(places % 9 == 4, 8.0, 1.0)), "unsteady")
+    assert "were disturbed" in one.sentence
+    assert one.quantity is not None and one.quantity.share is None
+    assert ("Run more often: `--iterations 100`." in words(one)) == is_asked
+
+
 def long_first(found: Facts) -> Facts:
     """The facts with a first run that takes five times as long."""
     return slowed(found, np.where(np.arange(len(found.profile.runs)) == 0, 5.0, 1.0))
