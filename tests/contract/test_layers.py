@@ -25,7 +25,7 @@ LAYERS: dict[float, str] = {
     6: "inspector intermediate_output_tap backend_debug pte_tool size_analysis_tool visualization",
     6.5: "scripts",
     7: "export run etdb search evaluation agent",
-    8: "cli",
+    8: "cli pytest",
     9: "compat __main__",
 }
 RANKS = {name: rank for rank, names in LAYERS.items() for name in names.split()}

@@ -104,8 +104,8 @@ class Commands:
             told = errors.read(_BYTES).decode(errors="replace")
         if len(written) > _BYTES:
             raise CommandError(f"etscope {verb} writes over 64 MiB. Ask sql for what you need.")
-        # 1 is a finding: the answer is on stdout.
-        if code not in (0, 1) or not written:
+        # 1 is a finding, and a check that cannot tell ends with 4: the answer is on stdout.
+        if code not in (0, 1, 4) or not written:
             raise CommandError(_failure(verb, code, told))
         return written.decode()
 

@@ -1,4 +1,4 @@
-"""A debugger session of an agent: etdb in a process of its own, one command after the other."""
+"""A debugger session of an agent: a process of etdb that takes one command after the other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Session:
         )
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._told: list[str] = []
-        self._one_at_a_time = threading.Lock()  # an answer has no number that tells its command
+        self._one_at_a_time = threading.Lock()  # an answer does not name its command
         for stream, take in (
             (self._process.stdout, self._answers.put),
             (self._process.stderr, self._told.append),

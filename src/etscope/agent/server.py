@@ -68,7 +68,7 @@ class _Tools:
         )
 
     def numerics(self, run: str, method: str | None = None, narrow: bool = False) -> str:
-        """Find the operator whose numbers go wrong, with its line of Python. The run needs logged
+        """Find the operator with wrong numbers, and its line of Python. The run needs logged
         values. narrow: run parts of a wrong delegate call in PyTorch, to find the line (slower)."""
         chosen = () if method is None else ("--method", method)
         flags = ("--narrow",) if narrow else ()
@@ -116,6 +116,15 @@ class _Tools:
         from noise."""
         paths = (self.commands.path(one) for one in (base, new))
         return answer(compact(self.commands.json("diff", *paths)), rest=_REST)
+
+    def check(self, base: str, new: str) -> str:
+        """Check a run or program against an earlier one, as for a pull request: size, memory, work,
+        delegated share, kernels, faults, SQNR of outputs, time; each with a threshold. The outcome
+        "cannot tell" is not a pass."""
+        paths = (self.commands.path(one) for one in (base, new))
+        found = self.commands.json("check", *paths)
+        del found["new"]  # the baseline for later checks
+        return answer(found, then=["diff(base=…, new=…)"], rest=_REST)
 
     def debug(self, run: str, command: str, restart: bool = False) -> str:
         """Debug a run with the commands of etdb, which are gdb's: 'break op:conv*', 'break
@@ -167,7 +176,7 @@ def server(folders: tuple[Path, ...], *, may_run: bool = False) -> MCPServer[Any
         tools.numerics,
         tools.graph,
     ]
-    reading += [tools.source, tools.diff, tools.debug]
+    reading += [tools.source, tools.diff, tools.check, tools.debug]
     for tool in reading:
         marks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         made.add_tool(_told(tool), annotations=marks, structured_output=False)
@@ -201,7 +210,7 @@ def server(folders: tuple[Path, ...], *, may_run: bool = False) -> MCPServer[Any
 
     @made.prompt()
     def wrong_numbers(run: str = "@0") -> str:
-        """Find the operator whose numbers go wrong."""
+        """Find the operator with wrong numbers."""
         return (
             f"Where do the numbers of the run {run} go wrong? Call open for faults of the program, "
             "then numerics (narrow=true if a delegate call is wrong), then debug to look at the "

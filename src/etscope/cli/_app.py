@@ -144,6 +144,7 @@ _VERBS = {  # by their heading in the help
     "Keep and share": {
         "runs": "List, show, remove and import runs.",
         "report": "Write or serve an HTML report of runs.",
+        "doctor": "Show what is installed, and how to install the rest.",
         "agent": "Let a coding agent use etscope.",
         "convert": "Convert a run to Perfetto, Chrome, speedscope, Parquet or CSV.",
     },
@@ -178,8 +179,7 @@ def _print_completion(ctx: click.Context, option: click.Parameter, shell: str | 
     cls=LazyGroup,
     specs=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="Exit codes: 0 success, 1 a finding, 2 wrong usage, 3 bad input, 4 nothing to measure, "
-    "5 a package or device is missing. Examples: etscope COMMAND --help.",
+    epilog="Exit codes: 0 fine, 1 finding, 2 usage, 3 bad input, 4 no data, 5 missing.",
 )
 @click.version_option(__version__, message="etscope %(version)s")
 @click.option("--debug", is_flag=True, help="Show tracebacks; also with ETSCOPE_DEBUG=1.")

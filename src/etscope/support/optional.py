@@ -13,7 +13,7 @@ from typing import Any
 from etscope.errors import MissingDependencyError
 
 # package -> the extra of etscope that installs it (None: a core dependency)
-_EXTRAS: dict[str, str | None] = {
+EXTRAS: dict[str, str | None] = {
     "coremltools": "coreml",
     "ethosu": "ethos-u",
     "executorch": "torch",
@@ -52,7 +52,7 @@ def require(module: str, *, wanted_by: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        extra = _EXTRAS.get(package)
+        extra = EXTRAS.get(package)
         line = "pip install etscope" if extra is None else f"pip install 'etscope[{extra}]'"
         raise MissingDependencyError(
             f"{package} is needed by {wanted_by}, and cannot be imported ({error})", hint=line

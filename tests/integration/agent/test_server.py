@@ -208,12 +208,12 @@ def calls_of(kind: str) -> int:
     return sum(type(one).__name__ == kind for one in method.instructions)
 
 
-def average(run: str) -> float:
-    """Of the counted runs, ms."""
+def counted(run: str) -> Any:
+    """The times of the counted runs, ns."""
     capture = open_capture(artifacts(f"explained_{run}").folder)
     assert isinstance(capture, Trace)
     (profile,) = capture.profiles()
-    return float(np.mean(profile.total)) / 1e6
+    return profile.total
 
 
 def outputs() -> float:
@@ -256,7 +256,7 @@ QUESTIONS: dict[str, tuple[Callable[[Agent], Any], Callable[[], Any]]] = {
     },
     "how long does mobile_CNN take": (
         lambda agent: pytest.approx(agent.column("mobile_CNN", EXECUTE)[0], rel=1e-3),
-        lambda: average("mobile_CNN"),
+        lambda: float(np.mean(counted("mobile_CNN"))) / 1e6,
     ),
     "how many delegate calls has cnn": (
         lambda agent: agent.column("cnn", KINDS_RAN.format("delegate"))[0],
@@ -285,6 +285,14 @@ QUESTIONS: dict[str, tuple[Callable[[Agent], Any], Callable[[], Any]]] = {
     "is mobile_CNN slower than itself": (
         lambda agent: "regressed" in agent.text("diff", base="mobile_CNN", new="mobile_CNN")[0],
         lambda: False,
+    ),
+    "how many runs of mobile_CNN count": (
+        lambda agent: agent("explain", run="mobile_CNN")["runs"][0]["counted"],
+        lambda: len(counted("mobile_CNN")),
+    ),
+    "did cnn get worse than itself": (
+        lambda agent: agent("check", base="cnn", new="cnn")["outcome"],
+        lambda: "ok",
     ),
     "what stands on line 2 of net.py": (
         lambda agent: agent("source", file="net.py", line=2)["lines"]["2"],
