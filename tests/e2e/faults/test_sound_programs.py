@@ -14,13 +14,14 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import planted_kinds as kinds  # noqa: E402
 from benchmarks.planted_faults import GROUPS, Program, lowered, ran  # noqa: E402
-from tests.support.faults.sound_programs import TWO_BLOCKS, sound, two_blocks  # noqa: E402
+from etscope.bridge.reference import xnnpack_int8  # noqa: E402
+from tests.support.faults.sound_programs import LARGE_CALLS, large_calls, sound  # noqa: E402
 
 COUNT = int(os.environ.get("ETSCOPE_SOUND_PROGRAMS", "500"))
-# One of each arithmetic in each run of the tests, of all kinds at night.
-DAILY = range(3)
+DAILY = range(2, 3)  # the others at night
 
 
+@pytest.mark.filterwarnings("ignore")  # of values that are one with another in int8
 @pytest.mark.parametrize(
     "seed",
     [
@@ -30,20 +31,20 @@ DAILY = range(3)
 )
 def test_a_sound_program_is_not_accused(seed: int) -> None:
     program = sound(seed)
-    for found in program.numerics():
-        assert found.is_fine, (str(program), found.verdict)
+    for is_right, found in program.numerics():
+        assert found.is_fine is is_right, (str(program), found.verdict)
 
 
 # Of these inputs, the numbers inside a call are so near to ties that the device rounds one of them
 # to another step than PyTorch in float32.
-AT_TIES = (3, 7, 9)
+AT_TIES = (3, 7, 15)
 
 
 @pytest.fixture(scope="module")
 def exported() -> Any:
     with torch.no_grad():
-        program, inputs = GROUPS[TWO_BLOCKS].make(two_blocks(), inputs_of(0))
-        return program, lowered(GROUPS[TWO_BLOCKS], program, inputs)
+        program, inputs = GROUPS[LARGE_CALLS].make(large_calls(), inputs_of(0))
+        return program, lowered(GROUPS[LARGE_CALLS], program, inputs)
 
 
 def inputs_of(seed: int) -> tuple[Any, ...]:
@@ -63,6 +64,17 @@ def test_a_tie_inside_a_call_is_not_a_fault(exported: Any) -> None:
         assert min(row.local for row in found.rows if row.local is not None) < 100
 
 
+def test_one_code_that_is_off_by_one_has_no_name(
+    exported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any change of a weight, however small, moves a number at a tie: none of them is the cause."""
+    # Without ties that go to the other side, these runs are accused.
+    monkeypatch.setattr(xnnpack_int8, "rounded_away", lambda steps, from_steps, near: from_steps)
+    _, right = exported
+    for found in runs(right, right.record):
+        assert not found.is_fine and found.what_it_is is None, found.what_it_is
+
+
 def _row_in_pairs(weight: Any) -> Any:
     weight[9] = weight[9].unflatten(-1, (-1, 2)).flip(-1).flatten()
     return weight
@@ -73,6 +85,6 @@ def test_a_fault_behind_a_tie_is_found(exported: Any) -> None:
     wrong = copy.deepcopy(program)
     kinds.weights(4, _row_in_pairs)(Program(wrong))
     with torch.no_grad():
-        faulty = lowered(GROUPS[TWO_BLOCKS], wrong, inputs_of(0))
+        faulty = lowered(GROUPS[LARGE_CALLS], wrong, inputs_of(0))
     for found in runs(faulty, right.record):
-        assert found.first is not None and found.first.pair.instruction == 9, found.verdict
+        assert found.first is not None and found.first.pair.instruction == 8, found.verdict

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 from benchmarks.planted_faults import GROUPS, Group, lowered, ran
 from etscope.analysis.numerics.rows import Numerics
@@ -299,14 +300,26 @@ class Sound:
         shape = "x".join(map(str, self.inputs[0].shape))
         return f"{self.seed} {self.arithmetic} {shape} {' '.join(self.parts)}"
 
-    def numerics(self) -> Iterator[Numerics]:
-        """Export and run the program, and diagnose each run."""
+    def numerics(self) -> Iterator[tuple[bool, Numerics]]:
+        """Export and run the program; yield whether each run is right, and its diagnosis. Some are
+        not: XNNPACK's `avg_pool2d` of int8 in float (seed 114), norms that lose all digits (109).
+        """
         group: Group = GROUPS[self.arithmetic]
         with torch.no_grad():
             program, first = group.make(self.model, self.inputs[:1])
             exported = lowered(group, program, first)
             for one in self.inputs:
-                yield ran(exported, exported.record, (one.to(first[0].dtype),))[1]
+                given = (one.to(first[0].dtype),)
+                outputs, found = ran(exported, exported.record, given)
+                expected = tree_leaves(program.module()(*given))
+                # Taps are outputs, too, after the model's own.
+                yield all(map(_is_near, expected, outputs)), found
+
+
+def _is_near(expected: torch.Tensor, found: Any) -> bool:
+    """Is the error less than a tenth? Both forms of int8 and of half differ by less."""
+    error = expected.double() - torch.as_tensor(found).double()
+    return bool(error.norm() <= 0.1 * expected.double().norm())
 
 
 def sound(seed: int, arithmetic: str | None = None) -> Sound:
@@ -333,7 +346,7 @@ def sound(seed: int, arithmetic: str | None = None) -> Sound:
     return Sound(seed, arithmetic, names, model, tuple(numbers))
 
 
-TWO_BLOCKS = "8da4w, whole calls"
+LARGE_CALLS = "8da4w, whole calls"
 
 
 class _Block(nn.Module):
@@ -352,7 +365,7 @@ class _Block(nn.Module):
         return x + self.out(y) + self.down(functional.gelu(self.up(normed)))
 
 
-def two_blocks() -> nn.Module:
+def large_calls() -> nn.Module:
     """A model whose calls have 250,000 quantized numbers at 128 tokens."""
     torch.manual_seed(0)
-    return nn.Sequential(_Block(256, 512), _Block(256, 512)).eval()
+    return _Block(256, 512).eval()

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from etscope.analysis.numerics.diagnose import Recomputed
 from etscope.analysis.numerics.explain import Recomputing
 from etscope.analysis.numerics.explanations import Candidate, Residual
+from etscope.analysis.numerics.limits import TOLERANCES
 from etscope.analysis.numerics.rows import NumericsRow
 from etscope.analysis.numerics.value_patterns import along, number_text
 from etscope.bridge.reference.backends import Arithmetic
@@ -458,7 +459,9 @@ def _scaled(
     if abs(factor) < 1e-6:  # what rounding leaves of it
         yield Candidate("left out", f"{text} left out", without, 0, 8, parameters, call.name)
         return
-    value = reruns.value(at, call.changed(**{name: tensor * factor}))
+    # A factor within the tolerance of the type changes only numbers at ties.
+    is_one = abs(factor - 1) < TOLERANCES["float32"]
+    value = None if is_one else reruns.value(at, call.changed(**{name: tensor * factor}))
     if value is not None:
         words = f"{text} times {number_text(factor)}"
         yield Candidate("weight scale", words, value, 1, 8, parameters, call.name)
