@@ -54,6 +54,7 @@ def generated_dump(
     tokens: Sequence[int],
     *,
     growing: Mapping[int, float] | None = None,
+    disturbed: Mapping[int, float] | None = None,
     seed: int = 0,
     sigma: float = 0.02,
 ) -> Path:
@@ -61,8 +62,9 @@ def generated_dump(
     one token; return its path.
 
     A call of several tokens takes longer by 6 % for each of them, in every instruction. growing:
-    instructions that take so many ns longer for each token that came before the call's. sigma: of
-    the noise of each instruction; one call in 50 is interrupted in one of them, for a millisecond.
+    instructions that take so many ns longer for each token that came before the call's. disturbed:
+    factors on the times of calls, by number. sigma: of the noise of each instruction; one call in
+    50 is interrupted in one of them, for a millisecond.
     """
     starts, ends, events = _quietest_run(source)
     starts, ends = starts * 10, ends * 10  # the clock of a slow device: enough to divide
@@ -71,13 +73,14 @@ def generated_dump(
     random = np.random.default_rng(seed)
     writer = ETDumpWriter()
     position = 0
-    for count in tokens:
+    for number, count in enumerate(tokens):
+        factor = (disturbed or {}).get(number, 1.0) * (1 + 0.06 * (count - 1))
         slower = {n: 1 + slope * position / length[n] for n, slope in (growing or {}).items()}
         if random.random() < 0.02:
             n = int(random.choice(list(length)))
             slower[n] = slower.get(n, 1.0) + 1e6 / length[n]
         times = starts, ends, instructions
-        _log(writer, events, *_noisy(*times, random, sigma, slower, 1 + 0.06 * (count - 1)))
+        _log(writer, events, *_noisy(*times, random, sigma, slower, factor))
         position += count
     writer.save(target)
     return target

@@ -213,6 +213,11 @@ _OUTSIDE = re.compile(r"out of (range|bounds)|indices_ptr\[", re.IGNORECASE)
 # While a method is loaded; the reason is on the line before.
 REFUSED_TENSOR = re.compile(r"Failed parsing tensor at index (?P<value>\d+)")
 
+_BEYOND_PLAN = re.compile(
+    r"offset_bytes \((\d+)\) \+ size_bytes \((\d+)\) >= allocator size \((\d+)\) "
+    r"for memory_id (\d+)"
+)
+
 # Backend -> its requirements.
 _PROVIDERS = {
     "XnnpackBackend": "the Python package of ExecuTorch, or a runtime built with "
@@ -285,6 +290,13 @@ def explained(log: str) -> tuple[str, str] | None:
             f"{failed['operator'] or 'a delegate call'} failed at instruction "
             f"{failed['instruction']} (error {named})",
             hint,
+        )
+    if beyond := _BEYOND_PLAN.search(log):
+        first, size, most, memory = map(int, beyond.groups())
+        return (
+            f"a tensor needs bytes {first:,} to {first + size:,} of planned memory {memory}, which "
+            f"has {most:,}",
+            "the program's memory plan contradicts itself: the file was changed, export it again",
         )
     if _named(r"(std::bad_alloc|MemoryError|Failed to allocate)", log):
         return (

@@ -105,6 +105,13 @@ def test_kernels_of_a_cache_tell_a_language_model(tmp_path: Path) -> None:
     assert "unsteady" not in rules
 
 
+def test_disturbed_calls_of_a_phase_are_excluded(generated: Callable[..., Trace]) -> None:
+    slow = {9: 30.0, 24: 8.0, 41: 15.0}
+    _, decode = generated([40, *[1] * 60], growing={66: 30.0}, disturbed=slow).profiles()
+    assert not slow.keys() & set(decode.runs.tolist())
+    assert decode.total.mean() < 1.1 * np.median(decode.total)
+
+
 def test_profiles_are_of_one_phase_or_of_some_calls(generated: Callable[..., Trace]) -> None:
     trace = generated([40, *[1] * 30])
     prefill, decode = trace.profiles()

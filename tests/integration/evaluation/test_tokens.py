@@ -305,6 +305,15 @@ def test_the_command_its_gates_and_formats(tmp_path: Path, capsys: Captured) -> 
     assert kl == sorted(kl, reverse=True)
 
 
+def test_the_folder_of_a_config_is_a_reference(tmp_path: Path) -> None:
+    from tests.support.artifact_recipes.language_models import llama
+
+    llama().save_pretrained(tmp_path)
+    words = ["evaluate", str(artifacts("llama_generate").pte), "--tokens", ",".join(map(str, IDS))]
+    words += ["--reference", str(tmp_path), "-X", "isolate=false", "-X", "runner=python"]
+    assert main([*words, "--max-kl", "1e-6"]) == 0
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
     made, cnn = artifacts("llama_generate"), artifacts("cnn_portable")
     of_record = {"etrecord": made.etrecord}

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torchao")
 
+from etscope.backends.registry.export_options import ExportOptions
+from etscope.bridge.lowering.variants import float_methods
 from etscope.errors import ExportFailure
 from etscope.export import export
 from tests.support.quantized.models import MODELS
@@ -49,3 +51,12 @@ def test_an_operator_without_a_kernel(name: str, why: str, way_out: str) -> None
         export(model, inputs)
     assert "models.py" in caught.value.message
     assert way_out in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["float8_weights", "words_8", "subclass_weight"])
+def test_weights_in_parts_have_a_fingerprint(name: str) -> None:
+    """So do those that `torch.Tensor.reshape` does not flatten."""
+    model, inputs = MODELS[name]()
+    methods = [float_methods(model, inputs, ExportOptions()) for _ in range(2)]
+    one, same = (found["forward"].fingerprint for found in methods)
+    assert one == same

@@ -174,6 +174,15 @@ def test_what_a_kernel_does_not_support_is_told_with_its_line(tmp_path: Path) ->
     assert "with type id" not in caught.value.log
 
 
+def test_a_tensor_beyond_the_planned_memory(tmp_path: Path) -> None:
+    made = artifacts("cnn_portable")
+    size = read_pte(made.pte).methods[0].buffer_sizes[1]
+    small = changed(made.pte, size.to_bytes(8, "little"), (64).to_bytes(8, "little"), tmp_path)
+    with pytest.raises(RuntimeFailure, match="of planned memory 0, which has 64") as caught:
+        run(small, etrecord=made.etrecord, verify=False, iterations=1)
+    assert re.search(r"^  at .*cnn\.py:\d+: ", caught.value.message, re.MULTILINE)
+
+
 class _Picked(torch.nn.Module):
     """Rows of a table that are picked after a linear layer."""
 

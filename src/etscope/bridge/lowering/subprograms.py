@@ -370,10 +370,11 @@ def _feed(digest: Any, value: Any) -> None:
     if not isinstance(value, torch.Tensor):
         digest.update(repr(value).encode())
         return
-    digest.update(f"{value.dtype}{list(value.shape)}".encode())
-    plain = value.detach().cpu().contiguous().reshape(-1)
-    if plain.numel():
-        digest.update(numpy_from_tensor(plain.view(torch.uint8)).data)
+    for part in plain_tensors(value):
+        digest.update(f"{part.dtype}{list(part.shape)}".encode())
+        plain = part.detach().cpu().contiguous().reshape(-1)
+        if plain.numel():
+            digest.update(numpy_from_tensor(plain.view(torch.uint8)).data)
 
 
 def check_samples(subject: Subject) -> None:
