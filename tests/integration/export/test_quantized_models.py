@@ -11,8 +11,9 @@ pytest.importorskip("torchao")
 
 from etscope.backends.registry.export_options import ExportOptions
 from etscope.bridge.lowering.variants import float_methods
-from etscope.errors import ExportFailure
+from etscope.errors import ExportFailure, UsageError
 from etscope.export import export
+from etscope.search.sensitivity import sensitivity
 from tests.support.quantized.models import MODELS
 from tests.support.quantized.survey import BACKENDS, answers
 
@@ -42,6 +43,7 @@ def test_each_verb_answers_for_all(name: str, backend: str) -> None:
     [
         ("8da_int4_group", "no kernel computes torchao::", "--quantize 8da4w"),
         ("int8_dynamic", "no kernel computes aten::_int_mm", "--quantize 8da4w"),
+        ("words_padded", "no kernel computes torchao::dequantize_affine", "padding_idx = None"),
         ("float8_weights", "no kernel of aten::permute_copy takes float8_e4m3fn", "8da8w"),
     ],
 )
@@ -60,3 +62,10 @@ def test_weights_in_parts_have_a_fingerprint(name: str) -> None:
     methods = [float_methods(model, inputs, ExportOptions()) for _ in range(2)]
     one, same = (found["forward"].fingerprint for found in methods)
     assert one == same
+
+
+@pytest.mark.parametrize("name", ["8da_int4_group", "xnn_dynamic"])
+def test_the_sensitivity_of_a_quantized_model_is_refused(name: str) -> None:
+    model, inputs = MODELS[name]()
+    with pytest.raises(UsageError, match="the model is quantized already: it has"):
+        sensitivity(model, inputs, backend="xnnpack")

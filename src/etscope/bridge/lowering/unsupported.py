@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from etscope.analysis.program.source_location import user_line
 from etscope.bridge.failures import innermost
@@ -26,6 +27,10 @@ _TORCHAO = (
     "only some of torchao's quantizations have kernels: on XNNPACK, linear layers of 4 or 8 bits "
     "with dynamic activations; give the float model with --backend xnnpack --quantize 8da4w or "
     "8da8w, and for embeddings -X quantize_embeddings=8"
+)
+_PADDING = (
+    "ExecuTorch does not fuse quantized embeddings that have a padding index, which matters to "
+    "training only: set padding_idx = None on the embedding"
 )
 _PT2E = (
     "these operators of a quantizer run in the delegates of its own backend only: export for that "
@@ -59,10 +64,10 @@ def unsupported(
         for node in failing
         if (line := user_line(node.meta.get("stack_trace"))) is not None
     )
-    return what + "".join(list(lines)[:_LINES]), _way_out(names, programs.values())
+    return what + "".join(list(lines)[:_LINES]), _way_out(names, programs.values(), nodes)
 
 
-def _type_of(node: Any) -> str:
+def _type_of(node: Node) -> str:
     return str(getattr(node.meta.get("val"), "dtype", "")).removeprefix("torch.")
 
 
@@ -72,10 +77,16 @@ def _schema_name(name: str) -> str:
     return name if "::" in name else name.replace(".", "::", 1)
 
 
-def _way_out(names: Iterable[str], programs: Iterable[ExportedProgram]) -> str:
+def _way_out(
+    names: Iterable[str], programs: Iterable[ExportedProgram], nodes: Iterable[Node]
+) -> str:
     weights: list[Any] = [one for program in programs for one in program.state_dict.values()]
     if any(name.startswith("torchao") for name in names) or any(
         type(one).__module__.startswith("torchao") for one in weights
     ):
-        return _TORCHAO
+        has_padding = any(
+            op_name(node).startswith("aten.embedding") and node.args[2:3] not in ((), (-1,))
+            for node in nodes
+        )
+        return _PADDING if has_padding else _TORCHAO
     return _PT2E if any(name.startswith("quantized_decomposed") for name in names) else _OTHER

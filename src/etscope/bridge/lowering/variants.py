@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from etscope.backends import chosen
 from etscope.backends.registry.export_options import ExportOptions
 from etscope.bridge.failures import innermost
+from etscope.bridge.fx import op_name
 from etscope.bridge.lowering.export import (
     Inputs,
     Method,
@@ -61,11 +62,19 @@ def subject_of(
     """Export a model in float. samples: inputs to run it on. options.calibration: the inputs that
     will set int8 ranges.
 
-    Raises `MissingDataError` if nothing can be quantized, and what `etscope.export.export` raises.
+    Raises `MissingDataError` if nothing can be quantized, `UsageError` for a model that is already
+    quantized, and what `etscope.export.export` raises.
     """
     backend, calibration = options.backend, options.calibration or ()
     check_export(ExportOptions(backend=backend, quantize=True))
     name, found = export_method(model, inputs, replace(options, calibration=None), method)
+    quantized = [op_name(node) for node in found.program.graph.nodes]
+    quantized = [one for one in quantized if one.startswith(("torchao.", "quantized_decomposed."))]
+    if quantized:
+        raise UsageError(
+            f"the model is quantized already: it has {quantized[0]}",
+            hint="give the model as it is before quantization",
+        )
     module: Any = found.program.module()
     units = tuple(quantizable(module, chosen(backend)[0].quantizer()))
     if not any(not unit.moves for unit in units):
