@@ -199,6 +199,13 @@ def server(folders: tuple[Path, ...], *, may_run: bool = False) -> MCPServer[Any
         """Guide to etscope for an agent."""
         return skill_text()
 
+    _add_prompts(made)
+    return made
+
+
+def _add_prompts(made: MCPServer[Any]) -> None:
+    """Add the usual tasks: each says which tools to call, and how to report."""
+
     @made.prompt()
     def why_is_it_slow(run: str = "@0") -> str:
         """Find why a run is slow, and the edit that makes it faster."""
@@ -224,8 +231,6 @@ def server(folders: tuple[Path, ...], *, may_run: bool = False) -> MCPServer[Any
             f"Did the change from {base} to {new} make the model worse? Call diff. Report each "
             "verdict as it stands: 'cannot tell' is not 'no change'."
         )
-
-    return made
 
 
 def _told(tool: Callable[..., str]) -> Callable[..., str]:
