@@ -120,7 +120,7 @@ def test_operators_that_do_not_always_run(tmp_path: Path) -> None:
     sometimes = replace(row, ticks=row.ticks * half, calls=row.calls * half)
     rare = diff_profiles(after, replace(after, rows=(sometimes, *after.rows[1:]))).changes[0]
     assert rare.comparison.verdict is Verdict.CANNOT_TELL
-    assert "times a run before" in rare.comparison.reason
+    assert "times per run before" in rare.comparison.reason
 
 
 def test_the_table_adds_up_however_little_of_it_is_shown(tmp_path: Path) -> None:
