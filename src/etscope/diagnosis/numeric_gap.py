@@ -294,14 +294,18 @@ def numeric_gap(
         rows.append(row)
     coverage, name = paired.coverage(), reference.graph.name
     if not rows:
-        reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
-        raise NumericGapError(
-            f"none of the {len(coverage.outputs)} logged values could be compared with {name}: "
-            f"{max(set(reasons), key=reasons.count)}",
-            hint="the ETDump, the ETRecord and the program must be of one export",
-        )
+        raise _nothing_compared(coverage, name)
     return Gap(
         method.name, name, reference.graph, chosen.number, found, tuple(rows), coverage, matching
+    )
+
+
+def _nothing_compared(coverage: Coverage, name: str) -> NumericGapError:
+    reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
+    return NumericGapError(
+        f"none of the {len(coverage.outputs)} logged values could be compared with {name}: "
+        f"{max(set(reasons), key=reasons.count)}",
+        hint="the ETDump, the ETRecord and the program must be of one export",
     )
 
 

@@ -135,8 +135,7 @@ def inferred_calls(
     methods: Collection[str],
     of_one_length: Collection[str] = (),
 ) -> RunCalls:
-    """Return the executions in a dump as calls; only calls of a language model have phases and
-    tokens.
+    """Return a dump's executions as calls; only a language model's have phases and tokens.
 
     blocks: the blocks that executed a method, by method. methods: all methods of the program.
     of_one_length: the methods that take the same number of tokens in every call.

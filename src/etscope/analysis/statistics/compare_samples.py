@@ -527,8 +527,7 @@ def _compared(
         difference = np.log(last / first)
         fast = np.maximum(after.fastest, clocks[:, 1]) / np.maximum(before.fastest, clocks[:, 0])
     family = policy.dumps * int(judged.sum())
-    p = np.full(len(difference), np.nan)
-    half = np.full(len(difference), np.nan)
+    p, half = np.full((2, len(difference)), np.nan)
     if judged.any():
         variance, freedom = _squared_errors(sides, (first, last), noise, policy.alpha / family)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -544,11 +543,7 @@ def _compared(
         places = (float(before.centre[i]), float(after.centre[i]))
         between = noise[i]
         if not judged[i]:
-            reason = _TICKS
-            if min(counts) < policy.min_samples:
-                reason = f"{min(counts)} runs to compare: at least {policy.min_samples} are needed"
-            elif unknown[i]:
-                reason = "a dump of noise has no times of it"
+            reason = _why_unjudged(min(counts), unknown[i], policy)
             found.append(Comparison(Verdict.CANNOT_TELL, *places, counts, reason=reason))
             continue
         ratio, low, high = np.exp(difference[i] + half[i] * np.array([0.0, -1.0, 1.0])).tolist()
@@ -556,10 +551,7 @@ def _compared(
             (ratio, low, high), float(fast[i]), float(p[i]), policy, unsteady, family
         )
         if verdict is Verdict.CANNOT_TELL and is_apart[i]:
-            how = "slower" if ratio > 1 else "faster"
-            reason += (
-                f"; each run after is {how} than each run before, the fastest by {fast[i] - 1:+.1%}"
-            )
+            reason += _apart(ratio, fast[i] - 1)
         answer = Comparison(
             verdict,
             *places,
@@ -574,6 +566,17 @@ def _compared(
         shares = {"relative": ratio - 1, "low": low - 1, "high": high - 1}
         found.append(replace(answer, **shares, fastest=float(fast[i]) - 1))
     return found
+
+
+def _apart(ratio: float, fastest: float) -> str:
+    how = "slower" if ratio > 1 else "faster"
+    return f"; each run after is {how} than each run before, the fastest by {fastest:+.1%}"
+
+
+def _why_unjudged(least: int, unknown_noise: bool, policy: Policy) -> str:
+    if least < policy.min_samples:
+        return f"{least} runs to compare: at least {policy.min_samples} are needed"
+    return "a dump of noise has no times of it" if unknown_noise else _TICKS
 
 
 def _verdict(

@@ -128,9 +128,7 @@ class Slow:
 
 
 def slow_products(facts: Facts) -> Slow | None:
-    """Find the slow matrix products and convolutions outside of delegates that no earlier rule
-    claimed; None if there are none.
-    """
+    """Find slow matrix products and convolutions outside of delegates that no rule has claimed."""
     saved = facts.trace.saved_run
     is_known = saved is not None and saved.text("runner") in _OWN_RUNNERS
     names = _PORTABLE_ONLY if is_known else _PORTABLE_ONLY | _OPTIMIZED
