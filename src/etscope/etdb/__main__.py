@@ -68,6 +68,10 @@ class _CommandWithOrder(click.Command):
 )
 @click.option("--batch", is_flag=True, help="Exit after the given commands.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per command.")
+@click.option("--dap", is_flag=True, help="Serve an editor (Debug Adapter Protocol) on stdio.")
+@click.option(
+    "--listen", type=int, metavar="PORT", help="With --dap: serve one editor on 127.0.0.1:PORT."
+)
 @click.option("--force", is_flag=True, help="Continue if files do not belong together.")
 @click.option(
     "--source-unit",
@@ -85,6 +89,8 @@ def command(
     scripts: tuple[str, ...],
     batch: bool,
     as_json: bool,
+    dap: bool,
+    listen: int | None,
     force: bool,
     source_unit: str,
 ) -> int:
@@ -97,6 +103,12 @@ def command(
     Commands come from -ex and -x in the order given, then from the prompt, or from standard input
     if it is not a terminal. The command help lists them.
     """
+    if dap or listen is not None:
+        if not dap or files or commands or scripts:
+            raise click.UsageError("--dap takes nothing but --listen: the editor names the files")
+        from etscope.etdb.dap.server import serve
+
+        return serve(listen)
     from etscope.capture.kept_runs import path_of
     from etscope.etdb.commands.targets import read_inputs
     from etscope.etdb.debugger import PLAIN_COLUMNS
@@ -252,8 +264,11 @@ def _write_json(result: Result, session: Session) -> None:
         "finding": result.answer.finding,
         "answer": result.data,
         "stop": None,
+        "stopped": None,
         "error": None,
     }
+    if (stopped := session.debugger.stopped) is not None:
+        document["stopped"] = {"reason": stopped.reason, "breakpoints": stopped.breakpoints}
     if stop is not None:
         document["stop"] = {
             "position": stop.position,

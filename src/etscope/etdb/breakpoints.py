@@ -37,6 +37,8 @@ class Breakpoint:
     hits: int = 0
     ignored: int = 0
     commands: tuple[str, ...] = ()
+    log: str | None = None
+    origin: str = ""
     looked: int = 0
     unknown: int = 0
     why: str = ""
@@ -98,11 +100,12 @@ class Breakpoints:
     def delete(self, number: int) -> None:
         del self._all[self.find(number).number]
 
-    def clear(self) -> int:
-        """Remove all. Returns their number."""
-        count = len(self._all)
-        self._all.clear()
-        return count
+    def clear(self, origin: str | None = None) -> int:
+        """Remove all, or those of an origin. Returns their number."""
+        gone = [one.number for one in self if origin is None or one.origin == origin]
+        for number in gone:
+            del self._all[number]
+        return len(gone)
 
     def hit(self, one: Breakpoint) -> None:
         """Count a hit; remove a temporary breakpoint."""

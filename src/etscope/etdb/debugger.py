@@ -53,6 +53,21 @@ class Checkpoint:
     where: str
 
 
+# Why a move ended: the words of the Debug Adapter Protocol, and one of our own.
+STEP, BREAKPOINT, EXCEPTION, PAUSE, ENTRY = "step", "breakpoint", "exception", "pause", "entry"
+DATA, END = "data breakpoint", "end of the run"
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Why the last move of the run ended. reason: one of the words above. text: for the user.
+    breakpoints: numbers of those that were hit."""
+
+    reason: str
+    text: str = ""
+    breakpoints: tuple[int, ...] = ()
+
+
 @dataclass
 class Block:
     """Lines that are typed one by one, up to `end`. title: the command that they belong to. keep:
@@ -96,6 +111,8 @@ class Debugger:
     graph: str | None = None
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     hit: Breakpoint | None = None
+    stopped: Stopped | None = None
+    logged: list[str] = field(default_factory=list)
     block: Block | None = None
     defined: dict[str, tuple[str, ...]] = field(default_factory=dict)
     displays: dict[int, Expression] = field(default_factory=dict)
@@ -345,11 +362,12 @@ class Debugger:
         return "being loaded; ref() waits for it, and Ctrl-C ends the wait"
 
     def take_news(self) -> list[str]:
-        """Messages about the reference for the user, each returned once."""
-        if not self._is_awaited or self.is_loading:
-            return []
-        self._is_awaited = False
-        return ["the reference is loaded"]
+        """Messages of logpoints and about the reference for the user, each returned once."""
+        news, self.logged[:] = list(self.logged), []
+        if self._is_awaited and not self.is_loading:
+            self._is_awaited = False
+            news.append("the reference is loaded")
+        return news
 
     @property
     def reference(self) -> ReferenceValues:

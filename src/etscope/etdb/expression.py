@@ -256,13 +256,28 @@ def evaluate(expression: Expression, scope: Scope) -> Any:
 
 
 def replaced_part(suffix: str, value: Any, part: Any, scope: Scope) -> Any:
-    """A copy of a tensor with other elements. suffix: their index, "[0, :4]"."""
-    expression = parse(f"nan{suffix}")
-    if not isinstance(expression.tree, ast.Subscript) or _is_several(value):
-        raise UsageError(f"{suffix} is not one index of a tensor", hint="set $1[0, :4] = EXPR")
+    """A copy of a tensor with other elements; of several outputs a list with that of one, and None
+    for the others. suffix: the index, "[0, :4]" or "[0][1]"."""
+    node: ast.expr = parse(f"nan{suffix}").tree
+    indices: list[Any] = []
+    while isinstance(node, ast.Subscript):
+        found = _index(node.slice, scope)
+        indices[:0] = found if isinstance(found, tuple) else (found,)
+        node = node.value
+    if isinstance(value, (list, tuple)):
+        which, *rest = indices
+        if not isinstance(which, int) or not 0 <= which < len(value) or value[which] is None:
+            raise UsageError(f"{suffix} is not of one output", hint="set $1[0, :4] = EXPR")
+        copies: list[Any] = [None] * len(value)
+        copies[which] = _with_part(suffix, value[which], tuple(rest), part)
+        return copies
+    return _with_part(suffix, value, tuple(indices), part)
+
+
+def _with_part(suffix: str, value: Any, index: tuple[Any, ...], part: Any) -> Any:
     copy = np.array(value)
     try:
-        copy[_index(expression.tree.slice, scope)] = np.asarray(part)
+        copy[index] = np.asarray(part)
     except (TypeError, ValueError, IndexError) as error:
         raise UsageError(f"{suffix} cannot be set: {error}") from error
     return copy

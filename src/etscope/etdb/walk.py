@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,7 +21,15 @@ from etscope.analysis.profile.trace import UNAVAILABLE
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.expression import CURRENT, Expression, ValueMisfit, evaluate, is_true
+from etscope.etdb.expression import (
+    CURRENT,
+    Expression,
+    ValueMisfit,
+    evaluate,
+    is_true,
+    parse,
+)
+from etscope.etdb.output import value_lines
 from etscope.etdb.protocol.messages import Condition
 from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.recorded import RecordedRuns
@@ -64,11 +73,28 @@ def hit_at(
                 continue
             if counts:
                 debugger.breakpoints.hit(one)
+            if one.log is not None:
+                if counts:
+                    debugger.logged.append(_log_text(debugger, one.log, stop))
+                continue
             kind = "watchpoint" if one.selector is None else "breakpoint"
             kind = f"temporary {kind}" if one.once else kind
             is_finding = one.selector is None or one.condition is not None
             return Hit(one, f"{kind} {one.number}{found}", is_finding)
     return None
+
+
+def _log_text(debugger: Debugger, text: str, stop: Stop) -> str:
+    """Put the values of the expressions in braces into the text of a logpoint."""
+
+    def value(match: re.Match[str]) -> str:
+        try:
+            with debugger.standing_at(stop.position):
+                return value_lines(evaluate(parse(match[1]), DebuggerScope(debugger)))[0]
+        except EtscopeError as error:
+            return f"({error.message})"
+
+    return re.sub(r"\{([^{}]*)\}", value, text)
 
 
 def _condition_met(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | None:
@@ -233,6 +259,7 @@ def walk(
     reason. Returns its position and the reason; (None, None) at the end of the run, or at its
     start when going back.
     """
+    target.interrupted = False
     if direction == FORWARD:
         return criteria.next_after(target, start, reason)
     if target.keeps_values:

@@ -124,8 +124,10 @@ def test_elements_can_be_set(folder: Path, kind: str) -> None:
     np.testing.assert_array_equal(one.value("$"), expected)
     said(one, "until op:native_group_norm", "set $0[0, :4] = 3")
     assert (one.value("$0")[0, :4] == 3).all()
+    said(one, "set $[0][0][1] = 4")
+    assert (one.value("$0")[0, 1] == 4).all() and (one.value("$0")[0, 2] == 3).all()
     for line, told in {
-        "set $[0] = 7": "not one index of a tensor",
+        "set $[7] = 7": "not of one output",
         "set $0[0, 0, 99] = 7": "out of bounds",
         "set $0[0, 0] = 'x'": "cannot be set",
         "set $all = 7": "the outputs of the operator",

@@ -73,7 +73,7 @@ def watch(debugger: Debugger, rest: str) -> Output:
     if word in (WATCH_NAN, WATCH_INF):
         one = debugger.breakpoints.add(watch=word)
     else:
-        expression = _parse_known(debugger, rest)
+        expression = parse_known(debugger, rest)
         name = next(expression.names(), "")
         if expression.text in (name, f"%{name.removeprefix(HANDLE)}") and name != CURRENT:
             return _watch_writes(debugger, name, rest)
@@ -83,28 +83,30 @@ def watch(debugger: Debugger, rest: str) -> Output:
 
 def _watch_writes(debugger: Debugger, name: str, text: str) -> Output:
     """Stop at the operators that write the value of a node."""
+    selector = write_selector(debugger, name)
+    one = debugger.breakpoints.add(place=selector.text, selector=selector, origin="data")
+    return Output().say(f"watchpoint {one.number}: {text} is written ({selector.text})")
+
+
+def write_selector(debugger: Debugger, name: str) -> Selector:
+    """Select the operators that write the value of a node, or, on the runtime, a buffer. Raises
+    `UsageError` if there are none."""
     if name.startswith(HANDLE):
         path = DebuggerScope(debugger).node_of_handle(int(name.removeprefix(HANDLE)))
     else:
         path = debugger.path_named(name)
-    target = debugger.some_target()
-    writers = debugger.on_runtime.writers_of(path) if debugger.on_runtime is not None else ()
-    ids = {
-        s.instruction
-        for s in target.stops
-        if s.path == path or path in {node.name for node in s.nodes}
-    } | set(writers)
-    wanted = sorted(number for number in ids if number is not None)
-    if not wanted:
-        is_runtime = debugger.on_runtime is not None
+    runtime = debugger.on_runtime
+    ids = set() if runtime is None else set(runtime.writers_of(path))
+    for stop in debugger.some_target().stops:
+        of_stop = {stop.path, *(node.name for node in stop.nodes)}
+        if path in of_stop and stop.instruction is not None:
+            ids.add(stop.instruction)
+    if not ids:
         raise UsageError(
             f"no operator of this run writes {path}",
-            hint=None if is_runtime else "target runtime knows what writes buffers",
+            hint="target runtime knows what writes buffers" if runtime is None else None,
         )
-    place = " or ".join(f"id:{number}" for number in wanted)
-    one = debugger.breakpoints.add(place=place, selector=Selector(place))
-    count = counted(len(wanted), "operator")
-    return Output().say(f"watchpoint {one.number}: {text} is written, by {count} ({place})")
+    return Selector(" or ".join(f"id:{number}" for number in sorted(ids)))
 
 
 @command(
@@ -145,7 +147,7 @@ def disable(debugger: Debugger, rest: str) -> Output:
 def condition(debugger: Debugger, rest: str) -> Output:
     """Give a breakpoint another condition, or none."""
     word, _, text = rest.partition(" ")
-    expression = _parse_known(debugger, text) if text.strip() else None
+    expression = parse_known(debugger, text) if text.strip() else None
     one = debugger.breakpoints.find(_number(debugger, word))
     if one.selector is None and expression is None:
         raise UsageError("a watchpoint is a condition", hint=f"delete {one.number} removes it")
@@ -214,7 +216,7 @@ def _add(debugger: Debugger, rest: str, *, once: bool) -> Output:
         stop = debugger.here()
         place = f"id:{stop.instruction}" if stop.instruction is not None else stop.name
     picked = picked_stops(debugger, place or "*")
-    expression = _parse_known(debugger, condition_text) if condition_text else None
+    expression = parse_known(debugger, condition_text) if condition_text else None
     one = debugger.breakpoints.add(
         place=picked.text if place else "",
         selector=picked.selector,
@@ -226,7 +228,7 @@ def _add(debugger: Debugger, rest: str, *, once: bool) -> Output:
     return Output().say(f"{kind} {one.number}: {one.what}{where}")
 
 
-def _parse_known(debugger: Debugger, text: str) -> Expression:
+def parse_known(debugger: Debugger, text: str) -> Expression:
     """Parse a condition. Raises `UsageError` for unknown names: the condition would never hold."""
     expression = parse(text)
     for name in expression.names():

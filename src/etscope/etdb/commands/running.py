@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop
 from etscope.etdb.commands import command, whole
 from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.commands.targets import read_inputs
-from etscope.etdb.debugger import Checkpoint, Debugger
+from etscope.etdb.debugger import (
+    BREAKPOINT,
+    DATA,
+    END,
+    ENTRY,
+    EXCEPTION,
+    PAUSE,
+    STEP,
+    Checkpoint,
+    Debugger,
+    Stopped,
+)
 from etscope.etdb.output import (
     Output,
     duration_text,
@@ -92,6 +105,7 @@ def start(debugger: Debugger, rest: str) -> Output:
     position, _ = walk(target, -1, FORWARD, everywhere, stop_criteria(debugger, everywhere))
     if position is None:
         raise UsageError("the run has no operators")
+    debugger.stopped = Stopped(ENTRY)
     return _arrive(debugger, position)
 
 
@@ -305,8 +319,9 @@ def _walk(debugger: Debugger, start: int, direction: int, wanted: Reason) -> tup
     while True:
         try:
             position, why = walk(target, start, direction, reason, stop_criteria(debugger, wanted))
-        except EtscopeError:
+        except EtscopeError as error:
             debugger.follow_target()
+            debugger.stopped = Stopped(EXCEPTION, error.message)
             raise
         goes_on = position is None and direction == FORWARD and target.next_run is not None
         if not (goes_on and debugger.breakpoints.name_call):
@@ -315,6 +330,7 @@ def _walk(debugger: Debugger, start: int, direction: int, wanted: Reason) -> tup
         start = -1
     if position is not None:
         interrupted = why == INTERRUPTED
+        debugger.stopped = _reason_of(hits, why or "", interrupted)
         why = f"run {target.run}\n{why}".rstrip() if target.run != first else why
         output = _arrive(debugger, position, why or "")
         output.finding = output.finding or any(hit.is_finding for hit in hits)
@@ -322,10 +338,24 @@ def _walk(debugger: Debugger, start: int, direction: int, wanted: Reason) -> tup
         return output, bool(hits) or interrupted
     if direction == FORWARD:
         return _end_of_run(debugger), True
+    debugger.stopped = Stopped(ENTRY, "the start of the run")
     if not len(target.stops):
         return Output().say("the start of the run"), True
     target.reach(0)
     return _arrive(debugger, 0, "the start of the run"), True
+
+
+def _reason_of(hits: Sequence[Hit], why: str, interrupted: bool) -> Stopped:
+    if interrupted:
+        return Stopped(PAUSE)
+    if not hits:
+        return Stopped(STEP)
+    numbers = tuple(hit.breakpoint.number for hit in hits)
+    one = hits[-1].breakpoint
+    if one.origin == "data":
+        return Stopped(DATA, why, numbers)
+    # A condition on the values of all operators is what an exception is to a program.
+    return Stopped(EXCEPTION if one.selector is None else BREAKPOINT, why, numbers)
 
 
 def _arrive(debugger: Debugger, position: int, why: str = "") -> Output:
@@ -349,6 +379,7 @@ def _end_of_run(debugger: Debugger) -> Output:
     target = debugger.some_target()
     debugger.ended = True
     debugger.position = len(target.stops) - 1 if len(target.stops) else None
+    debugger.stopped = Stopped(END, f"run {target.run} is over")
     undecided = debugger.breakpoints.undecided()
     if undecided is not None:
         raise MissingDataError(
@@ -415,6 +446,7 @@ def restart(debugger: Debugger, rest: str) -> Output:
     target = debugger.some_target()
     target.restore(one.saved)
     debugger.begin(target)
+    debugger.stopped = Stopped(ENTRY)
     debugger.position, debugger.ended = one.position, one.ended
     if one.ended:
         return Output().say(f"run {one.run}, {one.where}")

@@ -131,7 +131,7 @@ def list_(debugger: Debugger, rest: str) -> Output:
     if not lines:
         raise MissingDataError("no lines of Python are known", hint="the ETRecord has them")
     file, center = _find_line(debugger, rest.strip(), lines)
-    texts = _read_lines(file, lines[file])
+    texts = read_lines(file, lines[file])
     if not texts:
         raise MissingDataError(f"no line of {file} is known")
     debugger.file_shown = file
@@ -303,7 +303,7 @@ def _files_text(lines: dict[str, dict[int, str]]) -> str:
     return "files are: " + (", ".join(sorted(PurePath(file).name for file in lines)) or "none")
 
 
-def _read_lines(file: str, known: dict[int, str]) -> dict[int, str]:
+def read_lines(file: str, known: dict[int, str]) -> dict[int, str]:
     """Lines of a file, if it still agrees with the record; else the lines of the record."""
 
     def agrees(number: int, text: str) -> bool:

@@ -266,8 +266,9 @@ class Target(ABC):
         target may stop too often, but never skips a wanted stop. Raises the same errors as `reach`.
         """
 
-    def interrupt(self) -> None:  # noqa: B027 (the run of this process ends by itself)
+    def interrupt(self) -> None:
         """End a run that another thread waits for, as Ctrl-C does."""
+        self.interrupted = True
 
     def close(self) -> None:  # noqa: B027 (only the runtime holds a runner)
         """Release the runner; idempotent. Only `restart` may follow."""

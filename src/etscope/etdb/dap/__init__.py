@@ -1,0 +1,1 @@
+"""The Debug Adapter Protocol: a session of etdb in an editor. Nothing else imports this package."""
