@@ -154,7 +154,7 @@ def test_a_line_in_a_folder_with_blanks_and_brackets(folder: Path) -> None:
 
 def test_watching_a_node_stops_where_it_is_written(tmp_path: Path, folder: Path) -> None:
     one = on(folder)
-    assert "by 1 operator" in said(one, "watch aten_relu_default_1")
+    assert "is written (id:" in said(one, "watch aten_relu_default_1")
     said(one, "run")
     assert where(one) == "aten_relu_default_1"
     assert "no operator of this run writes p_stem_weight" in refused(one, "watch p_stem_weight")

@@ -127,9 +127,9 @@ def test_lines_have_times_and_errors_beside_them(tmp_path: Path) -> None:
     # Those of a file that changed come from the record.
     path = tmp_path / "model.py"
     path.write_text("a = 1\nb = 2\n")
-    assert _read_lines(str(path), {2: "b = 2"}) == {1: "a = 1", 2: "b = 2"}
-    assert _read_lines(str(path), {2: "b = 3"}) == {2: "b = 3"}
-    assert _read_lines("/etc/hostname", {1: "x"}) == {1: "x"}
+    assert read_lines(str(path), {2: "b = 2"}) == {1: "a = 1", 2: "b = 2"}
+    assert read_lines(str(path), {2: "b = 3"}) == {2: "b = 3"}
+    assert read_lines("/etc/hostname", {1: "x"}) == {1: "x"}
 
 
 def test_lines_have_the_times_of_what_ran_inside_a_delegate() -> None:

@@ -157,7 +157,7 @@ class Adapter:
 
     @property
     def variables(self) -> Variables:
-        """Those of the current stop."""
+        """Variables of the current stop."""
         if self._variables is None:
             self._variables = Variables(self.debugger)
         return self._variables
