@@ -9,7 +9,7 @@ import pytest
 from etscope.analysis.tables.profile_table import grouped_table
 from etscope.etdb import Session
 from etscope.etdb.commands.info import TOPICS
-from etscope.etdb.commands.source import _line_times, _read_lines
+from etscope.etdb.commands.source import _line_times, read_lines
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session
 
