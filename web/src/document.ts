@@ -247,6 +247,8 @@ export interface ExplanationDoc {
 export interface RemedyDoc {
   text: string;
   change: string | null;
+  /** A command or lines of code, to paste; "" without. */
+  paste: string;
   arguments: Record<string, string | number>;
 }
 

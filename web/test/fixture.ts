@@ -203,6 +203,7 @@ function makeExplanation(steps: Step[], factor: number): InsightDoc {
           text: "Lower the model to a backend.",
           change: "backend",
           arguments: { backend: "xnnpack" },
+          paste: "etscope export model.py:make --backend xnnpack",
         },
       ],
       low: value * 0.9,

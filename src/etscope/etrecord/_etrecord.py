@@ -7,7 +7,6 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
 from functools import cached_property
 from typing import IO, Any
 
@@ -21,6 +20,7 @@ from etscope.etrecord.loading import (
     field_of,
     is_bundled,
 )
+from etscope.etrecord.loading import ETRecordReservedFileNames as ETRecordReservedFileNames
 from etscope.formats.bytes.files import BytesLike
 from etscope.formats.bytes.zip_archive import NewMember, write_archive
 from etscope.formats.etrecord import reader as etrecord_reader
@@ -41,6 +41,7 @@ from etscope.formats.etrecord.reader import (
     EXAMPLE_INPUTS,
     EXPORT_GRAPH_ID,
     EXPORT_GRAPH_IDS,
+    EXPORT_WORDS,
     EXPORTED,
     EXTRA_GRAPH_IDS,
     FINGERPRINTS,
@@ -80,23 +81,6 @@ _TENSOR_MEMBERS = {
 }
 
 
-class ETRecordReservedFileNames(str, Enum):
-    """Names of a record's members, as upstream's enumeration has them."""
-
-    ETRECORD_IDENTIFIER = IDENTIFIER
-    EXPORTED_PROGRAM = EXPORTED
-    EXPORT_GRAPH_ID = EXPORT_GRAPH_ID
-    EDGE_DIALECT_EXPORTED_PROGRAM = EDGE
-    ET_DIALECT_GRAPH_MODULE = "et_dialect_graph_module"
-    DEBUG_HANDLE_MAP_NAME = DEBUG_HANDLES
-    DELEGATE_MAP_NAME = DELEGATES
-    INSTRUCTION_ID_TO_NUM_OUTS_MAP_NAME = NUM_OUTPUTS
-    REFERENCE_OUTPUTS = REFERENCE_OUTPUTS
-    REPRESENTATIVE_INPUTS = REPRESENTATIVE_INPUTS
-
-    __str__ = str.__str__
-
-
 class ETRecord:
     """The graphs of a model, and the maps from instructions to them.
 
@@ -112,6 +96,7 @@ class ETRecord:
         extra_graph_ids: the same as `export_graph_id`, for programs of `graph_map`.
         taps: the outputs of each method that are taps (`MethodTaps`); empty for a model without.
         partition: the nodes that partitioners took and refused in each method; None if not kept.
+        export_words: the arguments of the `etscope export` that does the same; () if unknown.
 
     The attributes with an underscore exist in ExecuTorch's class, too; its tools use them.
     """
@@ -129,6 +114,7 @@ class ETRecord:
     extra_graph_ids: dict[str, int]
     taps: Mapping[str, MethodTaps]
     partition: Mapping[str, MethodPartition] | None
+    export_words: tuple[str, ...]
 
     def __init__(
         self,
@@ -150,6 +136,7 @@ class ETRecord:
         self.extra_graph_ids = {}
         self.taps = {}
         self.partition = None
+        self.export_words = ()
         self.exported_program = exported_program
         self.export_graph_id = export_graph_id
         self.edge_dialect_program = edge_dialect_program
@@ -365,6 +352,7 @@ class ETRecord:
         copied.extra_graph_ids = dict(self.extra_graph_ids)
         copied.taps = self.taps
         copied.partition = self.partition
+        copied.export_words = self.export_words
         return copied
 
     def _parts(self) -> Iterator[NewMember]:
@@ -443,6 +431,8 @@ class ETRecord:
             yield _json_part(TAPS, taps_to_json(self.taps))
         if self.partition is not None:
             yield _json_part(PARTITION, partition_to_json(self.partition))
+        if self.export_words:
+            yield _json_part(EXPORT_WORDS, {"version": 1, "words": self.export_words})
         if file is not None and file.cuts:
             cuts = {
                 _current_member(file, name): file.cuts.get(file.graph_members[name], ())
@@ -769,6 +759,10 @@ class MemoryRecord:
     @property
     def partition(self) -> Mapping[str, MethodPartition] | None:
         return self.record.partition
+
+    @property
+    def export_words(self) -> tuple[str, ...]:
+        return self.record.export_words
 
     def program_buffer(self) -> bytes | None:
         return self.record.program_buffer()

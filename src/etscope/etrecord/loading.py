@@ -7,6 +7,7 @@ tensors are torch's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from etscope.formats.etrecord.reader import (
     DELEGATES,
     EDGE,
     EXAMPLE_INPUTS,
+    EXPORT_GRAPH_ID,
     EXPORTED,
+    IDENTIFIER,
     NUM_OUTPUTS,
     REFERENCE_OUTPUTS,
     REPRESENTATIVE_INPUTS,
@@ -27,6 +30,23 @@ from etscope.formats.etrecord.reader import (
     RecordFile,
 )
 from etscope.support.optional import require
+
+
+class ETRecordReservedFileNames(str, Enum):
+    """Names of a record's members, as upstream's enumeration has them."""
+
+    ETRECORD_IDENTIFIER = IDENTIFIER
+    EXPORTED_PROGRAM = EXPORTED
+    EXPORT_GRAPH_ID = EXPORT_GRAPH_ID
+    EDGE_DIALECT_EXPORTED_PROGRAM = EDGE
+    ET_DIALECT_GRAPH_MODULE = "et_dialect_graph_module"
+    DEBUG_HANDLE_MAP_NAME = DEBUG_HANDLES
+    DELEGATE_MAP_NAME = DELEGATES
+    INSTRUCTION_ID_TO_NUM_OUTS_MAP_NAME = NUM_OUTPUTS
+    REFERENCE_OUTPUTS = REFERENCE_OUTPUTS
+    REPRESENTATIVE_INPUTS = REPRESENTATIVE_INPUTS
+
+    __str__ = str.__str__
 
 
 def bridge(wanted_by: str) -> Any:
@@ -180,6 +200,7 @@ LOADERS: Mapping[str, Callable[[RecordFile], Any]] = {
     "extra_graph_ids": lambda file: dict(file.extra_graph_ids),
     "taps": lambda file: dict(file.taps),
     "partition": lambda file: file.partition,
+    "export_words": lambda file: file.export_words,
 }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.xnnpack_events import untaken_types
 from etscope.backends import chosen
-from etscope.backends.registry.export_options import ExportOptions
+from etscope.backends.registry.export_options import ExportOptions, export_words
 from etscope.errors import EtscopeWarning, FormatError, UsageError
 from etscope.formats.bytes.files import atomic_write, make_folder
 from etscope.formats.program.pte import read_pte
@@ -171,6 +171,13 @@ def export(
     options = replace(options, **changes)
     if isinstance(model, LlmConfigFile):
         return _exported_llm(model, options)
+    if {"to_float32", "channels_last"} & set(options.passes):
+        from etscope.bridge.lowering.variants import in_float32, with_channels_last
+
+        if "to_float32" in options.passes:
+            model, inputs = in_float32(model, inputs)
+        if "channels_last" in options.passes:
+            inputs = with_channels_last(model, inputs)
     if isinstance(model, LanguageModel) and is_language_model(options.float_model):
         plain = replace(model, model=options.float_model).methods()
         options = replace(options, float_model=plain)
@@ -179,6 +186,8 @@ def export(
     if isinstance(model, LanguageModel):
         model = model.methods()
     parts = export_model(model, inputs, options, ETRecord)
+    given = {one.name: getattr(options, one.name) for one in fields(options)}
+    parts.record.export_words = ("MODEL", *export_words(given))
     found = Exported(*parts, backend=options.backend)
     for text in found.undelegated():
         warnings.warn(text, EtscopeWarning, stacklevel=2)

@@ -71,7 +71,9 @@ class Source:
 
     def export(self, **options: Any) -> Exported:
         """Export it, with the options of `etscope.export.export`."""
-        return export(self.model, self.inputs, dynamic_shapes=self.dynamic_shapes, **options)
+        found = export(self.model, self.inputs, dynamic_shapes=self.dynamic_shapes, **options)
+        found.record.export_words = (self.spec, *found.record.export_words[1:])
+        return found
 
     def as_exported(self) -> Source:
         """Return the source with a model that generates text, and has no inputs, as a

@@ -112,12 +112,14 @@ class Remedy:
     """A fix for a finding, in words: code to change, or an option.
 
     change: the change of an export or a run that `etscope explain --try` makes, with its arguments;
-    None if only the author of the model can make it.
+    None if only the author of the model can make it. paste: a command, or lines of the model with
+    the new ones ("# model.py:12", "- old", "+ new"), to paste; "" without.
     """
 
     text: str
     change: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    paste: str = ""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,9 @@ class Finding:
         del found["command"], found["explanation"]
         if self.explanation is not None:
             found["explanation"] = self.explanation.plain()
+            for one in found["explanation"]["remedies"]:
+                program = shlex.join(files.words("run"))
+                one["paste"] = one["paste"].replace(f"run {_PROGRAM} ", f"run {program} ")
         place = found.pop("place")
         next_command = self.next_command(files)
         return {**found, "severity": self.severity.value, "where": place, "next": next_command}

@@ -136,7 +136,7 @@ def test_positions_that_are_computed_in_each_run() -> None:
 def test_weights_that_are_laid_out_in_each_run() -> None:
     found = one("runtime-constants", "between", "nothing", "portable")
     assert names(found) == {"permute_copy"}
-    assert "They read first.weight and last.weight." in evidence(found)
+    assert "These kernels read first.weight and last.weight." in evidence(found)
 
 
 # -- quantized

@@ -129,6 +129,7 @@ def test_a_pass_that_finds_nothing_says_so() -> None:
 
 
 def test_an_unknown_pass() -> None:
-    assert (*PASSES, *EDGE_PASSES, KEEP_LINEAR, REINPLACE) == export_options.PASSES
+    of_model = ("to_float32", "channels_last")
+    assert (*of_model, *PASSES, *EDGE_PASSES, KEEP_LINEAR, REINPLACE) == export_options.PASSES
     with pytest.raises(UsageError, match="unknown pass 'fuse'"):
         export(torch.nn.ReLU(), torch.ones(2), passes=["fuse"])

@@ -239,10 +239,11 @@ def test_a_command_has_all_options() -> None:
         "-X keep_float=module:head -X seed=3"
     )
     assert setting.threads == 2
-    assert "backend='xnnpack', passes=('fuse_sdpa',)" in setting.python("model.py:make")
-    assert not setting.has_other_model
-    last = setting_with([Change("channels_last", {})], setting)
-    assert last.has_other_model and "channels_last" in last.python("model.py:make")
+    last = setting_with([Change("channels_last", {}), Change("dtype", {"dtype": "float32"})], base)
+    assert last.command("model.py:make") == (
+        "etscope export model.py:make --backend portable -X passes=to_float32 "
+        "-X passes=channels_last"
+    )
 
 
 @pytest.mark.parametrize(

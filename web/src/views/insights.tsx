@@ -97,6 +97,7 @@ function Explanation({ now, found }: { now: Run; found: ExplanationDoc }) {
           <b>Fix:</b> <Prose text={fix.text} />
         </p>
       )}
+      {fix?.paste && <pre class="paste">{visible(fix.paste)}</pre>}
       <details>
         <summary>{SURENESS[sureness]}</summary>
         <ul>
@@ -108,9 +109,10 @@ function Explanation({ now, found }: { now: Run; found: ExplanationDoc }) {
           {low !== null && high !== null && (
             <li>{`The average is ${formatDuration(low, now.unit)} to ${formatDuration(high, now.unit)} ${now.unit} (95 % interval).`}</li>
           )}
-          {others.map(({ text }) => (
+          {others.map(({ text, paste }) => (
             <li key={text}>
               <b>Or:</b> <Prose text={text} />
+              {paste && <pre class="paste">{visible(paste)}</pre>}
             </li>
           ))}
           {sites.map((site) => (

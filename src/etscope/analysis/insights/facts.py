@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from etscope.analysis.profile.profile import Leaf, MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import short_lines
+from etscope.errors import MissingFileError
 from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.finding import Explanation, Finding, Place, Remedy, Severity, Site, Sureness
 from etscope.model.graph import Node
@@ -231,6 +232,22 @@ class Facts:
         """
         known = self.conditions
         return tuple(steadiness(self.time, "" if known is None else known.in_words(self.threads)))
+
+    @cached_property
+    def inputs(self) -> tuple[Any, ...]:
+        """The values of the inputs of the runs; () if they are unknown, or several calls had
+        others."""
+        from etscope.formats.run_json import saved_calls
+
+        if self.profile.phase is not None:
+            return ()
+        try:
+            calls = self.trace.calls or saved_calls(self.trace.dump.path)
+        except MissingFileError:  # only the dump was copied, and not the inputs beside it
+            return ()
+        given = [one.inputs for one in calls if one.method == self.profile.method]
+        known = given[0] if len(given) == 1 else None
+        return () if known is None else known.values or ()
 
     @property
     def conditions(self) -> Conditions | None:

@@ -39,6 +39,7 @@ _RULES: Mapping[str, tuple[str, Level]] = {
     "first_run": ("runs", Level.ALL),
     "threads": ("runs", Level.FULL),
     "unsteady": ("runs", Level.ALL),
+    "padded_inputs": ("overhead", Level.FULL),
     "small_operators": ("overhead", Level.FULL),
     "unrolled_loops": ("overhead", Level.FULL),
     "memory_bound": ("kernels", Level.FULL),
@@ -110,6 +111,10 @@ def insights(
         found += told if not only or name in only else ()
     if not Level.FULL & level:
         found = [replace(one, explanation=None) for one in found]
+    else:
+        from etscope.analysis.insights.commands import with_commands
+
+        found = [with_commands(one, facts) for one in found]
     phase, method = facts.profile.phase, facts.profile.method
     if phase is not None:  # the next command shows the same calls
         of_method = () if method is None or not facts.is_one_of_several else ("--method", method)

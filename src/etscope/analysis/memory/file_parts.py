@@ -79,7 +79,7 @@ class FilePart(OwnedBytes):
     several modules or methods read it, their names. unpacked: for a member of a zip file, its
     unpacked size. operator: the operator or backend that tables describe. calls: the number of
     instructions, if the part holds instructions. is_unread: True if no instruction reads the
-    weight, and no method returns it.
+    weight, and no method returns it. is_packed: True if a delegate reads it.
     """
 
     kind: str
@@ -97,6 +97,7 @@ class FilePart(OwnedBytes):
     operator: str | None = None
     calls: int | None = None
     is_unread: bool = False
+    is_packed: bool = False
 
     @property
     def name(self) -> str | None:
@@ -124,6 +125,7 @@ class Claim:
     names: list[str] = field(default_factory=list)
     unpacked: int | None = None
     is_unread: bool = False
+    is_packed: bool = False
     operator: str | None = None
     calls: int | None = None
     nodes: list[Node] = field(default_factory=list)
@@ -143,6 +145,7 @@ class Claim:
             shape=tensor.shape,
             names=[] if name is None else [name],
             is_unread=tensor.is_unread and tensor.kind == WEIGHTS,
+            is_packed=tensor.value is None,
             nodes=list(tensor.nodes),
             methods=[tensor.method],
         )
@@ -184,12 +187,14 @@ class Claim:
             operator=self.operator,
             calls=self.calls,
             is_unread=self.is_unread,
+            is_packed=self.is_packed,
         )
 
     def join(self, other: Claim) -> None:
         """Add the readers of a claim about the same bytes."""
         if other is not self:
             self.is_unread &= other.is_unread
+            self.is_packed |= other.is_packed
             self.names += other.names
             self.nodes += other.nodes
             self.methods += other.methods

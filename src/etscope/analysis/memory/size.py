@@ -44,6 +44,7 @@ from etscope.formats.program.pte import STACK_TRACES, UNREAD, Program, read_prog
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
+from etscope.units import format_bytes
 
 __all__ = ["size_files"]
 
@@ -366,6 +367,49 @@ class Savings:
         )
 
 
+def why_repeated(alike: Sequence[FilePart]) -> str:
+    """Say why equal weights are stored more than once, and what to do, with a space in front; ""
+    if it is not known."""
+    if len({part.is_packed for part in alike}) < 2:
+        return ""
+    return (
+        " A delegate has a copy of its own, as kernels outside of it read the other. Smaller "
+        "copies: `etscope export -X quantize_embeddings=8` for a tied embedding, or `--quantize "
+        "8da4w` for the linear layer."
+    )
+
+
+def exact_halves(parts: Sequence[FilePart], data: memoryview) -> list[int]:
+    """The indices of the float32 weights whose numbers are all exact in float16."""
+    found = []
+    for index, part in enumerate(parts):
+        if part.kind != WEIGHTS or part.dtype != "float32" or part.offset is None:
+            continue
+        values = np.frombuffer(data, "<f4", part.size // 4, part.offset)
+        # Block by block: most weights show in the first.
+        blocks = (values[at : at + _BLOCK] for at in range(0, len(values), _BLOCK))
+        with np.errstate(over="ignore"):
+            if len(values) and all((one.astype("<f2") == one).all() for one in blocks):
+                found.append(index)
+    return found
+
+
+_BLOCK = 1 << 16
+
+
+def told_exact(exact: Sequence[int], parts: Sequence[FilePart]) -> str:
+    """Say which weights are exact in float16, and how to store them so."""
+    floats = [part for part in parts if part.kind == WEIGHTS and part.dtype == "float32"]
+    size = sum(parts[index].size for index in exact)
+    which = (
+        "All float32 weights" if len(exact) == len(floats) else f"{len(exact):,} float32 weights"
+    )
+    return (
+        f"{which} ({format_bytes(size)}) are exact in float16: half of their bytes without loss, "
+        "by `model.half()`. Values are computed in float16 then."
+    )
+
+
 def savings(sized: SizedFile) -> Section:
     """A section with one row for each way to make the file smaller: estimates, each alone."""
     parts, saved = sized.parts, sized.saved
@@ -392,9 +436,14 @@ def savings(sized: SizedFile) -> Section:
     if traced := sum(part.size for part in parts if part.detail == STACK_TRACES):
         content.append(("no stack traces (emit_stacktrace=False)", None, traced, traced))
     for group in saved.groups[:3]:
-        names = ", ".join(dict.fromkeys(parts[index].owner for index in group[:4]))
-        size = parts[group[0]].size
-        notes.append(f"{len(group):,} weights of {size:,} bytes are equal: {names}.")
+        alike = [parts[index] for index in group]
+        names = ", ".join(dict.fromkeys(part.owner for part in alike[:4]))
+        notes.append(
+            f"{len(group):,} weights of {alike[0].size:,} bytes are equal: {names}."
+            f"{why_repeated(alike)}"
+        )
+    if exact := exact_halves(parts, sized.data):
+        notes.append(told_exact(exact, parts))
     if saved.uncertain:
         notes.append(
             f"{saved.uncertain:,} bytes of equal weights are uncertain: compared at 16 places "

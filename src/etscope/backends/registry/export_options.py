@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from etscope.errors import UsageError
@@ -12,8 +13,8 @@ INT8 = "int8"  # by the backend's quantizer
 # Rewrites of the graph before and during lowering. `etscope.bridge.lowering` implements them; the
 # names are here, as that package imports torch.
 PASSES = (
-    "fuse_sdpa", "fold_constants", "remove_dead_copies", "remove_transposes", "cancel_qdq",
-    "keep_linear", "reinplace",
+    "to_float32", "channels_last", "fuse_sdpa", "fold_constants", "fold_batch_norms",
+    "remove_dead_copies", "remove_transposes", "cancel_qdq", "keep_linear", "reinplace",
 )  # fmt: skip
 
 
@@ -63,3 +64,24 @@ def check_passes(names: Sequence[str]) -> None:
     for name in names:
         if name not in PASSES:
             raise UsageError(f"unknown pass {name!r}", hint=f"passes: {', '.join(PASSES)}")
+
+
+def export_words(options: Mapping[str, Any]) -> list[str]:
+    """The words of `etscope export` for these options. What only Python can give is left out."""
+    given = dict(options)
+    backend, scheme = str(given.pop("backend", "")), given.pop("quantize", None)
+    found = ["--backend", backend] if backend else []
+    if scheme:
+        found += ["--quantize", "int8" if scheme is True else str(scheme)]
+    for key, value in given.pop("backend_options", {}).items():
+        owner = "" if "." in key else f"{backend.partition(',')[0]}."
+        found += ["-X", f"{owner}{key}={value}"]
+    for name, value in given.items():
+        if isinstance(value, (list, tuple)):
+            texts = [str(one) for one in value if isinstance(one, (str, Path))]
+        elif isinstance(value, bool):
+            texts = [str(value).lower()] if value or name == "strict" else []
+        else:
+            texts = [] if value in (None, "") else [str(value)]
+        found += [word for text in texts for word in ("-X", f"{name}={text}")]
+    return found

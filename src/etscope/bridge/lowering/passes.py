@@ -18,6 +18,7 @@ import torch
 from executorch.backends.transforms.fuse_cascaded_transpose_or_permute_ops import (
     FuseCascadedTransposeOrPermuteOps,
 )
+from executorch.backends.transforms.utils import create_constant_placeholder
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, ExecutorchProgramManager
 from executorch.exir.backend.partitioner import Partitioner
 from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
@@ -28,6 +29,7 @@ from executorch.exir.passes.constant_prop_pass import (
 )
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -226,9 +228,71 @@ def _attention(
     return found if is_causal else found * has_keys
 
 
+# -- norms
+
+
+def fold_batch_norms(program: ExportedProgram) -> int:
+    """Fold batch norms into the weights of the convolution after each, if it has no padding: at a
+    border the norm's shift would be missing."""
+    aten, found = torch.ops.aten, 0
+    constants = get_constant_placeholder_dict(program)
+    for node in list(program.graph.nodes):
+        reader = next(iter(node.users), None)
+        is_norm = node.target is aten.batch_norm.default and len(node.users) == 1
+        if not is_norm or reader is None or reader.target not in _CONVOLUTIONS:
+            continue
+        args = (*reader.args, *(None, 1, 0)[len(reader.args) - 2 :])
+        padding = args[4] if isinstance(args[4], (list, tuple)) else [args[4]]
+        tensors = [one for one in (*node.args[1:5], args[1], args[2]) if one is not None]
+        if reader.args[0] is not node or not all(side == 0 for side in padding):
+            continue
+        if len(tensors) < _TENSORS or not all(one in constants for one in tensors):
+            continue
+        _fold_norm(program, node, reader, constants)
+        found += 1
+    program.graph.eliminate_dead_code()
+    return found
+
+
+_TENSORS = 5  # weight, bias, mean and variance of a norm, and a kernel
+_CONVOLUTIONS = (torch.ops.aten.conv1d.default, torch.ops.aten.conv2d.default)
+
+
+def _fold_norm(
+    program: ExportedProgram, norm: Node, reader: Node, constants: Mapping[Node, Tensor]
+) -> None:
+    """Give a convolution the scale and the shift of the norm that it reads."""
+    weight, shift, mean, variance = (constants[one].detach() for one in norm.args[1:5])
+    scale = weight / torch.sqrt(variance + norm.args[7])
+    moved = shift - mean * scale
+    kernel = constants[reader.args[1]].detach()
+    groups = reader.args[6] if len(reader.args) > 6 else 1
+    channels = scale.view(groups, 1, -1).expand(groups, len(kernel) // groups, -1)
+    added = moved.view(groups, 1, -1).expand_as(channels).reshape(len(kernel), -1)
+    flat = kernel.flatten(2).sum(2)
+    bias = (flat * added).sum(1)
+    if len(reader.args) > 2 and reader.args[2] is not None:
+        bias = bias + constants[reader.args[2]].detach()
+    sizes = (len(kernel), -1, *[1] * (kernel.dim() - 2))
+    values = {"weight": kernel * channels.reshape(sizes), "bias": bias}
+    with program.graph.inserting_before(next(iter(program.graph.nodes))):
+        made = [
+            create_constant_placeholder(
+                program,
+                program.graph,
+                f"p_{reader.name}_folded_{name}",
+                InputKind.PARAMETER,
+                torch.nn.Parameter(value.contiguous(), requires_grad=False),
+            )
+            for name, value in values.items()
+        ]
+    reader.args = (norm.args[0], *made, *reader.args[3:])
+
+
 PASSES: Mapping[str, Rewrite] = {
     "fuse_sdpa": fuse_sdpa,
     "fold_constants": fold_constants,
+    "fold_batch_norms": fold_batch_norms,
 }
 
 

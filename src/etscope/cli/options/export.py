@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,10 +158,12 @@ passes_option = setting(
     metavar="NAME",
     multiple=True,
     type=click.Choice(PASSES),
-    help="Apply a graph pass. Before lowering: fuse_sdpa (attention as products and one "
-    "softmax), fold_constants (compute now what depends on weights only). In lowering: "
-    "remove_dead_copies, remove_transposes, cancel_qdq (quantization to the same numbers), "
-    "keep_linear (for an optimized kernel), reinplace (write into buffers). Repeatable.",
+    help="Apply a pass. Before tracing: to_float32 (model and inputs), channels_last (inputs of "
+    "images). Before lowering: fuse_sdpa (attention as products and one softmax), fold_constants "
+    "(compute now what depends on weights only), fold_batch_norms (into the convolution after "
+    "each). In lowering: remove_dead_copies, remove_transposes, cancel_qdq (quantization to the "
+    "same numbers), keep_linear (for an optimized kernel), reinplace (write into buffers). "
+    "Repeatable.",
 )
 
 
@@ -316,4 +318,14 @@ def exported(
         if float_model is not None:
             options["float_model"] = load_model(float_model, inputs=file, seed=seed).model
     with progress(f"exporting {source.name}"), quiet():
-        return source, source.export(calibration=sets, **options)
+        found = source.export(calibration=sets, **options)
+    more = [*(word for text in inputs for word in ("--inputs", text)), *_settings(seed, generation)]
+    more += [word for file in calibration for word in ("-X", f"calibration={file}")]
+    found.record.export_words += tuple(more)
+    return source, found
+
+
+def _settings(seed: int, generation: Mapping[str, Any]) -> list[str]:
+    given = {"seed": seed or None, **generation}
+    texts = [f"{name}={value}" for name, value in given.items() if value is not None]
+    return [word for text in texts for word in ("-X", text)]

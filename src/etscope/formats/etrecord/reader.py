@@ -54,6 +54,7 @@ FINGERPRINTS = OWN_PREFIX + "fingerprints_constants"
 EXPORT_GRAPH_IDS = OWN_PREFIX + "export_graph_ids_constants"
 TAPS = OWN_PREFIX + "taps_constants"
 PARTITION = OWN_PREFIX + "partition_constants"
+EXPORT_WORDS = OWN_PREFIX + "export_words_constants"
 EXTRA_GRAPH_IDS = OWN_PREFIX + "extra_graph_ids_constants"
 SLIMMED = OWN_PREFIX + "slimmed_constants"
 # Exported programs of further methods: etscope/exported_program/<method>/json_constants, and
@@ -130,6 +131,8 @@ class RecordView(Protocol):
     def taps(self) -> Mapping[str, MethodTaps]: ...
     @property
     def partition(self) -> Mapping[str, MethodPartition] | None: ...
+    @property
+    def export_words(self) -> tuple[str, ...]: ...
     def program_json(self, name: str) -> dict[str, Any]: ...
     def program_content(self, name: str) -> tuple[BytesLike, ...] | None: ...
     def program_buffer(self) -> bytes | None: ...
@@ -363,6 +366,12 @@ class RecordFile:
         from etscope.formats.etrecord.own_members import partition_from_json
 
         return self._own(PARTITION, partition_from_json)
+
+    @cached_property
+    def export_words(self) -> tuple[str, ...]:
+        """The arguments of the `etscope export` that made the record, with the model first; () of
+        another tool's record."""
+        return self._own(EXPORT_WORDS, lambda content: content.texts("words")) or ()
 
     def program_buffer(self) -> bytes | None:
         """The .pte file's bytes; None in records that etscope did not write."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from etscope.backends.registry.export_options import export_words
 from etscope.errors import UsageError
 from etscope.model.finding import Finding
-
-if TYPE_CHECKING:
-    from etscope.export import Source
 
 QUANTIZE, KEEP_FLOAT, PASS, THREADS = "quantize", "keep_float", "pass", "threads"
 # All that are tried, in the order that they are made in: later ones depend on the backend and type.
@@ -26,14 +23,11 @@ _FLOAT32 = ("float32", "float")
 class Setting:
     """All options of an export and a run.
 
-    export: options of `etscope.export.export`. threads: the runtime's thread pool size. dtype:
-    "float32" to convert the model. channels_last: use this memory layout for images.
+    export: options of `etscope.export.export`. threads: the runtime's thread pool size.
     """
 
     export: Mapping[str, Any] = field(default_factory=dict)
     threads: int | None = None
-    dtype: str | None = None
-    channels_last: bool = False
 
     @property
     def quantizes(self) -> bool:
@@ -41,68 +35,18 @@ class Setting:
         return bool(self.export.get(QUANTIZE) or self.export.get("quantize_embeddings"))
 
     @property
+    def passes(self) -> Sequence[str]:
+        return self.export.get("passes") or ()
+
+    @property
     def of_export(self) -> str:
         """The options that a program depends on and that a search changes."""
         options = {k: v for k, v in self.export.items() if k != "calibration"}
-        return repr((sorted(options.items()), self.dtype, self.channels_last))
-
-    def prepared(self, source: Source) -> tuple[Any, Any]:
-        """Return the model and its inputs, changed as the setting says. Raises `UsageError` where
-        that is not possible."""
-        from etscope.bridge.lowering.variants import in_float32, with_channels_last
-
-        model, inputs = source.model, source.inputs
-        if self.dtype is not None:
-            model, inputs = in_float32(model, inputs)
-        if self.channels_last:
-            inputs = with_channels_last(model, inputs)
-        return model, inputs
-
-    @property
-    def has_other_model(self) -> bool:
-        """True if the setting needs lines of Python, because no command has an option for it."""
-        return self.dtype is not None or self.channels_last
+        return repr(sorted(options.items()))
 
     def command(self, spec: str, words: Sequence[str] = ()) -> str:
         """The command that exports a model with this setting; words: further options."""
-        given = dict(self.export)
-        backend, scheme = str(given.pop("backend", "")), given.pop(QUANTIZE, None)
-        found = ["--backend", backend] if backend else []
-        if scheme:
-            found += ["--quantize", "int8" if scheme is True else str(scheme)]
-        for key, value in given.pop("backend_options", {}).items():
-            owner = "" if "." in key else f"{backend.partition(',')[0]}."
-            found += ["-X", f"{owner}{key}={value}"]
-        for name, value in given.items():
-            if isinstance(value, (list, tuple)):
-                texts = [str(one) for one in value if isinstance(one, (str, Path))]
-            elif isinstance(value, bool):
-                texts = [str(value).lower()] if value or name == "strict" else []
-            else:
-                texts = [] if value in (None, "") else [str(value)]
-            found += [word for text in texts for word in ("-X", f"{name}={text}")]
-        return shlex.join(["etscope", "export", spec, *found, *words])
-
-    def python(self, spec: str) -> str:
-        """The lines of Python that export a model with this setting."""
-        lines = [
-            "from etscope.export import export, load_model",
-            "",
-            f"source = load_model({spec!r})",
-        ]
-        model, inputs = "source.model", "source.inputs"
-        if self.dtype is not None:
-            lines.append("model = source.model.float()  # and its inputs likewise")
-            model = "model"
-        if self.channels_last:  # of one image; with more inputs, of each with four dimensions
-            lines.insert(0, "import torch")
-            lines.append("(image,) = source.inputs")
-            lines.append("image = image.contiguous(memory_format=torch.channels_last)")
-            inputs = "(image,)"
-        given = {k: v for k, v in self.export.items() if v not in (None, False, (), [], {}, "")}
-        options = "".join(f", {name}={value!r}" for name, value in given.items())
-        lines.append(f"exported = export({model}, {inputs}{options})")
-        return "\n".join(lines)
+        return shlex.join(["etscope", "export", spec, *export_words(self.export), *words])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +146,7 @@ def _changed(setting: Setting, name: str, given: Mapping[str, Any]) -> Setting:
             raise UsageError(
                 f"not implemented: a model in {given['dtype']}; only float32 can be tried"
             )
-        return replace(setting, dtype="float32")
+        return _exported(setting, passes=_more(setting, "passes", "to_float32"))
     if name == QUANTIZE:
         wanted = str(given["scheme"])
         if wanted == ("int8" if scheme is True else scheme):
@@ -221,7 +165,7 @@ def _changed(setting: Setting, name: str, given: Mapping[str, Any]) -> Setting:
         return _exported(setting, passes=_more(setting, "passes", wanted))
     if name == THREADS:
         return replace(setting, threads=int(given["threads"]))
-    return replace(setting, channels_last=True)
+    return _exported(setting, passes=_more(setting, "passes", "channels_last"))
 
 
 def _exported(setting: Setting, **options: Any) -> Setting:

@@ -259,7 +259,6 @@ class _Search:
             own=own,
             setting=setting,
             command=setting.command(spec, self.words),
-            python=setting.python(spec),
         )
         return self._written(result, setting) if keeps else result
 
@@ -401,8 +400,7 @@ class _Search:
             program = laboratory.path(setting)
             contents["program.pte"] = program.read_bytes()
             contents["program.etrecord"] = program.with_suffix(".etrecord").read_bytes()
-            text = result.python if setting.has_other_model else result.command
-            contents[COMMAND] = f"{text}\n".encode()
+            contents[COMMAND] = f"{result.command}\n".encode()
         for name, content in contents.items():
             with atomic_write(folder / name) as file:
                 file.write(content)

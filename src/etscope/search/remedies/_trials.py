@@ -110,13 +110,12 @@ class Laboratory:
         from etscope.export import export
         from etscope.search.trial import read_samples
 
-        model, inputs = setting.prepared(self.source)
         options = dict(setting.export)
         files = options.pop("calibration", None)
         calibration = read_samples(self.source, files) if files and options["quantize"] else None
         return export(
-            model,
-            inputs,
+            self.source.model,
+            self.source.inputs,
             dynamic_shapes=self.source.dynamic_shapes,
             calibration=calibration,
             **options,
@@ -198,9 +197,9 @@ class Laboratory:
         values = []
         for value in self.floats[method].inputs:
             if isinstance(value, torch.Tensor):
-                if setting.dtype is not None and value.is_floating_point():
+                if "to_float32" in setting.passes and value.is_floating_point():
                     value = value.float()
-                if setting.channels_last and value.dim() == 4:
+                if "channels_last" in setting.passes and value.dim() == 4:
                     value = value.contiguous(memory_format=torch.channels_last)
             values.append(value)
         return values

@@ -182,7 +182,7 @@ class Remedies:
     rounds. unconfirmed: an outcome that was faster at first, but not in new rounds. beside: the
     fastest outcome with other numbers, if these are not wanted and it is faster than the best. own:
     times in common rounds, in ns, by the outcome's key. setting: all options of the best outcome,
-    or of the baseline. command, python: how to export the model with that setting. files: the files
+    or of the baseline. command: how to export the model with that setting. files: the files
     of the best export.
     """
 
@@ -199,7 +199,6 @@ class Remedies:
     own: Mapping[str, float]
     setting: Setting
     command: str
-    python: str
     files: tuple[Path, ...] = ()
 
     def table(self) -> Table:
@@ -277,8 +276,6 @@ class Remedies:
         if self.best is None:
             return tuple(notes)
         notes += [f"wrote {path}" for path in self.files]
-        if self.setting.has_other_model:
-            return (*notes, *self.python.splitlines())
         if self.setting.threads is not None:
             notes.append(f"Run it with: etscope run --threads {self.setting.threads}.")
         return (*notes, self.command)
@@ -307,7 +304,6 @@ class Remedies:
             "best": None if self.best is None else self.best.words,
             "faster_with_other_numbers": None if self.beside is None else self.beside.words,
             "command": self.command,
-            "python": self.python,
             "threads": self.setting.threads,
             "confidence": self.policy.confidence,
             "min_effect": self.policy.min_effect,

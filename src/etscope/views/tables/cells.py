@@ -31,6 +31,7 @@ _WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})
 _PLAIN = {type(None), bool, int, float, str}
 
 
+PASTED = "    "  # before a line of `explanation_lines` that is to be pasted
 _SITES_SHOWN = 3  # of a finding, so that they stay a line or two; JSON has all
 
 
@@ -57,7 +58,10 @@ def explanation_lines(finding: Mapping[str, Any]) -> list[str]:
     lines = [str(text) for text in explained["evidence"]]
     if sites:
         lines.append(f"Where: {'; '.join(sites)}")
-    return [*lines, *(f"To do: {remedy['text']}" for remedy in explained["remedies"])]
+    for remedy in explained["remedies"]:
+        pasted = (f"{PASTED}{one}" for one in remedy["paste"].splitlines())
+        lines += [f"To do: {remedy['text']}", *pasted]
+    return lines
 
 
 def plain_rows(table: Table) -> Iterator[tuple[Any, ...]]:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, BinaryIO, TextIO
 
 from etscope.model.table import Kind, Table
 from etscope.support.optional import require
 from etscope.views.output import dumps, write_joined
 from etscope.views.tables.cells import (
+    PASTED,
     Guides,
     explanation_lines,
     is_number,
@@ -156,7 +157,13 @@ def write_markdown(table: Table, out: TextIO) -> None:
         out.write("\n")
     for finding in table.findings:
         out.write(f"- {escaped(str(finding['sentence']))}\n")
-        out.writelines(f"  - {escaped(text)}\n" for text in explanation_lines(finding))
+        for is_pasted, texts in groupby(
+            explanation_lines(finding), lambda text: text.startswith(PASTED)
+        ):
+            if is_pasted:
+                out.writelines(["    ```text\n", *(f"{text}\n" for text in texts), "    ```\n"])
+            else:
+                out.writelines(f"  - {escaped(text)}\n" for text in texts)
     for note in table.notes:
         out.write(f"\n{escaped(note)}\n")
 

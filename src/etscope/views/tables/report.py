@@ -30,6 +30,7 @@ from etscope.views.output import dumps, write_joined
 from etscope.views.tables.cells import (
     ASCII_LINES,
     LINES,
+    PASTED,
     Guides,
     cell_texts,
     explanation_lines,
@@ -445,6 +446,9 @@ def _finding_lines(table: Table, width: int | None, style: _Style) -> Iterator[s
         for position, line in enumerate(_wrapped(str(finding["sentence"]), room)):
             yield (" " * len(mark) if position else mark) + line
         for text in explanation_lines(finding):
+            if text.startswith(PASTED):  # whole: it is to be copied
+                yield " " * len(mark) + visible(text)
+                continue
             for position, line in enumerate(_wrapped(text, None if room is None else room - 2)):
                 yield " " * len(mark) + ("  " if position else "") + line
         for line in _command_lines(str(finding.get("next") or ""), room):

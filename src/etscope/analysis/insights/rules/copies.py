@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from etscope.analysis.graphs.delegate_io import INPUT, OUTPUT, Borders
 from etscope.analysis.graphs.run_graph import (
@@ -202,34 +202,111 @@ def _laid_out_anew(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         call = calls.get(number)
         if call is None:
             continue
-        entering = {sizes(one.tensor): one.kind for one in borders.entering(call)}
-        leaving = {sizes(one.tensor): one.kind for one in borders.leaving(call)}
+        entering = {id(one.maker): one.kind for one in borders.entering(call)}
+        leaving = {id(one.maker): one.kind for one in borders.leaving(call)}
+        events = run.events_of_calls[number]
         specs = [spec_of(node) for node in call.nodes if stem(node.op) == "convolution"]
         is_one_dimensional = {len(spec.shape) for spec in specs if spec is not None} == {3}
         for member in added:
-            before, after = member[1].attribution.inputs[0], member[1].attribution.outputs
-            kinds = {entering.get(sizes(before)), leaving.get(sizes(after[0] if after else ""))}
+            kinds = set(_ends(run, events, member, entering, leaving))
             if is_one_dimensional:
                 one_dimensional.append(member)
-            elif kinds == {None}:
+            elif not kinds:
                 inner.append(member)
-            elif kinds <= {INPUT, OUTPUT, None}:
+            elif kinds <= {INPUT, OUTPUT}:
                 outer.append(member)
+    permutes = list(_undoing(facts, run, inner))
+    facts.claim(permutes)
+    inner += run.members(permutes)
     for members, (where, reason, remedy) in (
-        (outer, _OUTER), (inner, _INNER), (one_dimensional, _ONE_DIMENSIONAL),
+        (outer, _OUTER),
+        (inner, _PERMUTED if permutes else _INNER),
+        (one_dimensional, _ONE_DIMENSIONAL),
     ):  # fmt: skip
         if members:
             facts.claim(leaves=members)
             taken = facts.time.taken(members)
-            stand = does(len(members), "transpose", "stand")
+            stand = does(sum(not one[1].attribution.nodes for one in members), "transpose", "stand")
             yield facts.finding(
                 "layout-conversions",
                 f"XNNPACK transposes {where}, which takes {taken}{places(len(members))}.",
                 members,
                 explained(
-                    Sureness.MEASURED, [f"{stand} for no operator of the model: {reason}"], [remedy]
+                    Sureness.MEASURED,
+                    [f"{stand} for no operator of the model: {reason}"],
+                    [replace(remedy, text=remedy.text.format(at_lines(permutes)))],
                 ),
             )
+
+
+def _ends(
+    run: RunGraph,
+    events: Sequence[Leaf],
+    added: Leaf,
+    entering: Mapping[int, str],
+    leaving: Mapping[int, str],
+) -> Iterator[str]:
+    """Yield the kinds of the borders at which a transpose was added: it stands directly before the
+    operator that reads it, or directly behind the one that makes its value.
+
+    entering, leaving: kinds of values at the borders of its call, by `id` of their makers.
+    """
+    at = next(number for number, one in enumerate(events) if one[1] is added[1])
+    size = sizes(added[1].attribution.inputs[0])
+
+    def nodes_at(others: Iterable[Leaf]) -> tuple[Node, ...]:
+        return next((one[1].attribution.nodes for one in others if one[1].attribution.nodes), ())
+
+    for node in nodes_at(events[at:]):
+        values = list(_origins(run, node))
+        yield from (
+            entering[id(one)]
+            for one in values
+            if id(one) in entering and sizes(spec_of(one)) == size
+        )
+    for node in nodes_at(reversed(events[:at])):
+        if sizes(spec_of(node)) == sizes((added[1].attribution.outputs or ("",))[0]):
+            yield from (leaving[id(one)] for one in _ends_of(run, node) if id(one) in leaving)
+
+
+def _origins(run: RunGraph, node: Node) -> Iterator[Node]:
+    """The values that a node reads, before operators that only convert them."""
+    for giver in run.givers(node):
+        is_same = giver.kind == "call_function" and stem(giver.op) in _CONVERTING
+        yield from _origins(run, giver) if is_same else (giver,)
+
+
+def _ends_of(run: RunGraph, node: Node) -> Iterator[Node]:
+    """A node, and those behind it that only convert its value."""
+    yield node
+    for reader in run.readers(node):
+        if reader.kind == "call_function" and stem(reader.op) in _CONVERTING:
+            yield from _ends_of(run, reader)
+
+
+_CONVERTING = _UNCHANGED | {"dequantize_per_tensor", "quantize_per_tensor", "hardtanh", "relu"}
+_LAST, _FIRST = ["0", "2", "3", "1"], ["0", "3", "1", "2"]  # channels, by permutes
+
+
+def _undoing(facts: Facts, run: RunGraph, added: Sequence[Leaf]) -> Iterator[Node]:
+    """The model's own permutes of images to channels last and back, which the added transposes
+    undo: next to convolutions and pools."""
+    sizes_of = {sizes(one[1].attribution.inputs[0]) for one in added}
+    for node in run.partition.linked.graph.operators.values():
+        order = re.findall(r"\d", dict(node.arguments).get("dims", ""))
+        if stem(node.op) != "permute" or order not in (_LAST, _FIRST) or not facts.is_free(node):
+            continue
+        others = list(_origins(run, node))
+        if order == _FIRST:
+            others = [reader for one in _ends_of(run, node) for reader in run.readers(one)]
+        is_near = any(stem(one.op) in _IMAGES | _POINTWISE for one in others)
+        if is_near and sizes_of and run.members([node]):
+            yield node
+
+
+_IMAGES = frozenset(
+    {"avg_pool2d", "convolution", "max_pool2d", "native_batch_norm_legit_no_training"}
+)
 
 
 _OUTER = (
@@ -247,6 +324,14 @@ _ONE_DIMENSIONAL = (
     Remedy(
         "Keep four dimensions from the first convolution to the last: `nn.Conv2d(c, d, (k, "
         "1))` on `x.unsqueeze(-1)` for `nn.Conv1d(c, d, k)`; with k = 1, use `nn.Linear`."
+    ),
+)
+_PERMUTED = (
+    "images between operators",
+    "XNNPACK convolves with the channels last, and the model's permutes do the same around it.",
+    Remedy(
+        "Leave out the permutes of images{}: `nn.Conv2d(c, d, 1)` computes what `nn.Linear(c, d)` "
+        "does between them."
     ),
 )
 _INNER = (

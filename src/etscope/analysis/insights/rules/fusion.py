@@ -6,8 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of, varying_givers
+from etscope.analysis.insights import edits
 from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     at_lines,
@@ -16,26 +18,30 @@ from etscope.analysis.insights.node_words import (
     operators,
     places,
 )
+from etscope.analysis.profile.profile import Leaf
 from etscope.model.finding import Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count
 
 _ATTENTION = "scaled_dot_product_attention"
 _BATCH_NORM = "native_batch_norm_legit_no_training"
+_NORM_BEFORE = "batch_norm before"
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The nodes of one operator that runs in parts. kind: the operator ("gelu")."""
+    """The nodes of one operator that runs in parts. kind: the operator ("gelu"). added: events
+    without a node that compute the parts."""
 
     kind: str
     nodes: tuple[Node, ...]
+    added: tuple[Leaf, ...] = ()
 
 
 def parts_of(run: RunGraph) -> Iterator[Parts]:
     """Find the operators that run in parts."""
     taken: set[int] = set()
-    for finder in (_guards, _written_out, _batch_norms):
+    for finder in (_guards, _written_out, _batch_norms, _norms_before):
         for parts in finder(run):
             if not taken & set(map(id, parts.nodes)):
                 taken.update(map(id, parts.nodes))
@@ -228,6 +234,41 @@ def _written_out(run: RunGraph) -> Iterator[Parts]:
 # -- batch norm after a convolution, which could be a part of its weights
 
 
+def _norms_before(run: RunGraph) -> Iterator[Parts]:
+    """Norms before a convolution without padding, or a linear layer, which could hold them.
+
+    XNNPACK folds a norm into a convolution before it, and else computes it as a convolution.
+    """
+    for node in run.partition.linked.graph.operators.values():
+        readers = list(run.readers(node)) if stem(node.op) == _BATCH_NORM else []
+        readers = [one for each in readers for one in _values(run, each)]
+        if len(readers) != 1:
+            continue
+        (reader,), given = readers, dict(readers[0].arguments)
+        added = _event_before(run, reader)
+        is_plain = stem(reader.op) == "convolution" and given.get("transposed") == "False"
+        weights = [one for one in run.givers(reader) if run.is_weight(one)]
+        is_timed = bool(added or run.members([node]))
+        if is_timed and is_plain and weights and not re.search("[1-9]", given.get("padding", "1")):
+            yield Parts(_NORM_BEFORE, (node,), added)
+
+
+def _event_before(run: RunGraph, reader: Node) -> tuple[Leaf, ...]:
+    """The convolution by channel, of no node, that XNNPACK runs directly before an operator."""
+    events = {id(leaf) for _, leaf in run.members([reader])}
+    for members in run.events_of_calls.values():
+        for before, after in pairwise(members):
+            is_added = not before[1].attribution.nodes and "DWConv" in before[1].name
+            if is_added and id(after[1]) in events:
+                return (before,)
+    return ()
+
+
+def _values(run: RunGraph, node: Node) -> list[Node]:
+    """A node, or the readers of the first value of several."""
+    return list(run.readers(node)) if node.op == "getitem" else [node]
+
+
 def _batch_norms(run: RunGraph) -> Iterator[Parts]:
     for kernel in run.kernels.values():
         giver = next(run.givers(kernel.node), None)
@@ -251,13 +292,13 @@ def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """
     groups: dict[tuple[str, tuple[str, ...]], list[Parts]] = {}
     for parts in parts_of(run):
-        facts.claim(parts.nodes)
+        facts.claim(parts.nodes, parts.added)
         names = tuple(sorted({stem(node.op) for node in parts.nodes}))
         key = names if parts.kind != _ATTENTION else ()
         groups.setdefault((parts.kind, key), []).append(parts)
     for (kind, _), alike in groups.items():
         nodes = [node for parts in alike for node in parts.nodes]
-        members = run.members(nodes)
+        members = [*run.members(nodes), *(one for parts in alike for one in parts.added)]
         if not members:
             continue
         members += run.rests(members)
@@ -268,7 +309,7 @@ def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
                 f"{len(outside):,} of their {count(len(nodes), 'node')} are outside of delegates."
             )
         evidence += fewer_calls(run, outside, "Without them")
-        is_by_form = kind not in (_ATTENTION, "batch_norm")
+        is_by_form = kind not in (_ATTENTION, "batch_norm", _NORM_BEFORE)
         yield facts.finding(
             "lost-fusion",
             f"{_SENTENCE[kind]} {facts.time.taken(members)}{places(len(alike))}"
@@ -290,6 +331,7 @@ _WHAT: Mapping[str, str] = {
     "softmax": "compute what one kernel of softmax would",
     "hardswish": "compute what one operator of XNNPACK would, hardswish",
     "batch_norm": "could be in the weights of the convolution or linear layer before it",
+    _NORM_BEFORE: "could be in the weights of the convolution after it, which has no padding",
 }
 _SENTENCE: Mapping[str, str] = {
     _ATTENTION: f"{_ATTENTION} is decomposed: the parts around its products and softmax take",
@@ -298,6 +340,7 @@ _SENTENCE: Mapping[str, str] = {
     "softmax": "Softmax in parts takes",
     "hardswish": "Hardswish in parts takes",
     "batch_norm": "Batch norm that is not folded into the layer before it takes",
+    _NORM_BEFORE: "Batch norm that is not folded into the convolution after it takes",
 }
 
 
@@ -314,6 +357,12 @@ def _remedies(kind: str, nodes: Sequence[Node]) -> Iterator[Remedy]:
         yield Remedy(
             f"Or write it out{there}: `torch.softmax(q @ k.transpose(-1, -2) * scale + mask, -1) "
             "@ v`, with a float mask."
+        )
+    elif kind == _NORM_BEFORE:
+        yield Remedy(
+            "Fold it into the convolution when the program is made.",
+            "pass",
+            {"name": "fold_batch_norms"},
         )
     elif kind == "batch_norm":
         yield Remedy(
@@ -335,4 +384,7 @@ def _remedies(kind: str, nodes: Sequence[Node]) -> Iterator[Remedy]:
                 "`EdgeCompileConfig(preserve_ops=[...])`, or export with a newer ExecuTorch."
             )
         else:
-            yield Remedy(f"Write `{function}{more}`{there}.")
+            patch = getattr(edits, kind, None)
+            yield Remedy(
+                f"Write `{function}{more}`{there}.", paste="" if patch is None else patch(nodes)
+            )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from etscope.analysis.graphs.node_table import short_tensor
 from etscope.analysis.graphs.partition import NodeRefusal
 from etscope.analysis.graphs.run_graph import OF_TORCH, RunGraph, function_of, spec_of, written_as
+from etscope.analysis.insights.edits import in_float32, patch_of
 from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     NAMED,
@@ -170,6 +171,7 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
                 "the way.",
                 "dtype",
                 {"dtype": "float32"},
+                in_float32(nodes),
             )
         verb = "run" if len(nodes) > 1 else "runs"
         yield facts.finding(
@@ -264,7 +266,7 @@ _FOR_REASONS = (
     ),
     ("concatenation of > 2", "Concatenate two to five tensors at once: several `torch.cat`."),
     ("ceil mode", "Use `ceil_mode=False`, with padding to a size that divides."),
-    ("zero-padding in the averaging", "Use `count_include_pad=False`, or no padding."),
+    ("zero-padding in the averaging", "Pad with zeros before, and pool without padding."),
     ("divisor override", "Leave out `divisor_override`, and multiply the result."),
     ("dim must be the last dim", "Transpose the value, so that it is over the last dimension."),
     ("power == 2", "Write other powers as products: `x * x * x`, and 0.5 as `torch.sqrt`."),
@@ -314,6 +316,9 @@ _INSTEAD: Mapping[str, str] = {
     },
     "F.mish": "XNNPACK has no mish: `F.hardswish` and `F.silu` are close to it, if the model is "
     "trained with one.",
+    "amax": "Write the maximum of an image as `F.max_pool2d(x, x.shape[2:])`, which XNNPACK takes.",
+    "cumsum": "Write a sum over at most 64 rows as the product with a triangle of ones, "
+    "`torch.ones(n, n).tril() @ x`.",
     "native_dropout": "Leave it out: export the model in evaluation mode (`model.eval()`), or with "
     "`training=False`.",
     "upsample_bicubic2d": 'XNNPACK resizes by `mode="bilinear"`.',
@@ -343,10 +348,11 @@ def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
             texts.setdefault(said, []).append(node)
     for text, alike in texts.items():
         line = first_line(alike)
+        lines = patch_of(run, alike)
         torch_s = {function_of(node) for node in alike} & OF_TORCH
         if torch_s:
             text = f"Write torch's {listed(sorted(torch_s))} out in the model. {text}"
-        yield Remedy(f"{text[:-1]} ({line})." if line else text)
+        yield Remedy(f"{text[:-1]} ({line})." if line else text, paste=lines)
     constant = [
         giver
         for node in nodes

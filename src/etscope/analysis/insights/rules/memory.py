@@ -12,7 +12,7 @@ from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.program.source_location import block_family
 from etscope.errors import EtscopeError
-from etscope.formats.program.pte import Program
+from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.pte_schema import TensorValue
 from etscope.model.finding import Finding, Place, Quantity, Remedy, Severity, Sureness
 from etscope.units import format_bytes, format_share
@@ -118,7 +118,7 @@ def memory_of(
     try:
         plan = memory_plans(export)[method]
         yield from filter(None, [_largest_part(plan), _largest_at_peak(plan, rows)])
-        yield from filter(None, [_duplicates(export.needed_program, plan)])
+        yield from filter(None, [_duplicates(export, plan, parts)])
         yield from _weights(plan, parts)
     except EtscopeError:  # a damaged plan: the memory views say where
         return
@@ -201,15 +201,21 @@ def _weights(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
     )
 
 
-def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
-    """Constants of the same bytes that the file holds more than once."""
+def _duplicates(export: Export, plan: MemoryPlan, parts: Sequence[FilePart]) -> Finding | None:
+    """Weights of the same bytes that the file holds more than once. Parts of .ptd files are left
+    out."""
     from etscope.analysis.memory.file_parts import equal_content
+    from etscope.analysis.memory.size import why_repeated
+    from etscope.analysis.memory.stored import WEIGHTS
 
-    spans = {
-        program.constant_span(tensor)
-        for tensor in program.method(plan.method).values
-        if isinstance(tensor, TensorValue) and tensor.is_constant and tensor.has_data
+    program = export.needed_program
+    weights = [] if export.data else [part for part in parts if part.kind == WEIGHTS]
+    spans: dict[Span, FilePart | None] = {
+        Span(part.offset, part.size): part for part in weights if part.offset is not None
     }
+    for tensor in program.method(plan.method).values:
+        if isinstance(tensor, TensorValue) and tensor.is_constant and tensor.has_data:
+            spans.setdefault(program.constant_span(tensor), None)
     large = [span for span in spans if span.size >= DUPLICATES_BYTES]
     groups, uncertain = equal_content([program.blob(span) for span in large])
     copies = sum(len(group) - 1 for group in groups)
@@ -224,6 +230,11 @@ def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     )
     if uncertain:
         sentence += f" {format_bytes(uncertain)} of them were compared at 16 places of each only."
+    for group in groups:
+        alike = [part for index in group if (part := spans[large[index]]) is not None]
+        if why := why_repeated(alike):
+            sentence += why
+            break
     found = _of("duplicate-constants", plan, sentence, wasted, total)
     return replace(found, severity=Severity.COST)
 

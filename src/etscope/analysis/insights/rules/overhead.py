@@ -14,7 +14,7 @@ from etscope.analysis.insights.node_words import at_lines, first_line, operators
 from etscope.analysis.profile.profile import InstructionRows, Leaf
 from etscope.analysis.program.source_location import short_lines, user_line
 from etscope.model.finding import Finding, Remedy, Sureness
-from etscope.model.graph import Node, stem
+from etscope.model.graph import Node, TensorSpec, stem
 from etscope.units import count, format_bytes, format_share
 
 if TYPE_CHECKING:
@@ -267,7 +267,8 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             "unrolled-loops",
             f"A loop of {alike[0].steps:,} steps, which export unrolled, runs as "
             f"{count(len(members), 'small operator')} in delegates: "
-            f"{facts.time.with_share(float(ticks.mean()))}{places(len(alike))}{at_lines(nodes)}.",
+            f"{facts.time.with_share(float(ticks.mean()))}{places(len(alike))}"
+            f"{at_lines(nodes)}.",
             ticks,
             members,
             explained(Sureness.LIKELY, evidence, _loop_remedies(alike[0])),
@@ -289,6 +290,79 @@ def _loop_remedies(loop: Loop) -> Iterator[Remedy]:
             "product that broadcasts, or a convolution with groups, in place of the loop and of "
             "`torch.cat`."
         )
+
+
+_FEWEST_PLACES = 16  # of a dimension with padding: less is hardly a sentence
+_PADDED = 0.25  # of the places: less saves less than a quarter
+
+
+def padded_inputs(facts: Facts) -> Iterator[Finding]:
+    """Work on padding: the run's inputs have fewer real places than the length of the export."""
+    padding = [_padding(value) for value in facts.inputs]
+    lengths = [one for one in padding if one is not None]
+    if not lengths:
+        return
+    length, real = max(lengths, key=lambda one: (lengths.count(one), one[0]))
+    share = 1 - real / length
+    if share < _PADDED:
+        return
+    agreeing = lengths.count((length, real))
+    record, method = facts.trace.record, facts.profile.method
+    graph = None
+    if record is not None and method in record.edge_methods:
+        graph = facts.trace.export.edge_nodes(method).symbols.graph
+    inputs = () if graph is None else [one for one in graph.inputs if one not in graph.parameters]
+    specs = [] if graph is None else [graph.by_name[name].outputs[0].tensor for name in inputs]
+    is_fixed = any(spec is not None and length in spec.shape for spec in specs)
+    ticks: Ticks = np.asarray(facts.profile.total * share, np.float64)
+    remedy = Remedy(
+        "Export with a dynamic length, and hand in the real places alone."
+        if is_fixed
+        else "Hand in the real places alone: the program takes other lengths.",
+        paste=_dynamic(facts, specs, length) if is_fixed else "",
+    )
+    yield facts.part(
+        "padded-inputs",
+        f"{length - real:,} of {length:,} tokens are padding: the method computes all of them, "
+        f"{facts.time.with_share(float(ticks.mean()))} of it for nothing.",
+        ticks,
+        (),
+        explained(
+            Sureness.LIKELY if agreeing > 1 else Sureness.POSSIBLE,
+            [
+                f"{count(agreeing, 'input')} of this run end{'s' if agreeing == 1 else ''} with "
+                f"{length - real:,} equal places, of {length:,}.",
+                "The time is their part of the places; attention takes more than that.",
+            ],
+            [remedy],
+        ),
+    )
+
+
+def _padding(value: object) -> tuple[int, int] | None:
+    """The length of an input of tokens or of a mask, and the number of its real places; None for
+    another input, and without padding."""
+    array = value if isinstance(value, np.ndarray) else np.zeros(0)
+    is_mask = array.dtype.kind == "f" and bool(np.isin(array, (0, 1)).all())
+    if array.ndim not in (1, 2) or not array.size or not (is_mask or array.dtype.kind in "iub"):
+        return None
+    length = array.shape[-1]
+    differs = (array.reshape(-1, length) != array.reshape(-1, length)[:1, -1:]).any(0)
+    real = int(np.flatnonzero(differs)[-1]) + 1 if differs.any() else length
+    return (length, real) if length >= _FEWEST_PLACES and real < length else None
+
+
+def _dynamic(facts: Facts, specs: Sequence[TensorSpec | None], length: int) -> str:
+    """The command that exports with a dynamic length; "" where it is not known."""
+    from etscope.analysis.insights.commands import export_command
+
+    texts = []
+    for spec in specs:
+        if spec is None or not all(isinstance(size, int) for size in spec.shape):
+            return ""
+        sizes = (f"length=1..{size}" if size == length else str(size) for size in spec.shape)
+        texts.append(f"{spec.dtype}[{','.join(sizes)}]")
+    return export_command(facts, "--inputs", texts)
 
 
 FRAMEWORK_SHARE = 0.10  # of what no instruction accounts for: tracing alone costs some %

@@ -257,7 +257,8 @@ def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     yield facts.finding(
         "cancelling-quantization",
         "Values are dequantized and quantized again to the same numbers, which takes "
-        f"{facts.time.taken(members)}{places(pairs)}{at_lines(moving) or at_lines(nodes)}.",
+        f"{facts.time.taken(members)}{places(pairs)}"
+        f"{at_lines(moving) or at_lines(nodes)}.",
         members,
         explained(Sureness.MEASURED, evidence, [remedy]),
     )

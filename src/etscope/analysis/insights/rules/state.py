@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, spec_of
+from etscope.analysis.insights import edits
 from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     at_lines,
@@ -43,25 +44,17 @@ def whole_caches(facts: Facts) -> Iterator[Finding]:
         f"The copies grow with the context, which is {context:,} positions here, however "
         "many of them are used.",
     ]
-    remedies = [
-        Remedy(
-            "Write in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` in "
-            "`to_executorch` makes index_put write into the cache itself.",
-            "pass",
-            {"name": "reinplace"},
-        ),
-        Remedy(
-            "Use an operator that updates the cache: torch.ops.llama.update_cache, as the "
-            "export of ExecuTorch's llama does with use_sdpa_with_kv_cache."
-        ),
-    ]
+    numbers = {group.head.instruction_id for group, _ in members}
+    linked = None if facts.run_graph is None else facts.run_graph.partition.linked
+    nodes = () if linked is None else (one for at in numbers if at for one in linked.ran(at))
+    puts = [node for node in nodes if stem(node.op) == "index_put"]
     many = len(caches) > 1
     yield facts.finding(
         "whole-caches",
         f"{len(caches):,} KV cache{'s are' if many else ' is'} copied whole in each call: "
         f"{facts.time.taken(members)}.",
         members,
-        explained(Sureness.MEASURED, evidence, remedies),
+        explained(Sureness.MEASURED, evidence, in_place(facts, puts)),
     )
 
 
@@ -135,6 +128,7 @@ def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             givers = list(run.givers(node))
             is_kept = is_kept or any(one.name == buffer for one in givers)
             waiting += [one for one in givers if one.kind == "call_function"]
+        nodes = _holding(run, buffer, nodes)
         if is_kept and run.members(nodes):
             found.append(nodes)
     if not found:
@@ -148,9 +142,8 @@ def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     size = format_bytes(sum(bytes_of(one[-1]) for one in found))
     lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}
     where = f", at {min(lines)}" if lines else ""
-    names = {stem(node.op) for node in nodes}
     evidence = [
-        f"{operators(nodes)} {'make' if len(names) > 1 else 'makes'} "
+        f"{operators(nodes)} {'make' if len({stem(node.op) for node in nodes}) > 1 else 'makes'} "
         f"{count(len(found), 'buffer')} anew as a whole, and copy_ writes "
         f"{'them' if len(found) > 1 else 'it'} back{places(len(copied))}."
     ]
@@ -159,11 +152,37 @@ def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         f"Buffers of {size} are copied twice to change a part of them, which takes "
         f"{facts.time.taken(members)}{places(len(found))}{where}.",
         members,
-        explained(Sureness.MEASURED, evidence, _writing_in_place(names)),
+        explained(Sureness.MEASURED, evidence, _writing_in_place(facts, run, nodes)),
     )
 
 
-def _writing_in_place(names: Collection[str]) -> Iterator[Remedy]:
+def _holding(run: RunGraph, buffer: str | None, nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes with a buffer's values, without those that make the written part."""
+    held, found = {buffer}, []
+    for node in run.partition.linked.graph.nodes:
+        if any(node is one for one in nodes) and held & {one.name for one in run.givers(node)}:
+            held.add(node.name)
+            found.append(node)
+    return found
+
+
+def is_written_in_place(run: RunGraph, node: Node) -> bool:
+    """Return whether the kernel of index_put_ takes a node: one index of one dimension, and values
+    of the shape of what they replace."""
+    buffer, *indices, values = map(spec_of, run.givers(node))
+    at = [one for one in dict(node.arguments).get("indices", "")[1:-1].split(", ") if one]
+    given = [position for position, one in enumerate(at) if one != "None"]
+    index = indices[0] if len(indices) == 1 else None
+    if buffer is None or values is None or index is None:
+        return False
+    if len(given) != 1 or len(index.shape) != 1:
+        return False
+    axis = given[0]
+    return values.shape == (*buffer.shape[:axis], index.shape[0], *buffer.shape[axis + 1 :])
+
+
+def _writing_in_place(facts: Facts, run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
+    names = {stem(node.op) for node in nodes}
     if _MOVING.issubset(names):
         yield Remedy(
             "Use a ring buffer: write each new row over the oldest, "
@@ -173,14 +192,39 @@ def _writing_in_place(names: Collection[str]) -> Iterator[Remedy]:
     elif "where" in names:
         yield Remedy(
             "Write the changed part by its position, `buffer.index_copy_(1, position, "
-            "new)`, instead of choosing between old and new for each element."
+            "new)`, instead of choosing between old and new for each element.",
+            paste=_then_in_place(facts, edits.chosen(nodes, run)),
         )
-    change = {"name": "reinplace"} if "index_put" in names else {}  # the pass handles it
+    yield from in_place(facts, [node for node in nodes if stem(node.op) == "index_put"])
+
+
+def _then_in_place(facts: Facts, patch: str) -> str:
+    """A patch, and the command that exports the changed model with the pass."""
+    from etscope.analysis.insights.commands import export_command
+
+    command = export_command(facts, "-X", ["passes=reinplace"])
+    return "\n".join(filter(None, (patch, command))) if patch else ""
+
+
+def in_place(facts: Facts, written: Sequence[Node]) -> Iterator[Remedy]:
+    """Say how index_put nodes could write into their buffers themselves."""
+    run = facts.run_graph
+    if run is None or not all(is_written_in_place(run, node) for node in written):
+        yield Remedy(
+            "Write with `index_copy_`, in values of as many dimensions as the buffer; the pass "
+            "reinplace then writes into the buffer itself.",
+            paste=_then_in_place(facts, edits.in_place(written)),
+        )
+    elif written:
+        yield Remedy(
+            "Write into the buffers in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` "
+            "for `to_executorch`.",
+            "pass",
+            {"name": "reinplace"},
+        )
     yield Remedy(
-        "Write into the buffers in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` for "
-        "`to_executorch`, or an operator that updates the cache (`llama.update_cache`).",
-        "pass" if change else None,
-        change,
+        "Or use an operator that updates the cache: torch.ops.llama.update_cache, as the export "
+        "of ExecuTorch's llama does with use_sdpa_with_kv_cache."
     )
 
 

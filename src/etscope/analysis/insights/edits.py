@@ -1,0 +1,459 @@
+"""Patches of a model's lines: what the user wrote, and the same in operators that a backend takes.
+
+The record has the text of each line, so no source file is read. A line that has a part of a
+statement only, or another form, gets no patch.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from etscope.analysis.graphs.run_graph import RunGraph, spec_of
+from etscope.analysis.program.source_location import short_lines, user_line
+from etscope.model.graph import Node, SourceLine, stem
+
+_LINES = 3  # in a patch: others are alike
+_SIMPLE = re.compile(r"[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in a line, of a function or of a method of a tensor.
+
+    whole: its text. values: texts of the arguments by position, with the tensor of a method first.
+    named: of those by keyword.
+    """
+
+    whole: str
+    values: Sequence[str]
+    named: Mapping[str, str]
+
+    def given(self, at: int, name: str) -> str | None:
+        """The text of an argument; None if it is left out."""
+        return self.values[at] if at < len(self.values) else self.named.get(name)
+
+    def number(self, at: int, name: str) -> object:
+        """The value of an argument; None if it is left out, or computed."""
+        try:
+            return ast.literal_eval(self.given(at, name) or "None")
+        except ValueError:
+            return None
+
+
+Change = Callable[[ast.expr, Callable[[ast.AST], str]], str | None]
+
+
+def patch(nodes: Iterable[Node], change: Callable[[Node], Change]) -> str:
+    """Return the lines where nodes are written, each with its new text below; "" where it cannot
+    be changed."""
+    found: dict[SourceLine, str] = {}
+    for node in nodes:
+        line = user_line(node.stack_trace)
+        if line is not None and line not in found and len(found) < _LINES:
+            text = _changed(line.text, change(node))
+            if text is not None:
+                found[line] = text
+    return _written(found)
+
+
+def _written(found: Mapping[SourceLine, str]) -> str:
+    lines = ((short_lines((line,)), line.text, text) for line, text in found.items())
+    return "\n".join(f"# {where}\n- {old}\n+ {new}" for where, old, new in lines)
+
+
+def _changed(text: str, change: Change) -> str | None:
+    """Return a line with its outermost fitting expressions changed; None without any."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    edits: list[tuple[int, int, str]] = []
+
+    def source(node: ast.AST) -> str:
+        return ast.get_source_segment(text, node) or ""
+
+    def visit(node: ast.AST) -> None:
+        new = change(node, source) if isinstance(node, ast.expr) else None
+        if new is not None and isinstance(node, ast.expr):
+            edits.append((node.col_offset, node.end_col_offset or 0, new))
+            return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
+    encoded = text.encode()
+    for begin, end, new in sorted(edits, reverse=True):
+        encoded = encoded[:begin] + new.encode() + encoded[end:]
+    return encoded.decode() if edits else None
+
+
+def call_of(
+    node: ast.expr, source: Callable[[ast.AST], str], names: Collection[str]
+) -> Call | None:
+    """Return an expression as a call of one of these functions; None if it is something else."""
+    if not isinstance(node, ast.Call):
+        return None
+    function, values = source(node.func), [source(one) for one in node.args]
+    owner, _, name = function.rpartition(".")
+    if name not in names or any(isinstance(one, ast.Starred) for one in node.args):
+        return None
+    is_method = isinstance(node.func, ast.Attribute) and owner not in ("torch", "F")
+    if is_method and not owner.endswith("functional"):
+        values.insert(0, owner)
+    named = {one.arg: source(one.value) for one in node.keywords if one.arg is not None}
+    return Call(source(node), values, named)
+
+
+def in_call(make: Callable[[Node, Call], str | None], *names: str) -> Callable[[Node], Change]:
+    """Make a change of calls of functions."""
+
+    def change(node: Node, expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
+        call = call_of(expression, source, names)
+        return None if call is None else make(node, call)
+
+    return lambda node: partial(change, node)
+
+
+def _twice(value: str, name: str = "value") -> tuple[str, str]:
+    """A value for its first and for later uses: a name for what is computed."""
+    return (value, value) if _SIMPLE.fullmatch(value) else (f"({name} := {value})", name)
+
+
+def _part(axis: int, part: str) -> str:
+    """Indices that take a part of one dimension."""
+    after = ", :" * (-axis - 1)
+    return f"[{':, ' * axis}{part}]" if axis >= 0 else f"[..., {part}{after}]"
+
+
+def _integers(text: str) -> list[int]:
+    return [int(one) for one in re.findall(r"-?\d+", text)]
+
+
+def _argument(node: Node, name: str) -> str:
+    return dict(node.arguments).get(name, "")
+
+
+def _shape(node: Node) -> list[int] | None:
+    """The sizes of a node's value; None if they vary."""
+    spec = spec_of(node)
+    sizes = () if spec is None else spec.shape
+    known = [size for size in sizes if isinstance(size, int)]
+    return known if spec is not None and len(known) == len(sizes) else None
+
+
+# -- functions that have the same in other operators
+
+
+def _rolled(node: Node, call: Call) -> str | None:
+    shifts = _integers(call.given(1, "shifts") or "")
+    axes = _integers(call.given(2, "dims") or "")
+    value = call.given(0, "input") or ""
+    if not shifts or len(shifts) != len(axes) or not all(shifts):
+        return None
+    for number, (shift, axis) in enumerate(zip(shifts, axes, strict=True)):
+        first, later = _twice(value, f"rolled_{number}")
+        value = (
+            f"torch.cat([{first}{_part(axis, f'{-shift}:')}, {later}{_part(axis, f':{-shift}')}], "
+            f"{axis})"
+        )
+    return value
+
+
+def _mean(run: RunGraph, node: Node, call: Call) -> str | None:
+    giver = next(run.givers(node), None)
+    shape = None if giver is None else _shape(giver)
+    rank, value = len(shape or ()), call.given(0, "input")
+    axes = sorted(axis % rank for axis in _integers(_argument(node, "dim"))) if rank else []
+    keeps = _argument(node, "keepdim") == "True"
+    if rank == 4 and axes == [2, 3] and not keeps:
+        return f"{value}.mean((2, 3), keepdim=True).flatten(1)"
+    if rank == 3 and axes == [2]:
+        end = "squeeze(-1)" if keeps else "flatten(1)"
+        return f"{value}.unsqueeze(-1).mean((2, 3), keepdim=True).{end}"
+    if rank == 3 and axes == [1] and not keeps:
+        return f"{value}.transpose(1, 2).unsqueeze(-1).mean((2, 3), keepdim=True).flatten(1)"
+    return None
+
+
+def _split(node: Node, call: Call) -> str | None:
+    sizes, axis = _integers(_argument(node, "split_sizes")), _integers(_argument(node, "dim"))
+    value, begin, parts = call.given(0, "input") or "", 0, []
+    for number, size in enumerate(sizes):
+        given = _twice(value)[bool(number)]
+        parts.append(f"{given}{_part((axis or [0])[0], f'{begin}:{begin + size}')}")
+        begin += size
+    return f"({', '.join(parts)})" if len(parts) > 1 else None
+
+
+def _softmax(node: Node, call: Call) -> str | None:
+    axis, value = call.number(1, "dim"), call.given(0, "input")
+    if not isinstance(axis, int):
+        return None
+    return f"torch.softmax({value}.transpose({axis}, -1), -1).transpose({axis}, -1)"
+
+
+def _without_alpha(node: Node, call: Call) -> str | None:
+    if "alpha" not in call.named or len(call.values) < 2:
+        return None
+    return f"({call.values[0]} + {call.named['alpha']} * {call.values[1]})"
+
+
+def _never_dropped(node: Node, call: Call) -> str | None:
+    if len(call.values) > 2 or "training" in call.named:
+        return None
+    return f"{call.whole[:-1]}, training=False)"
+
+
+def _bilinear(node: Node, call: Call) -> str | None:
+    mode = call.named.get("mode", "")
+    return call.whole.replace(mode, '"bilinear"') if "bicubic" in mode else None
+
+
+def _padded_before(node: Node, call: Call) -> str | None:
+    sides = _integers(call.given(3, "padding") or "0")
+    rows, columns = sides[0], sides[-1]
+    value, size = call.given(0, "input"), call.given(1, "kernel_size")
+    stride = call.given(2, "stride")
+    if not rows and not columns:
+        return None
+    padded = f"torch.nn.functional.pad({value}, ({columns}, {columns}, {rows}, {rows}))"
+    more = f", {stride}" if stride else ""
+    return f"torch.nn.functional.avg_pool2d({padded}, {size}{more})"
+
+
+def _leaky(node: Node, call: Call) -> str | None:
+    """where(x > 0, x, x * k), with a constant k."""
+    if len(call.values) != 3:
+        return None
+    condition, kept, scaled = (re.sub(r"\s|\.0+(?=\b)|^\(|\)$", "", one) for one in call.values)
+    found = re.fullmatch(
+        rf"(?:{re.escape(kept)}\*([\d.e-]+)|([\d.e-]+)\*{re.escape(kept)})", scaled
+    )
+    if condition not in (f"{kept}>0", f"{kept}>=0") or found is None:
+        return None
+    return f"torch.nn.functional.leaky_relu({call.values[1]}, {found[1] or found[2]})"
+
+
+def _scanned(node: Node, call: Call) -> str | None:
+    shape, axis = _shape(node), call.number(1, "dim")
+    if shape is None or not isinstance(axis, int) or len(shape) < 2:
+        return None
+    if axis % len(shape) != len(shape) - 2 or shape[axis] > _LONGEST_SCAN:
+        return None
+    length = shape[axis]
+    return f"torch.ones({length}, {length}).tril() @ {call.given(0, 'input')}"
+
+
+# The product does n / 2 times the additions: XNNPACK was slower from 128 rows on.
+_LONGEST_SCAN = 64
+
+
+def _maximum(run: RunGraph, node: Node, call: Call) -> str | None:
+    giver = next(run.givers(node), None)
+    shape = None if giver is None else _shape(giver)
+    axes = sorted(axis % len(shape) for axis in _integers(_argument(node, "dim"))) if shape else []
+    if shape is None or len(shape) != 4 or axes != [2, 3]:
+        return None
+    end = "" if _argument(node, "keepdim") == "True" else ".flatten(1)"
+    return f"torch.nn.functional.max_pool2d({call.given(0, 'input')}, {tuple(shape[2:])}){end}"
+
+
+def _joined(node: Node, call: Call) -> str | None:
+    """Several concatenations of at most five."""
+    axis = call.given(1, "dim") or "0"
+    try:
+        parts = ast.parse(call.values[0], mode="eval").body
+    except SyntaxError:
+        return None
+    if not isinstance(parts, (ast.List, ast.Tuple)) or len(parts.elts) <= _JOINED:
+        return None
+    texts = [ast.unparse(one) for one in parts.elts]
+    while len(texts) > _JOINED:
+        texts = [
+            f"torch.cat([{', '.join(texts[at : at + _JOINED])}], {axis})"
+            for at in range(0, len(texts), _JOINED)
+        ]
+    return f"torch.cat([{', '.join(texts)}], {axis})"
+
+
+_JOINED = 5  # values that XNNPACK concatenates at once
+
+
+def _in_float32(node: Node, call: Call) -> str | None:
+    if call.whole.endswith(".double()") or call.given(1, "dtype") in (
+        "torch.float64",
+        "torch.double",
+    ):
+        return call.values[0]
+    return None
+
+
+def edit_of(run: RunGraph, node: Node) -> Callable[[Node], Change] | None:
+    """Return the change of lines with a node's operator; None without one."""
+    edits: Mapping[str, Callable[[Node], Change]] = {
+        "add": in_call(_without_alpha, "add"),
+        "amax": in_call(partial(_maximum, run), "amax"),
+        "avg_pool2d": in_call(_padded_before, "avg_pool2d"),
+        "cat": in_call(_joined, "cat", "concat"),
+        "cumsum": in_call(_scanned, "cumsum"),
+        "index": in_call(_bilinear, "interpolate"),
+        "index_select": in_call(_rolled, "roll"),
+        "mean": in_call(partial(_mean, run), "mean"),
+        "native_dropout": in_call(_never_dropped, "dropout"),
+        "pow": lambda _: _as_product,
+        "roll": in_call(_rolled, "roll"),
+        "select": lambda node: partial(_as_slice, node),
+        "softmax": in_call(_softmax, "softmax"),
+        "split_with_sizes": in_call(_split, "split", "chunk", "tensor_split", "split_with_sizes"),
+        "upsample_bicubic2d": in_call(_bilinear, "interpolate"),
+        "where": in_call(_leaky, "where"),
+    }
+    return edits.get(stem(node.op))
+
+
+def patch_of(run: RunGraph, nodes: Sequence[Node]) -> str:
+    """The patch that writes nodes in operators that XNNPACK takes; "" without one."""
+    known = [node for node in nodes if edit_of(run, node) is not None]
+    return patch(known, lambda node: edit_of(run, node)(node))  # type: ignore[misc]
+
+
+def in_float32(nodes: Sequence[Node]) -> str:
+    """The patch that leaves out conversions to float64."""
+    return patch(nodes, in_call(_in_float32, "double", "to"))
+
+
+# -- expressions other than calls
+
+
+def _as_product(expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
+    """A power as products, and a root as `torch.sqrt`."""
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Pow):
+        value, text = source(expression.left), source(expression.right)
+    elif (call := call_of(expression, source, ("pow",))) is not None and len(call.values) == 2:
+        value, text = call.values
+    else:
+        return None
+    try:
+        power = float(ast.literal_eval(text))
+    except (ValueError, TypeError):
+        return None
+    if power == 0.5:
+        return f"torch.sqrt({value})"
+    if power not in (3.0, 4.0):
+        return None
+    first, later = _twice(value)
+    return f"({' * '.join([first, *[later] * (int(power) - 1)])})"
+
+
+def _as_slice(node: Node, expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
+    """One element of a dimension as a slice of one."""
+    shape = _shape(node)
+    if shape is None or not isinstance(expression, ast.Subscript):
+        return None
+    indices = (
+        expression.slice.elts if isinstance(expression.slice, ast.Tuple) else [expression.slice]
+    )
+    texts, chosen = [source(one) for one in indices], 0
+    for at, text in enumerate(texts):
+        if re.fullmatch(r"-?\d+", text):
+            texts[at] = f"{text}:{int(text) + 1 or ''}"
+            chosen += 1
+    if chosen != 1 or "None" in texts:
+        return None
+    return f"{source(expression.value)}[{', '.join(texts)}].reshape({', '.join(map(str, shape))})"
+
+
+def whole_function(nodes: Sequence[Node], anchors: Collection[str], function: str) -> str:
+    """The patch that calls a function of one value in place of the products and sums that compute
+    it. anchors: names of the calls among them."""
+
+    def change(expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
+        if not isinstance(expression, ast.BinOp) or not isinstance(
+            expression.op, (ast.Mult, ast.Div)
+        ):
+            return None
+        inside = [one for one in ast.walk(expression) if isinstance(one, ast.expr)]
+        if not any(call_of(one, source, anchors) is not None for one in inside):
+            return None
+        functions = {id(one.func) for one in inside if isinstance(one, ast.Call)}
+        read = {
+            source(one)
+            for one in inside
+            if isinstance(one, ast.Name)
+            and one.id not in ("math", "torch", "F", "np")
+            and id(one) not in functions
+        }
+        attributes = [one for one in inside if isinstance(one, ast.Attribute)]
+        if len(read) != 1 or any(source(one).startswith("self.") for one in attributes):
+            return None
+        return function.format(read.pop())
+
+    return patch(nodes, lambda _: change)
+
+
+def softmax(nodes: Sequence[Node]) -> str:
+    """The patch that calls softmax in place of the quotient of exponentials and their sum."""
+
+    def change(expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
+        call = call_of(expression, source, ("exp",))
+        if call is not None:
+            return f"torch.softmax({call.values[0]}, -1)"
+        if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Div):
+            total = call_of(expression.right, source, ("sum",))
+            if total is not None and total.values[0] == source(expression.left):
+                return total.values[0]
+        return None
+
+    return patch(nodes, lambda _: change)
+
+
+_ASSIGNED = re.compile(r"([\w.]+)\[((?:\s*:\s*,)*)\s*([\w.]+)\s*(?:,\s*:\s*)*\] = (.+)")
+
+
+def in_place(nodes: Sequence[Node]) -> str:
+    """The patch that writes rows of a buffer with `index_copy_`."""
+    lines = dict.fromkeys(filter(None, (user_line(node.stack_trace) for node in nodes)))
+    found: dict[SourceLine, str] = {}
+    for line in list(lines)[:_LINES]:
+        if (assigned := _ASSIGNED.fullmatch(line.text)) is not None:
+            buffer, before, position, value = assigned.groups()
+            found[line] = f"{buffer}.index_copy_({before.count(',')}, {position}, {value})"
+    return _written(found)
+
+
+def chosen(nodes: Sequence[Node], run: RunGraph) -> str:
+    """The patch that writes a row of a buffer by its position, in place of
+    `where(arange == position, new, buffer)`."""
+    for node in nodes:
+        line, shape = user_line(node.stack_trace), _shape(node)
+        condition = next(run.givers(node), node)
+        while stem(condition.op) in ("unsqueeze", "view", "squeeze"):
+            condition = next(run.givers(condition), node)
+        compared = user_line(condition.stack_trace)
+        if stem(node.op) != "where" or stem(condition.op) != "eq" or not line or not compared:
+            continue
+        choice = re.search(r"([\w.]+)\.copy_\(torch\.where\(.+, ([\w.]+), \1\)\)", line.text)
+        position = re.search(r"torch\.arange\(.*\) == ([\w.]+)", compared.text)
+        axes = [at for at, size in enumerate(shape or ()) if [size] == _shape(condition)]
+        if choice is not None and position is not None and len(axes) == 1:
+            new = f"{choice[1]}.index_copy_({axes[0]}, {position[1]}, {choice[2]})"
+            return _written({line: line.text.replace(choice[0], new)})
+    return ""
+
+
+def gelu(nodes: Sequence[Node]) -> str:
+    """The patch that calls `gelu`."""
+    by_tanh = any(stem(node.op) == "tanh" for node in nodes)
+    more = ', approximate="tanh"' if by_tanh else ""
+    anchors = ("tanh",) if by_tanh else ("erf",)
+    return whole_function(nodes, anchors, f"torch.nn.functional.gelu({{}}{more})")
+
+
+def hardswish(nodes: Sequence[Node]) -> str:
+    """The patch that calls `hardswish`."""
+    anchors = ("clamp", "hardtanh", "relu6")
+    return whole_function(nodes, anchors, "torch.nn.functional.hardswish({})")
