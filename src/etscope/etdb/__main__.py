@@ -114,14 +114,9 @@ def command(
     from etscope.etdb.debugger import PLAIN_COLUMNS
     from etscope.etdb.session import Session
 
+    about: dict[str, Any] = {"debug_buffer": debug_buffer, "source_unit": source_unit}
     given = read_inputs(*inputs) if inputs else None
-    session = Session(
-        *map(path_of, files),
-        debug_buffer=debug_buffer,
-        inputs=given,
-        force=force,
-        source_unit=source_unit,
-    )
+    session = Session(*map(path_of, files), inputs=given, force=force, **about)
     first = _first_lines(context.meta[_ORDER], commands, scripts)
     try:
         if sys.stdout.isatty() and not as_json:

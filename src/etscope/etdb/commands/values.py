@@ -207,26 +207,8 @@ def set_(debugger: Debugger, rest: str) -> Output:
     if output and not output.isdecimal():
         debugger.variables[output] = value
         return Output()
-    target = debugger.some_target()
-    stop = debugger.here()
-    node: str | int
-    new = value
-    if output == "":
-        # "": all outputs of a delegate's call, which are values of several nodes.
-        node = "" if DebuggerScope(debugger).outputs_here() else stop.path or ""
-    elif output is not None:
-        node, number = "", int(output)
-        count = len(target.device_values(stop.position))
-        if number >= count:
-            raise UsageError(f"the operator gave {counted(count, 'value')}: $0 is the first")
-        if count > 1:  # None leaves a value unchanged
-            new = [value if at == number else None for at in range(count)]
-    elif name.startswith("value("):
-        node = int(name[len("value(") : -1])
-    elif name.startswith("%"):
-        node = DebuggerScope(debugger).node_of_handle(int(name[1:]))
-    else:
-        node = debugger.path_named(name)
+    target, stop = debugger.some_target(), debugger.here()
+    node, new = _replaced(debugger, name, output, value)
     try:
         target.patch(node, stop.position, new)
     except EtscopeError:
@@ -243,6 +225,32 @@ def set_(debugger: Debugger, rest: str) -> Output:
             *stop_lines(debugger, now),
         )
     return said
+
+
+def _replaced(
+    debugger: Debugger, name: str, output: str | None, value: Any
+) -> tuple[str | int, Any]:
+    """Return the node, or the value on the runtime, that `set` replaces, with its new value.
+
+    output: of the operator here, "" for all of them; None for another node.
+    """
+    scope = DebuggerScope(debugger)
+    if output == "":
+        # "": all outputs of a delegate's call, which are values of several nodes.
+        return "" if scope.outputs_here() else debugger.here().path or "", value
+    if output is not None:
+        number = int(output)
+        count = len(debugger.some_target().device_values(debugger.here().position))
+        if number >= count:
+            raise UsageError(f"the operator gave {counted(count, 'value')}: $0 is the first")
+        # None leaves a value unchanged.
+        several = [value if at == number else None for at in range(count)]
+        return "", several if count > 1 else value
+    if name.startswith("value("):
+        return int(name[len("value(") : -1]), value
+    if name.startswith("%"):
+        return scope.node_of_handle(int(name[1:])), value
+    return debugger.path_named(name), value
 
 
 def _set_logging(debugger: Debugger, path: str) -> Output:
