@@ -47,14 +47,17 @@ class CheckOptions:
     """Options of `check()`. A threshold is the most that NEW may be worse: a share ("2%", 0.02), a
     number, or "off"; None is its default.
 
-    max_size: growth of the program's bytes (2 %). max_memory: of planned memory (2 %). max_flops,
-        max_bytes: of the FLOPs and of the bytes moved (2 %). max_undelegated: fall of the share of
-        nodes in delegates (1 % of all nodes). max_kernels: new kernels and backends that an app
-        must register (0). max_interface: changed inputs and outputs (0). max_faults: new faults of
-        the program (0). max_sqnr_drop: fall of the SQNR of outputs to the expected ones (1 dB).
-        max_worst_drop: of the worst sample's (3 dB). max_time: growth of the time (5 %).
-    allow_unknown: "cannot tell" is a pass. method: check this one only. force: compare sides that
-        may be of different models. source_unit: of the runtime's clock.
+    max_size: growth of the program's bytes (2 %). max_memory: growth of planned memory (2 %).
+    max_flops,
+        max_bytes: growth of the FLOPs and of the bytes moved (2 %). max_undelegated: fall of the
+        share of nodes in delegates (1 % of all nodes). max_kernels: new kernels and backends that
+        an app must register (0). max_interface: changed inputs and outputs (0). max_faults: new
+        faults of the program (0). max_sqnr_drop: fall of the SQNR of outputs to the expected ones
+        (1 dB). max_worst_drop: the same fall for the worst sample (3 dB). max_time: growth of the
+        time (5 %).
+    allow_unknown: "cannot tell" is a pass. method: check this method only. force: compare sides
+    that
+        may be of different models. source_unit: the unit of the runtime's clock.
     """
 
     max_size: Threshold = None

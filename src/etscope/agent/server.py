@@ -96,7 +96,10 @@ class _Tools:
         flags = () if select is None else ("--select", select)
         found = self.commands.json("graph", self.commands.path(run), *chosen, *flags)
         listed = compact(found) if "rows" in found else found
-        return answer(listed, rest="Call graph with select, or sql over nodes.")
+        return answer(
+            listed,
+            rest="For fewer nodes call graph with select, or sql on the table nodes.",
+        )
 
     def source(self, file: str, line: int = 1) -> str:
         """Show the Python around a line of a file of the given folders."""

@@ -98,8 +98,9 @@ def executions_of(methods: Iterable[str], most_bytes: int | None = None) -> list
 
 
 def peaks_of(threads: int | None, times: Times) -> Peaks:
-    """Return the peaks from the times. A chain is left out if its long form took no longer than its
-    short one."""
+    """Return the peaks from the measured times. A chain of operators is left out if its long form
+    took no longer than its short form.
+    """
     gemm, memory = [], []
     for one, rounds in times.items():
         if one.group.startswith(GEMM):

@@ -223,7 +223,7 @@ def deserialize_program(
         raise FormatError(
             f"torch cannot rebuild this program{age}: {innermost(error, 500)}",
             member=name,
-            hint="its graph can be read without torch: etscope graph",
+            hint="the program's graph can be read without torch: etscope graph",
         ) from error
     check_kernels(found)
     if weights is not None:
@@ -285,8 +285,8 @@ class _AnyOperator(Verifier):  # type: ignore[misc]
 
 
 def with_graph(program: ExportedProgram, graph_module: torch.fx.GraphModule) -> ExportedProgram:
-    """Return a program with another graph, such as a pass made from its graph, and any
-    operators."""
+    """Return a program with another graph, for example one that a pass made from the program's
+    graph. The graph may have any operators."""
     return _update_exported_program_graph_module(
         program, graph_module, override_verifiers=[_AnyOperator]
     )

@@ -42,7 +42,8 @@ _KERNELS = {
 
 def execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[str, Any]:
     """Execute `job` (`etscope.run.job.Job`) and return its result as `result.json` has it, with
-    numpy arrays for the descriptions of outputs. The two files are written if named."""
+    numpy arrays for the descriptions of outputs. ETDump and debug buffer are written if their paths
+    are given."""
     for library in job.libraries:
         _load_library(library)
     # The libraries with kernels that the bindings lack.

@@ -82,7 +82,9 @@ class RunFiles:
 
     @classmethod
     def given(cls, data: Sequence[PathLike] = (), **paths: PathLike | None) -> RunFiles:
-        """Return the files of options. paths: by the field: record, program, debug_buffer."""
+        """Return the files of options. paths: the given paths by field: record, program,
+        debug_buffer.
+        """
         roles: dict[str, Any] = {role: path and Path(path) for role, path in paths.items()}
         return cls(data=tuple(map(Path, data)), **roles)
 
@@ -119,7 +121,8 @@ class RunFiles:
         dump, buffer = self.logged if with_values else (self.dump, self.debug_buffer)
         if dump is None:
             raise MissingDataError(
-                f"{self.name} has no ETDump", hint="etscope run records one: name that file, too"
+                f"{self.name} has no ETDump",
+                hint="etscope run records an ETDump: name that file, too",
             )
         trace = Trace(
             dump=read_etdump(dump),
@@ -322,7 +325,7 @@ def run_of_files(
     if len(found) > 1:
         raise UsageError(
             f"these are the files of {len(found)} runs: {', '.join(run.name for run in found)}",
-            hint="name the dump of one of them",
+            hint="name the dump of one run",
         )
     return found[0]
 
@@ -347,7 +350,7 @@ def runs_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> list[
     if external and not found.keys() - {PTD} and given.record is None and given.program is None:
         raise UsageError(
             f"the program of {external[0]} is missing",
-            hint="name its .pte too; etscope info --size shows what a .ptd holds",
+            hint="name the program's .pte too; etscope info --size shows what a .ptd holds",
         )
     programs = [*found[PTE], *found[BPTE]]
     dumps = found[ETDUMP]
@@ -369,7 +372,7 @@ def runs_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> list[
     if unused:
         raise UsageError(
             f"{unused[0]} does not belong to any run: {', '.join(run.name for run in runs)}",
-            hint="leave it out, or name only its run",
+            hint="leave the file out, or name only its run",
         )
     return runs
 
@@ -449,7 +452,8 @@ def _chosen(
         return found[list(dumps).index(dump)]
     raise UsageError(
         f"which {what} goes with {dump}? There are: {', '.join(map(str, found))}",
-        hint="rename each after its dump (run.etdp, run.etrecord), or name the files of one run",
+        hint="rename each file after its dump (run.etdp, run.etrecord), or name the files of "
+        "one run",
     )
 
 
@@ -509,13 +513,15 @@ def _belong_together(files: RunFiles) -> bool:
 def one_of_each(
     runs: Sequence[RunFiles], what: str, given: Sequence[PathLike], of: str = "dumps"
 ) -> list[RunFiles]:
-    """Return the runs with their "record" or "program" from options: none, one for all runs, or one
-    for each in order. of: the noun for the runs in the `UsageError` about another number."""
+    """Return the runs with the records or programs that options name: none, one for all runs, or
+    one for each run, in order. of: what the runs are called in the `UsageError` about a wrong
+    number of names.
+    """
     if len(given) not in (0, 1, len(runs)):
         raise UsageError(
             f"--{'etrecord' if what == 'record' else what} is given {len(given)} times for "
             f"{len(runs)} {of}",
-            hint="name one for all of them, or one for each in order",
+            hint="name one file for all runs, or one for each run in order",
         )
     if not given:
         return [*runs]

@@ -261,7 +261,7 @@ class _Diagnosis:
             raise OtherInputsError(
                 f"this run reads an output of call {source.call} ({source.method!r}), which was "
                 "not recorded, and PyTorch's value for it differs",
-                hint=f"record that call, too: etscope generate -X values_at={source.call}..N",
+                hint=f"record the other call, too: etscope generate -X values_at={source.call}..N",
             ) from error
         found = self._not_accused(found)
         doubts = (*found.doubts, *before.doubts, *self._doubts_of_state(state, memory))

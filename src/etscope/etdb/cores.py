@@ -51,7 +51,7 @@ class CoreFiles:
         """Raise `UsageError` if one of them exists."""
         if self.exist is not None:
             raise UsageError(
-                f"{self.exist} is there already", hint="give another name, or remove it"
+                f"{self.exist} is there already", hint="give another name, or remove the file"
             )
 
     def write(self, debugger: Debugger, target: RuntimeTarget, core: Core) -> None:

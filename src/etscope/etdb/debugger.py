@@ -44,7 +44,8 @@ _ROLES = {ETRECORD: "record", ETDUMP: "dump", PTE: "program", BPTE: "program"}
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A state of a run to go back to. saved: as the target takes it. where: the stop, as text."""
+    """A state of a run to go back to. saved: the state that `restore` of the target needs. where:
+    the stop, as text."""
 
     saved: Any
     run: int
@@ -70,8 +71,9 @@ class Stopped:
 
 @dataclass
 class Block:
-    """Lines that are typed one by one, up to `end`. title: the command that they belong to. keep:
-    takes them."""
+    """Lines that are typed one by one, up to `end`. title: the command that they belong to. keep: a
+    function that gets the lines.
+    """
 
     title: str
     keep: Callable[[tuple[str, ...]], None]
@@ -501,6 +503,6 @@ def _kind_of(path: str) -> str:
     if kind == PTD:
         raise UsageError(
             f"{path} holds external tensors (.ptd), not a run or a program",
-            hint="target runtime --data FILE.ptd runs a program with them",
+            hint="a program with external tensors is run by: target runtime --data FILE.ptd",
         )
     return kind

@@ -40,9 +40,10 @@ Item = str | Table | Section
 
 @dataclass
 class Output:
-    """Output of a command. values: what the texts describe, by name, for JSON. finding: a run
-    stopped at a condition of the user. ends: the session is over. code: the exit code of a script
-    with a failed command."""
+    """The output of a command. values: the values that the texts describe, by name, for JSON.
+    finding: True if a run stopped at a condition of the user. ends: True if the session is over.
+    code: the exit code of a script with a failed command.
+    """
 
     items: list[Item] = field(default_factory=list)
     values: list[tuple[str, Any]] = field(default_factory=list)

@@ -47,7 +47,7 @@ class DebuggerScope:
         return self._marked(path, single(self._of_node(path)))
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """`gap`, `ref`, `device`, `value` and `weight`."""
+        """Return one of the functions `gap`, `ref`, `device`, `value` and `weight`."""
         functions: dict[str, Callable[..., Any]] = {
             "gap": self.gap,
             "ref": self.reference,
@@ -223,7 +223,7 @@ class DebuggerScope:
         if target.failure is not None and target.failure.stop == stop:
             raise MissingDataError(
                 f"{stop.node or stop.name} failed: it has no value",
-                hint="print NAME shows a value that it read",
+                hint="print NAME shows a value that the operator read",
             )
         values = target.device_values(stop.position)
         if values:
@@ -269,8 +269,8 @@ class DebuggerScope:
             found = self._of_node(element[0])[element[1]]
             if found is None:
                 raise MissingDataError(
-                    f"{name} is not there: {element[0]} has other values, but not this one",
-                    hint="info tensors lists what is there",
+                    f"{name} has no value here, but other values of {element[0]} have one",
+                    hint="info tensors lists the existing values",
                 )
             return found
         node = debugger.nodes().get(name)

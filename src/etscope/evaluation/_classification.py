@@ -94,9 +94,11 @@ def predictions(
         exact = None
     rows, classes = expected.shape
     if labels is not None and len(labels) != rows:
-        raise MismatchError(f"it has {rows} rows of scores and {len(labels)} labels")
+        raise MismatchError(f"the sample has {rows} rows of scores and {len(labels)} labels")
     if labels is not None and not all(0 <= label < classes for label in labels):
-        raise MismatchError(f"its label is not one of {classes} classes: {list(labels)}")
+        raise MismatchError(
+            f"the sample's label is not one of the {classes} classes: {list(labels)}"
+        )
     results = []
     for row in range(rows):
         label = None if labels is None else labels[row]

@@ -410,7 +410,7 @@ class Collector:
         before.
         """
         if not run.has_values:
-            raise NumericGapError("its run has no values of operators", hint=RECORD_HINT)
+            raise NumericGapError("the sample's run has no values of operators", hint=RECORD_HINT)
         found = prepared.diagnose(trace, run, list(inputs), memory, runs=self._runs)
         device = run.outputs(trace)
         self.add(sample, found, memory.outputs, device, memory.float_outputs)
@@ -495,7 +495,9 @@ class Collector:
 
     def skip(self, sample: Sample, error: EtscopeError) -> None:
         """Count a sample that could not be compared. Without `keep_going` this raises the error,
-        with the sample's name; a missing package always, as no sample can be compared."""
+        with the sample's name. The error of a missing package is always raised, because no sample
+        can be compared then.
+        """
         if isinstance(error, MissingDependencyError):
             raise error
         if not self._options.keep_going:

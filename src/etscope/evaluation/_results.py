@@ -514,7 +514,7 @@ class Evaluation:
         if task is None:
             raise MissingDataError(
                 "classes were not compared",
-                hint="compare them with top= or labels= (--top, --labels)",
+                hint="compare classes with top= or labels= (--top, --labels)",
             )
         flips = tuple(dict.fromkeys((*task.flips, *task.float_flips)))[:count]
         floats = (

@@ -127,7 +127,8 @@ def teacher_task(layout: Layout, tokens: Sequence[int], prompt: int | None) -> G
         raise UsageError(
             f"{layout.decode.method} reads the output of {layout.source.method}: it is not a "
             "language model of tokens alone",
-            hint="etscope generate --inputs … -X force_tokens=… -X logits_out=… keeps its logits",
+            hint="etscope generate --inputs … -X force_tokens=… -X logits_out=… keeps the "
+            "program's logits",
         )
     most = len(tokens) - 1
     if prompt is None:
@@ -374,7 +375,7 @@ def evaluate_tokens(
     if len(ids) < 2:
         raise UsageError(
             f"a text of {len(ids)} token{'s' if len(ids) != 1 else ''} has no token to predict",
-            hint="give at least two: the first one is predicted from nothing",
+            hint="give at least two tokens: the first one is not predicted",
         )
     check_tokens(ids, layout, "the text")
     own = ProgramLogits(opened, _name_of(opened.given, "the program"), layout, options)

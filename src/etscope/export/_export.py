@@ -152,12 +152,14 @@ def export(
 ) -> Exported:
     """Export a model to ExecuTorch, with its ETRecord and expected outputs.
 
-    Args: model: a `torch.nn.Module` (its `forward` is exported, in evaluation mode), an
-        `ExportedProgram`, a dict of exported programs by method, or a `LanguageModel` (from
-        transformers; it takes no inputs). inputs: example inputs: a tuple or list of positional
-        ones, a dict by keyword, or a tensor; for a dict of programs, inputs by method. By default
-        the inputs in an `ExportedProgram`. options, changes: fields of `ExportOptions`, as
-        `backend="xnnpack"`; changes go before `options`.
+    Args:
+        model: a `torch.nn.Module` (its `forward` is exported, in evaluation mode), an
+            `ExportedProgram`, a dict of exported programs by method, or a `LanguageModel` (from
+            transformers; it takes no inputs).
+        inputs: example inputs: a tuple or list of positional ones, a dict by keyword, or a tensor;
+            for a dict of programs, inputs by method. By default the inputs in an `ExportedProgram`.
+        options, changes: fields of `ExportOptions`, as `backend="xnnpack"`; changes go before
+            `options`.
 
     Raises `UsageError` for options that contradict each other, and for selectors of nodes that
     cannot be quantized or be an output; `MissingDataError` for one in `taps` of no node;

@@ -84,7 +84,7 @@ class Source:
         if isinstance(self.model, LlmConfigFile):
             raise UsageError(
                 f"{self.spec} itself sets how its model is exported: no option can be tried",
-                hint="change it there, and compare the runs: etscope diff",
+                hint="change the options in that file, and compare the runs: etscope diff",
             )
         if self.inputs is None and is_language_model(self.model):
             return replace(self, model=LanguageModel(self.model))
@@ -107,7 +107,8 @@ class Source:
             why = "has example inputs" if self.inputs is not None else "is none of transformers"
             raise UsageError(
                 f"context, prompt, logits and sdpa are for a language model, and {self.spec} {why}",
-                hint="leave them out, or give a config.json or a transformers model without inputs",
+                hint="leave these options out, or give a config.json or a transformers model "
+                "without inputs",
             )
         if isinstance(prompt, str) and prompt.isascii() and prompt.isdigit():
             prompt = int(prompt)
@@ -151,7 +152,7 @@ def inputs_of_file(model: Any, file: TensorFile) -> Any:
         raise UsageError(
             f"{file.path} does not keep the order of its tensors, and their names "
             f"({', '.join(map(str, file.names))}) differ from the model's parameters",
-            hint="name them as the parameters of forward, or write an .npz file",
+            hint="name the tensors as the parameters of forward, or write an .npz file",
         )
     if not file.values:
         raise UsageError(f"{file.path} holds no tensors")
@@ -173,8 +174,9 @@ def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 
     or else with random weights from the seed. "llm.yaml" is a config of ExecuTorch's `export_llm`,
     which then does the export.
 
-    Args: inputs: a file of example inputs, instead of those that come with the model. seed: for
-        torch's random numbers, before the user's code makes the model; None leaves them.
+    Args:
+        inputs: a file of example inputs, instead of those that come with the model.
+        seed: torch's random seed, set before the user's code makes the model; None does not set it.
 
     Raises `UsageError` for a name that is not found or does not give a model (with the lines of the
     user's code if it raises), and `FormatError` for a .pt2 file that is damaged, or not safe to
@@ -230,7 +232,8 @@ def check_model_name(spec: str) -> None:
         others = f" (or {', '.join(names[1:4])})" if names[1:] else ""
         raise UsageError(
             f"{path} does not say what the model is",
-            hint=f"name a class or function in it: {path}:{(names or ['make_model'])[0]}{others}",
+            hint="name a class or function in the file: "
+            f"{path}:{(names or ['make_model'])[0]}{others}",
         )
     source = open_source(path, "model")
     if is_pt2(source.buffer):
@@ -400,7 +403,7 @@ def _called(function: Callable[[], Any], spec: str) -> Any:
         raise UsageError(
             f"{spec} needs arguments: {', '.join(needed)}",
             hint="write a function without arguments that returns (module, example_inputs), and "
-            "name that",
+            "name that function",
         )
     with _blaming(f"{spec}() fails"):
         return function()

@@ -521,10 +521,10 @@ def find_calibration(
 
     Look in this order, and return None if nothing is found:
 
-    1. the file in `$ETSCOPE_CALIBRATION`; if the variable is empty, stop and return None; 2. the
-    file that the lab put next to the run.json; 3. `known`, if it has calibrations of a machine with
-    the run's CPU and number of cores; 4. `calibrations_folder`, for such a machine; skipped if the
-    run's CPU is unknown.
+    1. the file in `$ETSCOPE_CALIBRATION`; if the variable is empty, stop and return None;
+    2. the file that the lab put next to the run.json;
+    3. `known`, if it has calibrations of a machine with the run's CPU and number of cores;
+    4. `calibrations_folder`, for such a machine; skipped if the run's CPU is unknown.
 
     If there are several, prefer a calibration of the run's lab device, then the one with the fewest
     mismatches, then the newest.

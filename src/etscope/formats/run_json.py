@@ -536,7 +536,7 @@ class SavedMemory:
     """The resident memory of the process of a runner ("python", "native"), bytes.
 
     traced: see `SavedLatency`; recording takes memory, too. rss_before: before reading the program;
-    None if unknown. measured: by owner, in a separate run, if requested.
+    None if unknown. measured: the memory by owner, measured in a separate run, if requested.
     """
 
     runner: str | None

@@ -766,8 +766,8 @@ def compare_results(
         if not outputs:
             raise MissingDataError(
                 f"there are no {which} outputs to compare",
-                hint="record them: a bundled program's ETRecord has references, a debug buffer has "
-                "the run's outputs",
+                hint="record outputs: a bundled program's ETRecord has references, a debug "
+                "buffer has the run's outputs",
             )
     if len(reference_output) != len(run_output):
         raise UsageError(

@@ -353,7 +353,7 @@ def graph_from_program_json(program: Json, name: str, graph_id: int | None = Non
         if integer(major, "schema_version") > SUPPORTED_MAJOR:
             raise VersionError(
                 f"the graph has schema version {major}; etscope reads up to {SUPPORTED_MAJOR}",
-                hint="a newer etscope may read it",
+                hint="a newer etscope may read this graph",
             )
         module = mapping(program["graph_module"], "graph_module")
         signature = mapping(module["signature"], "signature")

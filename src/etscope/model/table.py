@@ -69,9 +69,9 @@ class Table:
     `values[name]` has a column's values; None (or NaN in a float array) is a missing value. `depth`
     indents a row under the one above (delegated ops under their call). Views draw a line above the
     rows in `breaks` (totals). `notes` are sentences below the table; `findings` come before them,
-    in the form of `Finding.plain`. `phases`: of a language model's calls, as plain values by name
-    with the unit, for programs; text output has a separate table. `runs`: number of counted runs of
-    each method, in the form of `MethodProfile.runs_as_plain`.
+    in the form of `Finding.plain`. `phases`: the phases of a language model's calls, for programs:
+    plain values by name with unit; text output has a separate table. `runs`: number of counted runs
+    of each method, in the form of `MethodProfile.runs_as_plain`.
     """
 
     columns: tuple[Column, ...]

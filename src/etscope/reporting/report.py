@@ -220,7 +220,7 @@ class _Opened:
         if not programs:
             raise UsageError(
                 f"the program of {paths[0]} is missing",
-                hint="add its .pte, or leave out the .ptd",
+                hint="add the program's .pte, or leave out the .ptd",
             )
         matched = iter(match_external(programs, [read_ptd(path) for path in paths]))
         return [

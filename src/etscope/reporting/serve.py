@@ -272,7 +272,7 @@ def serve(
         server = make_server(host, port, app, threaded=True, request_handler=Quiet)
     except (OSError, SystemExit) as error:  # werkzeug exits when a port is taken
         raise UsageError(
-            f"cannot listen at {host}:{port}", hint="another port: -X port=0 takes a free one"
+            f"cannot listen at {host}:{port}", hint="-X port=0 takes any free port"
         ) from error
     server.daemon_threads = True  # streams of events do not keep the process
     ended = threading.Event()

@@ -207,7 +207,7 @@ def load_document(path: PathLike) -> dict[str, Any]:
         if (schema := document.get("schema")) != SCHEMA:
             raise VersionError(
                 f"the report has the format {schema}; this etscope reads {SCHEMA}",
-                hint="write it again from the files of the run",
+                hint="write the report again from the files of the run",
             )
         return document
 

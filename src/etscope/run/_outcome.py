@@ -109,7 +109,7 @@ class Outcome:
     def of(
         cls: type[OutcomeT], executed: ExecutedJobs, opened: Opened, *, forced: bool, **own: Any
     ) -> OutcomeT:
-        """Return the outcome of executed jobs. own: the fields of the class itself."""
+        """Return the outcome of executed jobs. own: values for the fields of the subclass."""
         passes = dict(executed.passes)
         memory = passes.pop(MEMORY, None)
         return cls(
@@ -280,8 +280,9 @@ OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Run(Outcome):
-    """The result of a run. calls: in order. passes: "latency" (untraced), "profile" (times) and
-    "values"."""
+    """The result of a run. calls: the results of the calls, in order. passes: "latency" (untraced),
+    "profile" (times) and "values".
+    """
 
     calls: tuple[JobCall, ...] = field(repr=False)
 

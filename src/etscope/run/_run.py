@@ -307,7 +307,7 @@ def job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]
             if not 0 <= call.testset_index < len(suite.cases):
                 raise MissingDataError(
                     f"method {suite.method!r} has no test case {call.testset_index}",
-                    hint=f"it has {len(suite.cases)}, counted from 0",
+                    hint=f"the method has {len(suite.cases)} test cases, counted from 0",
                 )
             indices = [call.testset_index]
         for index in indices:

@@ -77,8 +77,9 @@ HERE = Here()
 
 
 class Carrier(Protocol):
-    """A connection to a device: files there and back, and commands. All of it in one folder of the
-    device, where commands run."""
+    """A connection to a device, which copies files there and back and runs commands, all in one
+    folder of the device.
+    """
 
     def push(self, files: Mapping[Path, str]) -> None:
         """Copy local files into the folder, by name, which may begin with folders inside it."""
@@ -103,9 +104,9 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,8}")
 class Elsewhere:
     """A device, behind a `Carrier`.
 
-    runners: the first words of the command of each runner on the device: the binary of "native", an
-    interpreter with etscope and executorch for "python". They are called when one is needed, which
-    may push or build it.
+    runners: for each runner on the device, a function that returns the first words of its command:
+    the binary of "native", an interpreter with etscope and executorch for "python". It is called
+    when the runner is needed, and may push or build it.
     """
 
     carrier: Carrier

@@ -325,8 +325,8 @@ def find_program() -> Path:
     except metadata.PackageNotFoundError as error:
         raise MissingDependencyError(
             "making the calibration program needs executorch, which is not installed",
-            hint="make it where executorch is installed (etscope calibrate --make-program FOLDER), "
-            "and name it here (--program FILE)",
+            hint="make the program where executorch is installed (etscope calibrate "
+            "--make-program FOLDER), and name it here (--program FILE)",
         ) from error
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:12]
     folder = calibrations_folder().parent / f"calibration-{version}-{digest}"

@@ -96,7 +96,7 @@ def _mismatch(
     listed = "".join(f"\n  {line}" for line in shown) if len(shown) > 1 else f" {shown[0]}"
     hints = [problem.hint for problem in problems if problem.hint is not None]
     if program.source.path is not None:
-        hints.append(f"what the program takes: etscope info {program.source.path}")
+        hints.append(f"etscope info {program.source.path} shows what the program takes")
     return MismatchError(
         f"these inputs do not fit the method {method!r}:{listed}",
         hint="; ".join(hints[-2:]) or None,
@@ -155,8 +155,9 @@ _MAX_DEPTH = 200  # each level takes a few of Python's 1,000 frames
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The nesting of one argument. `keys`: of a dict; a leaf, and an unknown container, has no
-    children."""
+    """The nesting of one argument. `keys`: the keys of a dict; a leaf, and an unknown container,
+    has no children.
+    """
 
     children: tuple[Tree, ...] = ()
     keys: tuple[Any, ...] | None = None
@@ -236,8 +237,8 @@ def _tree(node: Mapping[str, Any]) -> Tree:
 
 
 def flatten(values: Sequence[Any], trees: Sequence[Tree]) -> list[Any]:
-    """Return the leaves of `values`, each nested as its tree; trees of another number belong to
-    something else, and are not used.
+    """Return the leaves of `values`, each nested as its tree; if there are more or fewer trees than
+    values, they belong to something else and are not used.
 
     Raises `MismatchError` for a dict with other keys than at export, `UsageError` for containers
     nested deeper than 200 levels.
@@ -326,8 +327,8 @@ def _ordered_keys(keys: list[Any], known: Sequence[str] | None, ordered: bool) -
         raise UsageError(
             f"the order of the inputs {', '.join(map(str, keys))} is not known: a safetensors "
             "file keeps none",
-            hint="name them as the record's inputs and give the record, or name them with numbers: "
-            "0, 1, 2",
+            hint="name the tensors as the record's inputs and give the record, or name them "
+            "with numbers: 0, 1, 2",
         )
     return keys
 

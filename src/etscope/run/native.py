@@ -193,7 +193,7 @@ def _given(variable: str) -> Path:
     if not os.access(path, os.X_OK) or Path(path).is_dir():
         raise MissingFileError(
             f"${variable} names {path}, which is not a program",
-            hint="unset it to have the runner built",
+            hint="unset the variable to have the runner built",
         )
     return Path(path).absolute()
 

@@ -247,8 +247,8 @@ class _Trials:
 def _unsteady(pool: str) -> RuntimeFailure:
     return RuntimeFailure(
         f"the runs do not agree on the size of a pool ({pool}), so there is no smallest",
-        hint="its kernels or delegates request amounts of memory that do not follow from their "
-        "inputs",
+        hint="the program's kernels or delegates request amounts of memory that do not follow "
+        "from their inputs",
     )
 
 
@@ -354,8 +354,8 @@ def _settings(found: Pools) -> Section:
     ]
     if len(found.methods) > 1:
         notes.append(
-            "These sizes are for the method that needs most: these runners load one method at "
-            "a time."
+            "The sizes are for the method that needs most, because the runners load one method "
+            "at a time."
         )
     third = [
         method.buffer_sizes[3]

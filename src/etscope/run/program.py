@@ -39,7 +39,7 @@ class Opened(Export):
     bundle: BundledFile | None = None
 
     def file(self, folder: Path) -> Path:
-        """Return a file with exactly the program, made in `folder` if there is none."""
+        """Return a file with exactly the program; if there is none, make it in `folder`."""
         file = folder / "program.pte"
         if self.path is not None:
             if str(self.path).isprintable():
@@ -168,8 +168,9 @@ def _from_record(record: RecordView, name: str) -> Opened:
     if view is None:
         raise MissingDataError(
             f"{name} does not hold its program",
-            hint="records of ExecuTorch's own tools never do: give the .pte file, with etrecord= "
-            "(--etrecord); etscope.generate_etrecord and etscope export write records that do",
+            hint="records of ExecuTorch's own tools never have the program: give the .pte file, "
+            "with etrecord= (--etrecord); etscope.generate_etrecord and etscope export "
+            "write records with the program",
         )
     return Opened(read_pte(view), record=record)
 
@@ -184,7 +185,8 @@ def _from_manager(manager: Any) -> Opened:
     opened = Opened(read_pte(program_buffer(manager)), record=record)
     if external_keys(opened.program):
         raise UsageError(
-            "the weights of this program are stored outside of it",
-            hint="save both (program.save, write_tensor_data_to_file) and give the paths: data=",
+            "the program's weights are stored in a separate file",
+            hint="save the program (program.save) and its weights (write_tensor_data_to_file), and "
+            "give the paths: data=",
         )
     return opened

@@ -302,7 +302,7 @@ def install_files(given: str, program: str) -> dict[str, Path]:
     if not (path / "bin" / program).is_file():
         raise UsageError(
             f"no {program}: {given}",
-            hint=f"a binary, or a folder with bin/{program} as cmake --install makes it",
+            hint=f"give a binary, or a folder with bin/{program} as cmake --install makes it",
         )
     return {
         file.relative_to(path).as_posix(): file
@@ -321,7 +321,7 @@ def checked(driver: str, options: Mapping[str, Any], known: Mapping[str, type]) 
     if unknown:
         raise UsageError(
             f"the driver {driver} has no option {', '.join(unknown)}",
-            hint=f"its options: {', '.join(known) or 'none'}",
+            hint=f"the driver's options: {', '.join(known) or 'none'}",
         )
     for name, value in options.items():
         kind = known[name]

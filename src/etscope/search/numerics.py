@@ -244,7 +244,7 @@ def narrow(
     if identifier not in _BACKENDS:
         raise UsageError(
             f"a call of {identifier or 'an unknown backend'} cannot be exported again here",
-            hint="export with taps (docs/how-to/numerics.md) and run that",
+            hint="export with taps (docs/how-to/numerics.md) and run that program",
         )
     search = _Search(record, found, call, _BACKENDS[identifier], given, tolerance, running, say)
     return search.narrowed(is_here)
@@ -420,6 +420,7 @@ class _Search:
         if program is None:
             raise MissingDataError(
                 f"the record has no exported program of {self.found.method!r} to export again",
-                hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
+                hint="etscope export writes the exported program; in a script: "
+                "generate_etrecord(exported_program=)",
             )
         return program, nested(program, torch_values(flat_inputs(self.inputs)))

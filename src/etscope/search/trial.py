@@ -152,7 +152,7 @@ def open_state(
         if path.exists():
             raise UsageError(
                 f"{path} is from an earlier {search}",
-                hint="resume it (--resume), remove it, or name another folder",
+                hint="resume the search (--resume), remove the file, or name another folder",
             )
         return SearchState(path, given, {}, options.progress)
     if not path.exists():
@@ -160,7 +160,7 @@ def open_state(
     with reading(f"state of a {search}", path):
         content = read_json(path, f"state of a {search}")
         if (version := content.get("version").whole()) != VERSION:
-            raise FormatError(f"its version is {version}, not {VERSION}")
+            raise FormatError(f"the file's version is {version}, not {VERSION}")
         known = {name: one.value for name, one in content.get("given").members().items()}
         trials = {key: one.read_as(kind) for key, one in content.get("trials").members().items()}
         for trial in trials.values():

@@ -30,7 +30,7 @@ def test_a_value_is_shown_by_its_index(record: bool) -> None:
     (table,) = (part["rows"] for part in one.disassemble("3").data if "rows" in part)
     assert table[0]["values"].endswith(f" → {index}")
     count = len(target_of(one)._prepared.method.values)
-    assert f"they are 0 to {count - 1}" in str(one.print(f"value({count})").error)
+    assert f"numbered 0 to {count - 1}" in str(one.print(f"value({count})").error)
     assert "no value" in refused(one, "print value(-1)")
     late = target_of(one).stops[-1].instruction
     (output,) = target_of(one)._prepared.method.outputs

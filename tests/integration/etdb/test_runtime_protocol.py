@@ -124,7 +124,7 @@ def test_what_ran_is_counted_before_it_is_listed() -> None:
     hostile = struct.pack("<I", 0xFFFFFFFF)
     for data, count, most, reason in (
         (ranges + rest, 3, 1, "2 instructions ran, 1 could at most"),
-        (ranges + rest, 2, 2, "that are not there"),
+        (ranges + rest, 2, 2, "that do not exist"),
         (hostile, 3, 2, "are announced"),
     ):
         with pytest.raises(FormatError, match=reason):

@@ -163,7 +163,9 @@ def test_float_between_int8(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_move_between_int8_is_quantized_for_nothing() -> None:
     found = one("cancelling-quantization", "convolved", "flip", "xnnpack", "int8")
-    assert "Between them are only operators that compute nothing: flip" in evidence(found)
+    assert "Between the conversions are only operators that compute nothing: flip" in evidence(
+        found
+    )
     assert changes(found) == [("pass", {"name": "cancel_qdq"})]
     assert findings("float-among-quantized", "convolved", "flip", "xnnpack", "int8") == []
 
@@ -235,7 +237,7 @@ def test_layers_one_after_the_other_are_no_loop() -> None:
 def test_transposes_inside_of_a_delegate_that_undo_each_other() -> None:
     (found,) = findings("layout-conversions", "in delegates")
     assert "Transposes that undo each other" in found.sentence
-    assert "Between them are only operators that accept any order: mul" in evidence(found)
+    assert "Between the transposes are only operators that accept any order: mul" in evidence(found)
     assert changes(found) == []
 
 

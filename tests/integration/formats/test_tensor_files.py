@@ -106,7 +106,10 @@ def test_arrays_that_are_no_tensors(tmp_path: Path) -> None:
         save(tmp_path / name, objects)
         assert "is a pickle, which etscope never loads" in refusal(tmp_path / name)
     for array, words in (
-        (some("bfloat16"), "lacks bfloat16 and float8\n  hint: write them to a .safetensors"),
+        (
+            some("bfloat16"),
+            "lacks bfloat16 and float8\n  hint: write such arrays to a .safetensors",
+        ),
         (np.array(["text"]), "is not a tensor"),
         (np.array(["2020-01-01"], "M8[D]"), "is not a tensor"),
         (np.zeros(2, [("x", "f4")]), "an array of the type"),

@@ -171,7 +171,7 @@ def test_a_fault_that_is_gone_with_many_taps_is_narrowed_down_by_few() -> None:
     assert narrowed is not None
     assert narrowed.vanished
     assert [line.line for line in narrowed.lines] == [line_of("return x + self.down(y)")]
-    assert "with taps on all operators of the call the fault is gone" in narrowed.notes[1]
+    assert "the fault is gone" in narrowed.notes[1]
 
 
 def test_stages_of_files_and_what_is_absent() -> None:

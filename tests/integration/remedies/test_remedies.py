@@ -199,7 +199,7 @@ def test_an_interrupted_search_goes_on(
     assert again.table().values == found.table().values
     with pytest.raises(MismatchError, match="another options"):
         tried(linear, resume=True, backend="xnnpack")
-    with pytest.raises(UsageError, match="resume it"):
+    with pytest.raises(UsageError, match="resume the search"):
         tried(linear)
 
 

@@ -319,7 +319,7 @@ def test_what_does_not_fit(name: str, options: dict[str, Any], text: str) -> Non
 
 def test_a_program_that_is_no_language_model() -> None:
     for name, why in (
-        ("cnn_portable", "input 0: float32"),
+        ("cnn_portable", "input 0 is unknown: float32"),
         ("two_methods", "is known to take tokens"),
     ):
         with pytest.raises(MismatchError, match=why) as error:

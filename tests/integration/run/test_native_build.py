@@ -102,7 +102,7 @@ def test_programs_that_a_user_names(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("ETSCOPE_RUNNER", str(tmp_path))
     with pytest.raises(MissingFileError, match="which is not a program"):
         find_runner()
-    assert "unset it to have the runner built" in str(native_missing())
+    assert "unset the variable to have the runner built" in str(native_missing())
 
 
 # -- building

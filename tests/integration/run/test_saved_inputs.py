@@ -108,7 +108,8 @@ def test_the_debugger_takes_the_folder_of_a_saved_run(
         files = session.debugger.files
     assert files.dump == Path(folder, "values.etdp")
     assert files.debug_buffer == Path(folder, "debug.bin")
-    named = f"they are next to the dump: core '{folder}/values.etdp' '{folder}/debug.bin'"
+    values = f"'{folder}/values.etdp' '{folder}/debug.bin'"
+    named = f"the values are in files next to the dump; load them with: core {values}"
     with Session(str(record), f"{folder}/run.etdp") as session:
         assert session.start().ok
         for line in ("print $", "gap", "blame", "info tensors"):

@@ -216,15 +216,15 @@ def test_arm_s_map_leads_from_vela_to_lines_and_modules(tmp_path: Path) -> None:
     assert second.handles == [10]
     assert "aten.convolution.default" in [node.op for node in second.nodes]
     assert rows["#113"].nodes == ()
-    assert layers.notes == ("5 of its 6 names are in this call.",)
-    assert debug.notes == ("10 of its 10 names are in this call.",)
+    assert layers.notes == ("5 of the file's 6 names are in this call.",)
+    assert debug.notes == ("10 of the file's 10 names are in this call.",)
 
 
 def test_a_map_of_another_source_or_none_joins_nothing(tmp_path: Path) -> None:
     (layers,) = placed(ethos_u(), tmp_path, (None, LAYERS))
     assert all(not row.nodes and row.module is None for row in layers.rows)
     (note,) = layers.notes
-    assert note.startswith("None of its 6 names is in this call")
+    assert note.startswith("None of the file's 6 names is in this call")
     assert "debug.json" in note
 
     document = json.loads(DEBUG.read_text())
@@ -233,7 +233,7 @@ def test_a_map_of_another_source_or_none_joins_nothing(tmp_path: Path) -> None:
         event["torch_info"]["stack_trace"] = [line.replace("make.py", "other.py") for line in stack]
     (found,) = placed(ethos_u(), tmp_path, (None, json.dumps(document)))
     assert all(not row.nodes for row in found.rows)
-    assert "it is from another program" in found.notes[0]
+    assert "the file is from another program" in found.notes[0]
 
 
 def test_without_a_record_lines_are_those_of_the_map(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_delegate_s_own_map_leads_from_qnn_s_names_to_nodes(tmp_path: Path) ->
     for text in (optrace(("conv_2", "conv_1", "Input")), qhas(("conv_2", "conv_1", "Input"))):
         (found,) = placed(trace, tmp_path, (None, text))
         assert found.reason == "the only call of QnnBackend"
-        assert found.notes == ("2 of its 3 names are in this call.",)
+        assert found.notes == ("2 of the file's 3 names are in this call.",)
         rows = {row.row.name: row for row in found.rows}
         assert (rows["conv_1"].module, rows["conv_1"].handles) == ("first", [8])
         assert (rows["conv_2"].module, rows["conv_2"].handles) == ("second", [10])

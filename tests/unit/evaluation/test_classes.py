@@ -88,7 +88,7 @@ def test_several_rows() -> None:
     assert [a.reference for a in predictions("s", scores, scores, 1, (1, 0))] == [1, 0]
     with pytest.raises(MismatchError, match="2 rows of scores and 1 labels"):
         predictions("s", scores, scores, 1, (1,))
-    with pytest.raises(MismatchError, match="not one of 2 classes"):
+    with pytest.raises(MismatchError, match="not one of the 2 classes"):
         predictions("s", scores, scores, 1, (1, 2))
     for output in (np.zeros(()), np.zeros((3, 1)), np.zeros(3, bool)):
         with pytest.raises(MissingDataError, match="no scores"):

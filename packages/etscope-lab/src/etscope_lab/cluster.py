@@ -371,7 +371,7 @@ def _check_main() -> None:
         raise LabError(
             f"{Path(str(main.__file__)).name} starts the lab's workers, and each of them would run "
             "it again from its first line",
-            hint='put its code under `if __name__ == "__main__":`',
+            hint='put the script\'s code under `if __name__ == "__main__":`',
         )
 
 

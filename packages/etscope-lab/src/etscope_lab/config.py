@@ -202,8 +202,8 @@ class Home:
     def dead_engines(self, forget: Callable[[str], None]) -> None:
         """Call `forget` with the id of each engine of this folder that has ended.
 
-        An engine of another machine, or of before this one was started, is not among them: locks
-        may not reach over a network.
+        Engines of other machines, and engines that ran before this machine was started, are not
+        reported: locks may not work over a network.
         """
         boot = _boot()
         for path in (self.folder / _ENGINES).glob("*") if boot else ():

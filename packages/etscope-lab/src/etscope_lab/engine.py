@@ -128,7 +128,7 @@ class Slot:
         return next((attempt for attempt in self.attempts if attempt.started), None)
 
     def record(self) -> Device:
-        """The device for the database."""
+        """The device as the database stores it."""
         working = self.working
         return Device(
             config=self.config,
@@ -326,7 +326,8 @@ class Engine:
         if unknown:
             raise UsageError(
                 f"the lab has no device {unknown[0]!r}",
-                hint=f"it has {', '.join(configured) or 'none'}; see lab.yaml in {home.folder}",
+                hint=f"the lab's devices: {', '.join(configured) or 'none'}; see lab.yaml in "
+                f"{home.folder}",
             )
         self._slots = {name: Slot(configured[name], {}) for name in names}
         # With `only`, a user waits for these jobs, and would wait for the calibration too.

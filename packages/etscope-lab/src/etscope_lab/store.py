@@ -61,7 +61,7 @@ def open_backend(url: str) -> FolderBackend | FsspecBackend:
     except ValueError as error:
         raise UsageError(
             f"{url} cannot be used as a store: {error}",
-            hint="a folder, or a URL that fsspec knows: memory://, s3://, sftp://, …",
+            hint="a store is a folder, or a URL that fsspec knows: memory://, s3://, sftp://, …",
         ) from error
     if "file" in _protocols(filesystem):
         return FolderBackend(Path(root))
@@ -336,8 +336,9 @@ class Store:
         return True
 
     def hold(self, sha256: str) -> bool:
-        """`has`, and let the object count as new: a `sweep` then does not remove it before the job
-        that names it is added."""
+        """Do `has`, and let the object count as new: a `sweep` then does not remove it before the
+        job that names it is added.
+        """
         return self._renew(sha256, None)
 
     def size(self, sha256: str) -> int:

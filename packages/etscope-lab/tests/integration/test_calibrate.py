@@ -76,7 +76,7 @@ def test_a_device_is_measured_and_its_jobs_find_it(
     assert main([*words, "gone"]) == 5
     assert "gone could not be measured: the device gone is not set up" in capsys.readouterr().err
     assert main([*words, "absent"]) == 2
-    assert "it has: bench, gone" in capsys.readouterr().err
+    assert "the lab's devices: bench, gone" in capsys.readouterr().err
 
 
 # -- By the lab itself.

@@ -441,7 +441,12 @@ def test_from_the_command_line(
     ]  # fmt: skip
     assert main(["lab", "submit", str(llama()), *options]) == 0
     shown = capsys.readouterr().out
-    for words in ("5 tokens of seed 0", "9 tokens of seed 0", "(tokens/s)", "KL divergence of 0"):
+    for words in (
+        "5 tokens of seed 0",
+        "9 tokens of seed 0",
+        "(tokens/s)",
+        "KL divergence from the reference is 0",
+    ):
         assert words in shown, words
     assert "forward · decode · " in shown and "forward · prefill · " in shown  # operators of each
     other = damaged_llama(tmp_path)

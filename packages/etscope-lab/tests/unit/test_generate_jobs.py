@@ -341,7 +341,9 @@ def test_a_job_whose_gate_failed_is_marked_so() -> None:
     assert result["first_divergence"] is not None and result["first_divergence"] >= 1
     failed = a_job(generation=[row], quality=result)
     [finding] = findings_of(failed)
-    assert finding.startswith("the quality gate failed: a mean KL divergence of ")
+    assert finding.startswith(
+        "the quality gate failed: the mean KL divergence from the reference is "
+    )
     assert exit_code(failed) == 1
     report = job_report(failed)
     assert [one.name for one in report.sections] == ["job", "generation", "phases", "quality"]

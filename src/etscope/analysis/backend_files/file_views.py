@@ -172,7 +172,7 @@ class FileSpans:
     end: Ints
 
     def of_run(self, run: int, limit: int) -> FileSpans:
-        """Return the spans of a run, the longest `limit` of them."""
+        """Return the spans of a run, at most the longest `limit` of them."""
         kept = np.flatnonzero(self.run == run)
         if len(kept) > limit:
             length = (self.end - self.start)[kept]

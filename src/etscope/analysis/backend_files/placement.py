@@ -249,7 +249,7 @@ def _by_time(
         raise MismatchError(
             f"{file.kind} {file.path} covers the time of this dump, but none of its events is "
             "inside a delegate call. Events around a call, or between calls, do not count.",
-            hint="if it uses another clock, name its call: --with CALL=FILE",
+            hint="if the file uses another clock, name its call: --with CALL=FILE",
         )
     inside = sum(len(one.file.spans or ()) for one in found)
     if found and (left := len(spans) - inside):
@@ -384,14 +384,16 @@ def _joined(placed: PlacedFile, known: _CallNames, debug: Mapping[str, PlacedRow
 def _names_note(matched: int, wanted: int, contradicted: int, has_nodes: bool) -> str:
     if contradicted and not matched:
         return (
-            "Its lines of Python differ from the lines of the record's nodes: it is from "
-            "another program, or another version of the source. No name was joined to a node."
+            "The file's lines of Python differ from the lines of the record's nodes: the "
+            "file is from another program, or another version of the source. No name was "
+            "joined to a node."
         )
     if matched:
-        return f"{matched:,} of its {wanted:,} names are in this call."
+        return f"{matched:,} of the file's {wanted:,} names are in this call."
     if not has_nodes:
-        return f"Its {wanted:,} names are unknown: add the ETRecord to see their nodes."
+        return f"The file's {wanted:,} names are unknown: add the ETRecord to see their nodes."
     return (
-        f"None of its {wanted:,} names is in this call: it is from another program, or has "
-        "names that a compiler made (with Vela's files, pass Arm's debug.json, too)."
+        f"None of the file's {wanted:,} names is in this call: the file is from another "
+        "program, or has names that a compiler made (with Vela's files, pass Arm's "
+        "debug.json, too)."
     )

@@ -46,8 +46,8 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A threshold. value: None if it is off. given: by the user, so that nothing to compare is not
-    a pass."""
+    """A threshold. value: None if it is off. given: True if the user gave it; the check then fails
+    if there is nothing to compare."""
 
     value: float | None
     text: str

@@ -156,7 +156,7 @@ class _OfProgram:
         return Part(name, value, module, self._source(short))
 
     def amounts(self) -> Iterator[Amount]:
-        """Yield the amounts of the program, then of its methods."""
+        """Yield the quantities of the program, then of its methods."""
         sizes = (
             Part(
                 one.kind

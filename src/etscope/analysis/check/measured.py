@@ -85,8 +85,8 @@ class Part:
 class Amount:
     """A quantity of the program (method None), or of a method.
 
-    unknown: what the value excludes. basis: must be the same on both sides, where both know it: the
-    processor of times, the inputs of outputs. samples: of a time, one a counted run, in ticks.
+    unknown: what the value excludes. basis: must be the same on both sides, if both know it: the
+    processor for times, the inputs for outputs. samples: for a time, the ticks of each counted run.
     """
 
     quantity: str

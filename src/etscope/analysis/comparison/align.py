@@ -68,7 +68,7 @@ class _Pairs:
         self.after_of[i], self.before_of[j] = (j, status), i
 
     def in_sequence(self, place: Token, token: Token) -> None:
-        """Align the rows of each place as sequences of tokens."""
+        """Align the rows of each place in order: rows with equal tokens are pairs."""
         mine, theirs = _indices(self._before, place), _indices(self._after, place)
         for where in mine.keys() & theirs.keys():
             one, other = mine[where], theirs[where]

@@ -117,7 +117,8 @@ def clock_steps(profile: MethodProfile) -> dict[int, float]:
     """Return the step of the clock in ticks by the `id` of each row.
 
     All times of one clock are multiples of it: XNNPACK counts microseconds inside a call that the
-    runtime measures in nanoseconds. The rest of a call adds up one rounding for each of its events.
+    runtime measures in nanoseconds. The remainder of a call has one rounding error for each of the
+    call's events.
     """
     clocks: dict[str | None, list[Row]] = {}  # by backend; None for the runtime
     for call in profile.instructions:
@@ -156,7 +157,7 @@ class MethodDiff:
     beside: tuple[str, ...] = ()
 
     def title(self, unnamed: str = "method") -> str:
-        """Return the method with its phase; unnamed: as in `MethodProfile.title`."""
+        """Return the method with its phase. unnamed: the word for an unknown method."""
         return with_phase(self.method or unnamed, self.sides.before.phase)
 
     @property
@@ -190,7 +191,9 @@ class Diff:
     methods: tuple[MethodDiff, ...]
 
     def verdict(self, *, per_op: bool = False) -> Verdict:
-        """The verdict on all methods' times; `per_op`: and on all their operators'."""
+        """Return the verdict on all methods' times; with `per_op` also on the times of all their
+        operators.
+        """
         found = [method.verdict for method in self.methods]
         if per_op:
             rows = (row for method in self.methods for row in method.operators)

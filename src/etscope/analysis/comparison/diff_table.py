@@ -156,7 +156,9 @@ def shown_changes(
 
 
 def known_order(sort: str) -> str:
-    """Return one of `SORTS` without its sign; all descend. Raises `UsageError` for another."""
+    """Return one of `SORTS` without its sign; every order is descending. Raises `UsageError` for
+    another.
+    """
     order = sort.removeprefix("-")
     if order not in SORTS:
         raise UsageError(f"cannot sort by {order!r}", hint=f"sort by one of: {', '.join(SORTS)}")
@@ -223,8 +225,8 @@ class _Line:
         return max((abs(part.change) for part in self.parts.values()), default=0.0)
 
     def cells(self, method: str | None, first: str, dumps: int, scale: Scale) -> dict[str, Any]:
-        """Return the cells of the line. first: the column with its name. dumps: the number of
-        dumps.
+        """Return the cells of the line. first: the column for the line's name. dumps: the number
+        of dumps.
         """
         pair = next((one.pair for one in self.parts.values() if one.pair is not None), None)
         origin = UNATTRIBUTED if pair is None else (pair.before or pair.shown).attribution

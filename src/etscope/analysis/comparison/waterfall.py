@@ -63,9 +63,10 @@ _MORE_RUNS = 100  # that a headline asks for: ten times the fewest that are judg
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """The parts of a method's change, the largest first; of modules, each before those inside it.
+    """The parts of a method's change, the largest first; a module comes before the modules inside
+    it.
 
-    own: the parts without the modules inside them; they, `hidden` and `unaccounted` sum to `total`.
+    own: each part without the modules inside it; these, `hidden` and `unaccounted` sum to `total`.
     """
 
     by: str

@@ -70,7 +70,7 @@ def _depends_on_values(fault: Finding) -> bool:
 
 
 def told(fault: Finding) -> str:
-    """Return a fault and what to do about it, in sentences."""
+    """Return a fault and its fix, in sentences."""
     return f"{fault.sentence} To do: {' '.join(remedies_of([fault]))}"
 
 
@@ -274,9 +274,9 @@ class _MethodFaults:
             f"The memory plan gives the same bytes to both: {_bytes(value)} and {_bytes(over)}."
         )
         remedy = Remedy(
-            "It is a fault of the memory planner: report it to ExecuTorch, and export with another "
-            "one, `ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass("
-            "memory_planning_algo=MemoryPlanningAlgorithmSuite([naive])))`."
+            "This is a fault of the memory planner: report it to ExecuTorch, and export "
+            "with another planner, "
+            "`ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(memory_planning_algo=MemoryPlanningAlgorithmSuite([naive])))`."
         )
         if one.moved:
             shared = (
@@ -358,7 +358,7 @@ class _MethodFaults:
             yield self._lost(
                 number,
                 f"the call of {self._at(number)} does not hold {listed([*lost], _LISTED, ' and ')}",
-                "The call's data has no constant of their sizes.",
+                "The call's data has no constant with the sizes of these parameters.",
                 list(lost.values()),
             )
 
@@ -533,9 +533,9 @@ def _undefined(export: Export) -> Iterator[Finding]:
                 tuple(site for one in (first, *others) for site in _readers(export, one.state)),
                 (
                     Remedy(
-                        "Export with `etscope export`, which keeps it, or with "
-                        "`ExecutorchBackendConfig(passes=[InitializedMutableBufferPass("
-                        f'["{name}"])])`.'
+                        "Export with `etscope export`, which keeps the start value, or "
+                        "with "
+                        f'`ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(["{name}"])])`.'
                     ),
                 ),
             ),

@@ -119,8 +119,8 @@ def instructions_at(
 
 @dataclass(frozen=True, slots=True)
 class OtherWeight:
-    """A weight with other content than in the record's program. name: in the model, None if
-    unknown."""
+    """A weight with other content than in the record's program. name: its name in the model, None
+    if unknown."""
 
     tensor: StoredTensor
     name: str | None

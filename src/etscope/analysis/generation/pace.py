@@ -274,7 +274,7 @@ def generation_section(found: Generation, more: Sequence[tuple[Column, Any]] = (
 
 
 def growth_in_words(pace: Pace) -> Iterator[str]:
-    """Say whether the time of a token grows with its position."""
+    """Say in words whether the time of a token grows with its position."""
     fit = pace.growth
     if fit is None:
         return

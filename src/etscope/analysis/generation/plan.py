@@ -88,8 +88,8 @@ class GenerationTask:
 
     @property
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """The sources of each method's inputs. If a method takes others for the prompt, those for a
-        decoded token.
+        """The sources of each method's inputs: for a method that also takes the prompt, the sources
+        when it decodes a token.
         """
         found = {call.method: call.inputs for call in (*self.prompt, *self.decode)}
         return {method: found[method] for method in self.methods}
@@ -151,7 +151,8 @@ class GenerationResult:
 def calls_of(task: GenerationTask, result: GenerationResult) -> GenerationCalls:
     """Return the calls of a result, warm-up included, as run.json has them.
 
-    A runner makes the calls in the order of the plan, so that only their times are its own.
+    A runner makes the calls in the order of the plan, so only the times of the calls come from the
+    runner.
     """
     methods = task.methods
     phases = tuple(dict.fromkeys(call.phase for call in (*task.prompt, *task.decode)))

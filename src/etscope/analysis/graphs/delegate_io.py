@@ -48,11 +48,11 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BorderNode:
-    """A node that lays out or converts a value at a border: see `Borders.nodes`.
+    """A node that changes the layout of a value or converts it at a border: see `Borders.nodes`.
 
-    kind: `LAYOUT`, `QUANTIZE` or `DEQUANTIZE`. call: computes it, None for the runtime. givers,
-    readers: other calls, directly before and after it. partners: the nodes of the opposite kind
-    that it pairs with.
+    kind: `LAYOUT`, `QUANTIZE` or `DEQUANTIZE`. call: the delegate call that computes it, None for
+    the runtime. givers, readers: other calls directly before and after it. partners: the nodes of
+    the opposite kind that it is paired with.
     """
 
     place: PlacedNode

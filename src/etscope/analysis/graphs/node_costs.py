@@ -32,8 +32,9 @@ class NodeTime:
     """Time of the instructions (or of a delegate's events) that `nodes` share.
 
     ticks: int64, one element for each run of the method; 0 where it did not run. ran: bool, True
-    where it did. inside: part of the time of a delegate call that another node displays. keys: of
-    the nodes in a `GraphView`, in its order; the first node without another time displays it.
+    where it did. inside: True if the time is part of a delegate call's time that another node
+    displays. keys: the nodes' keys in a `GraphView`, in its order; the first node that displays no
+    other time displays this one.
     """
 
     nodes: Nodes
@@ -59,10 +60,10 @@ class NodeTimes:
 
     at: `id` of a node -> the time that it displays. A time is displayed at its first node, in the
     order of the graph, without a time of fewer nodes; for a delegate call in the graph, at the
-    call. shared: `id` of each other node -> the time that it shares. rest: by instruction, the time
-    of a delegate call outside its events, if the graph has no node for the call. accounted: time of
-    the instructions with nodes in this graph in each run, in ticks: the sum of `at` and `rest`,
-    without times that are `inside`.
+    call. shared: `id` of each other node -> the time that it shares. rest: the time of a delegate
+    call outside its events, by the call's instruction, if the graph has no node for the call.
+    accounted: time of the instructions with nodes in this graph in each run, in ticks: the sum of
+    `at` and `rest`, without times that are `inside`.
     """
 
     profile: MethodProfile

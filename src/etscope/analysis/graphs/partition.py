@@ -36,8 +36,9 @@ class DelegateCall:
 
     number: in the order of the program's instructions, from 0. module: "lowered_module_0", None if
     unknown. instruction: its id, None if unknown. state: the buffers that it owns and changes.
-    added: operators of its data that lay out values at its border; empty without a program, and for
-    backends other than XNNPACK. caller: the node that calls it, in a graph after lowering.
+    added: operators of its data that change the layout of values at its border; empty without a
+    program, and for backends other than XNNPACK. caller: the node that calls it, in a graph after
+    lowering.
     """
 
     number: int

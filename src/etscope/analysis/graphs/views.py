@@ -54,7 +54,7 @@ class ViewNode:
     node. call: key of the node that calls that graph, None in the first. scope: the boxes around
     it, outermost first: modules, and for nodes in branches and delegates the box of the call. A
     call with a sub-graph is in its box, too. backend: the delegate's, None outside. instructions:
-    of the program, that run it. opens: True for a call with a sub-graph in the view.
+    the program's instructions that run it. opens: True for a call with a sub-graph in the view.
     """
 
     key: str
@@ -95,7 +95,7 @@ class GraphView:
         are not `inside` add up to `accounted`.
     memory: bytes of a node's tensors, by key; bounds for dynamic shapes.
     live: planned bytes alive while a node's instruction runs, by key; empty without a program.
-    errors: by key; empty until `with_errors`.
+    errors: the errors of nodes, by key; empty until `with_errors`.
     """
 
     key: str
@@ -120,7 +120,8 @@ class GraphView:
 
     @cached_property
     def keys(self) -> Mapping[tuple[str | None, int, str], str]:
-        """Keys by (key of the call, None in the first graph; `id` of the graph; node's name)."""
+        """The key of each node, by (key of the call that opens its graph, None in the first graph;
+        `id` of the graph; the node's name)."""
         return {(node.call, id(node.graph), node.node.name): node.key for node in self.nodes}
 
     @cached_property

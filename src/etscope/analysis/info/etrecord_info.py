@@ -202,7 +202,9 @@ class SlimResult:
     members: tuple[SlimMember, ...]
 
     def table(self) -> Table:
-        """One row for each member that had weights, the largest first."""
+        """Return a table with one row for each member of the record that had weights, the largest
+        first.
+        """
         shrunk = sorted(
             (member for member in self.members if member.after < member.before),
             key=lambda member: member.after - member.before,

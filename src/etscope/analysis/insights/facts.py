@@ -358,7 +358,9 @@ def explained(
 
 
 def needs_graph(find: Callable[[Facts, RunGraph], Iterable[Finding]]) -> Find:
-    """Make a rule of a function of the facts and the graph; without a graph it finds nothing."""
+    """Turn a function of the facts and the graph into a rule, which finds nothing without a
+    graph.
+    """
 
     @wraps(find)
     def rule(facts: Facts) -> Iterable[Finding]:

@@ -177,5 +177,7 @@ class LeafTimes:
 
 
 def quoted(name: str) -> str:
-    """A name as a pattern that matches nothing else; quotes in it cannot be written."""
+    """Return a name as a pattern that matches only this name. Quotes in a name cannot be written in
+    a pattern.
+    """
     return f'"{name}"' if re.search(r"[\s()]", name) else name

@@ -80,7 +80,8 @@ def time_of_kinds(time: LeafTimes, kinds: Mapping[str, Sequence[Leaf]]) -> Itera
 
 
 def fewer_calls(run: RunGraph, nodes: Iterable[Node], when: str) -> Iterator[str]:
-    """Say how many delegate calls there would be without nodes between them; nothing if as many.
+    """Say how many delegate calls there would be if these nodes were not between them; "" if their
+    number would not change.
 
     when: the start of the sentence ("Without them").
     """
@@ -92,9 +93,10 @@ def fewer_calls(run: RunGraph, nodes: Iterable[Node], when: str) -> Iterator[str
 def connected(
     run: RunGraph, nodes: Iterable[Node], inside: Collection[int], *, only_readers: bool = False
 ) -> list[Node]:
-    """The nodes with an `id` in `inside` that these lead to, through such nodes alone.
+    """Return the nodes that can be reached from these through nodes with an `id` in `inside`
+    only.
 
-    only_readers: go from values to what reads them, and not back.
+    only_readers: follow values only to their readers, not back to their makers.
     """
     found: dict[int, Node] = {}
     waiting = list(nodes)

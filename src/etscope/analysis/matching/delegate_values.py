@@ -83,7 +83,8 @@ class _Nodes:
 
     def logged_as(self, identifier: str, count: int, table: LoggedHandles) -> NodeValue | Reason:
         """Return the value of the graph for an identifier, or the reason why it is unknown. count:
-        of the values logged under the identifier."""
+        how many values were logged under the identifier.
+        """
         if identifier not in table.handles:
             return "the delegate's map lacks it", "unknown"
         if not any(handle in self.by_handle for handle in table.handles[identifier]):
@@ -107,11 +108,12 @@ class _Nodes:
 
 @dataclass(frozen=True)
 class LoggedHandles:
-    """The debug handles of a delegate's map, and the identifiers that a call logged values under.
+    """The debug handles of a delegate's map, and the identifiers that a call logged values
+    under.
 
     Core ML's map lists all operators made from a node, and operators made from several nodes
-    together. It logs the last operator of each handle. Handles of the same operators share the last
-    one, and each logged operator is the last of at least one handle.
+    together. It logs the last operator of each handle. Handles with the same operators share the
+    last of them, and each logged operator is the last operator of at least one handle.
     """
 
     handles: Mapping[str, Sequence[int]]

@@ -112,10 +112,11 @@ class FilePart(OwnedBytes):
 
 @dataclass(slots=True)
 class Claim:
-    """A statement about bytes of a file, which gathers their readers. names: the parameters stored
-    there, if the readers name them. nodes: the readers in the graph. candidates: all parameters of
-    these readers, by name, with their shapes and readers. is_unread: the bytes have no reader. The
-    other fields are as in `FilePart`."""
+    """A claim that some bytes of a file are a certain weight or kind of data, with the nodes that
+    read them. names: the parameters stored there, if the nodes show them. nodes: the nodes that
+    read the bytes. candidates: all parameters that these nodes read, by name, with their shapes and
+    readers. is_unread: True if nothing reads the bytes. The other fields are as in `FilePart`.
+    """
 
     kind: str
     dtype: str | None = None
@@ -134,7 +135,7 @@ class Claim:
 
     @classmethod
     def of(cls, tensor: StoredTensor, graph: Graph | None) -> Claim:
-        """Return the claim about a tensor's bytes. graph: the graph of its nodes."""
+        """Return what is known about a tensor's bytes. graph: the graph with its nodes."""
         name = parameter_name(tensor, graph)
         if name is None and tensor.value is not None:
             name = tensor.value.name
@@ -245,7 +246,7 @@ class Claims:
         return self.parts_of(data, self.pieces(len(data)))
 
     def parts_of(self, data: memoryview, pieces: Sequence[Piece]) -> tuple[FilePart, ...]:
-        """The `parts`, given the pieces of the file."""
+        """Return `parts`, computed from the pieces of the file."""
         sizes: dict[Span, int] = {}
         places: dict[Span, tuple[int, int]] = {}  # the first byte, and the end of the last piece
         scattered: set[Span] = set()
@@ -338,7 +339,8 @@ def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tup
 
 
 class ProgramClaims:
-    """The claims about a program's bytes; `external`: about data in .ptd files, by key."""
+    """Knowledge about the bytes of a program; `external`: the same for data in .ptd files, by
+    key."""
 
     def __init__(
         self,
@@ -385,7 +387,7 @@ class ProgramClaims:
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(own[:, 1] - own[:, 0])])
 
         def below(positions: IntArray) -> IntArray:
-            """Count the own bytes before each position."""
+            """Count the bytes of own pieces before each position."""
             # The pieces that begin at or before each position.
             number = np.searchsorted(own[:, 0], positions, "right")
             last = np.maximum(number - 1, 0)

@@ -123,8 +123,8 @@ def measured_report(
     program), "memory_phases", "memory_delegates" and "memory_instructions", and sentences on the
     difference between plan and measurement.
 
-    programs: the run's program is among them; without any, the record's program is used. record: of
-    the program, for modules and lines.
+    programs: the run's program is among them; without any, the record's program is used. record:
+    the program's record, for modules and lines.
 
     Raises `MissingDataError` for a run without measured memory, `MismatchError` if none of the
     programs is the run's, or if the record belongs to another program and `force` is False.
@@ -377,9 +377,8 @@ class _RunMemory:
         held = format_bytes(self.planned[_DELEGATES])
         kept = self.measured.phases[-1].counted
         data = kept.get("delegate_data", 0) + kept.get("named_data", 0)
-        stays = f"and {format_bytes(data)} of it stays in memory as well"
-        then = stays if data else "which were freed"
-        return f"{said}, of {held} of data and weights in the program, {then}."
+        then = f"of which {format_bytes(data)} stay in memory, too" if data else "which were freed"
+        return f"{said}. The copies are of {held} of data and weights in the program, {then}."
 
     def _peak(self) -> str:
         """Say what the process did at its peak."""

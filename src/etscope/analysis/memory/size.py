@@ -134,7 +134,7 @@ class SizedFile:
         if len(logged) != 1 or logged[0].buffer_size > len(data):
             raise MismatchError(
                 f"{path} is not the debug buffer of any dump among the files",
-                hint="pass it with its dump, and without other dumps",
+                hint="pass the debug buffer with its dump, and without other dumps",
             )
         (values,) = logged
         here = (values.offset >= 0) & (values.nbytes > 0)
@@ -336,8 +336,9 @@ class Savings:
         """The savings of a file's weights. data: the bytes of the file."""
 
         def saved_by_int8(part: FilePart) -> int:
-            """0 if quantizers skip it: integers, and vectors, also with further dimensions of size
-            1."""
+            """Return the bytes that int8 would save; 0 for weights that quantizers skip: integers,
+            and vectors, also with further dimensions of size 1.
+            """
             itemsize = _FLOATS.get(part.dtype or "")
             if itemsize is None or sum(size > 1 for size in part.shape) < _QUANTIZABLE:
                 return 0

@@ -64,9 +64,9 @@ class StateTensor:
     """A mutable buffer of a method, in planned memory.
 
     kind: "KV cache" or "other state". name: qualified, from the program or the record; None if
-    unknown. dim: the dimension of positions, None if unknown. grows: with the context; None if
-    unknown. fact: how kind and dim are known. copies: the values that hold a changed copy of the
-    whole buffer until it is copied back.
+    unknown. dim: the dimension of positions, None if unknown. grows: True if it grows with the
+    context, None if unknown. fact: how kind and dim were found. copies: the values that hold a
+    changed copy of the whole buffer until it is copied back.
     """
 
     method: str

@@ -81,7 +81,8 @@ def as_array(value: Any) -> Array | None:
         value = value.dequantize()
     if isinstance(value, complex) or "complex" in str(getattr(value, "dtype", "")):
         raise UsageError(
-            "complex numbers cannot be compared", hint="compare their real and imaginary parts"
+            "complex numbers cannot be compared",
+            hint="compare the real and imaginary parts of complex numbers",
         )
     try:
         array = as_numpy(value) if hasattr(value, "detach") else np.asarray(value)

@@ -573,7 +573,7 @@ class _Judge:
 
 
 def value_key(row: NumericsRow) -> tuple[int, int | str | None, int, str, int | None, int]:
-    """The key of a row's value in all runs of the program."""
+    """The key that identifies a row's value in all runs of the program."""
     pair = row.pair
     value = pair.instruction, pair.delegate_id, pair.output, pair.node, pair.element
     return (*value, row.loop_pass)

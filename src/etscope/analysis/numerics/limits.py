@@ -290,8 +290,9 @@ _SIGNS = np.resize(np.array([1.0, -1.0]), PART + 2)
 
 
 def screened(metric: Metric, local: Any, value: Any, rules: Rules) -> Judged | None:
-    """`judge` a value that is fine by its tolerance alone; None for any other, and for
-    floats that are not finite."""
+    """Judge a value that its tolerance alone shows to be fine; return None for any other value, and
+    for floats that are not finite.
+    """
     expected, found = np.asarray(local), np.asarray(value)
     if expected.shape != found.shape or not expected.size:
         return None

@@ -168,8 +168,9 @@ class AddedRuns:
         self._values[place].add((device - numbers) / size, (numbers - precise) / size, relative)
 
     def evidence(self) -> dict[Hashable, Evidence]:
-        """Return the evidence of each value by key. Of several shapes: the one with the largest
-        error, else with most runs."""
+        """Return the evidence of each value by key. If a value has several shapes, take the shape
+        with the largest error, else with the most runs.
+        """
         found: dict[Hashable, Evidence] = {}
         for (key, _), value in self._values.items():
             one = value.evidence(len(self._values))

@@ -122,8 +122,9 @@ class Quantization:
 
     @cached_property
     def costly(self) -> tuple[QuantizedOperator, ...]:
-        """The operators with the costliest quantization: by the error of the outputs if they alone
-        are quantized, where that is known, then by their own."""
+        """The operators whose quantization costs most: ordered by the error of the outputs if only
+        this operator is quantized, if that is known; then by the operator's own error.
+        """
         badness = self.metric.badness
         perfect = self.metric.perfect
 

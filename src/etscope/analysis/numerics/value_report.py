@@ -22,7 +22,8 @@ _BARS = "█ both, ▓ more on the device, ░ more in the reference"
 
 def row_reports(row: NumericsRow, *, text: bool = False) -> Iterator[Report]:
     """Yield a report of the row's values against each of "local" and "total"; in a text, only the
-    one that the verdict is about, with bars. A row without values yields nothing."""
+    comparison that the verdict is based on, with bars. A row without values yields nothing.
+    """
     if row.values is None:
         return
     found = {LOCAL: row.values.local, TOTAL: row.values.total}

@@ -73,7 +73,7 @@ class SlowRuns:
 def slow_runs(
     total: Ticks, calls: RunCalls | None = None, *, is_warmed_up: bool = False
 ) -> SlowRuns:
-    """Apply the rule to the times of a method's runs.
+    """Find the cold first run and disturbed runs of a method, by the rule in the module's text.
 
     total: int64 ticks of ``Method::execute``, [runs], in run order. calls: the runs as calls of a
     language model. is_warmed_up: other executions came before the first run.

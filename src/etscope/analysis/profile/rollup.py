@@ -128,8 +128,8 @@ def rollup(
     """Add up the leaves of a profile by one of `GROUPINGS`, or by the name that `by` returns.
 
     A leaf of several nodes counts for what they have in common: the innermost module that holds
-    them all. One of several lines is in a group of just these lines; what has no line or module is
-    in a group that says so. keep: selects leaves, see `InstructionRows.kept`.
+    them all. A leaf with several lines is in a group of just these lines; a leaf without a line or
+    module is in a group with a name that says so. keep: selects leaves, see `InstructionRows.kept`.
     """
     name = by if callable(by) else lambda call, leaf: group_name(call, leaf, by)
     table: dict[str, list[Leaf]] = {}
@@ -255,9 +255,9 @@ def module_total(profiles: Iterable[MethodProfile], name: str, scale: Scale) -> 
         )
         if not found:
             raise MissingDataError(
-                where, hint="log the delegate's own events: build its runtime with them"
+                where, hint="log the delegate's own events: build the delegate's runtime with them"
             )
-        warnings.warn(f"{where}: it is not in the total", EtscopeWarning, stacklevel=3)
+        warnings.warn(f"{where}: this time is not in the total", EtscopeWarning, stacklevel=3)
     if not found:
         raise MissingDataError(
             f"no event belongs to a module {name!r}"

@@ -464,7 +464,9 @@ class Trace(MadeOnce):
     def attribution(
         self, block: Block, method: str | None = None
     ) -> Callable[[EventKey], Attribution]:
-        """Return the function that attributes the block's events. method: that ran, if known."""
+        """Return the function that attributes the block's events. method: the method that ran, if
+        known.
+        """
         method = self.method_of(block) if method is None else method
         if method is None:
             return lambda _: UNATTRIBUTED
@@ -503,7 +505,7 @@ class Trace(MadeOnce):
         return self.once(("run nodes", method), lambda: self._run_nodes(method))
 
     def edge_nodes(self, method: str) -> RunNodes:
-        """`run_nodes` of the edge program, also where events are linked to another graph."""
+        """The `run_nodes` of the edge program, even if events are linked to another graph."""
         if self.reference_graph in (EDGE_GRAPH, EDGE):
             return self.run_nodes(method)
         of_edge = replace(self, reference_graph=EDGE_GRAPH)
@@ -530,7 +532,8 @@ class Trace(MadeOnce):
 
     def inner_events(self, method: str, *, by_order: bool = False) -> InnerEvents:
         """Return the operators behind events inside delegates that the record has no map of.
-        by_order: without a record, too, where only their order decides."""
+        by_order: also without a record, where only the order of the events decides.
+        """
         program = self.recorded_program
         if program is None or (self.record is None and not by_order):
             return {}
@@ -674,7 +677,9 @@ class Trace(MadeOnce):
         return any(isinstance(value, (TensorRef, tuple)) for value in values)
 
     def metadata(self, block: Block, position: int) -> list[Any]:
-        """A delegate's metadata of each run, b"" as "" like upstream; [] when none has any."""
+        """A delegate's metadata in each run, where b"" becomes "", as upstream; [] if no run has
+        any.
+        """
         rows = block.column(position)
         if not (self.dump.metadata_length[rows] > 0).any():
             return []

@@ -66,7 +66,7 @@ class Limits:
     where not known. compute_ns, memory_ns, overhead_ns: the least times; None without a
     calibration, and where the work or the peak is unknown. For a row that calls nothing,
     `overhead_ns` is 0. dtype: the type of most FLOPs. level: the memory of the working set, "L2" or
-    "memory". roof_ns: the time of the roofline; of several rows, the sum of theirs. bound: of
+    "memory". roof_ns: the time of the roofline; of several rows, the sum of theirs. bound: one of
     `BOUNDS`, or None; of several rows, the bound with most time.
     """
 
@@ -106,8 +106,9 @@ class Limits:
 class ProfileLimits:
     """The limits of the rows of a profile.
 
-    source: the unit of the dump's ticks. calibration: None for the rates alone. threads: of
-    the run; None if not known. run: what its run.json says of its machine, to warn of another.
+    source: the unit of the dump's ticks. calibration: None for the rates alone. threads: the run's
+    thread pool size; None if unknown. run: the machine in the run's run.json, to warn if the
+    calibration is of another one.
     """
 
     work: ProfileWork

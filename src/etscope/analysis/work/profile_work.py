@@ -174,7 +174,7 @@ class InstructionWork:
         self.together: dict[int, tuple[Row, ...]] = {}
 
     def of(self, instructions: Sequence[InstructionRows]) -> list[tuple[Row, Work]]:
-        """The work of the rows that have some, of one call of each."""
+        """Return the work of one call of each row that has any."""
         found: list[tuple[Row, Work]] = []
         by_nodes: dict[int, Row] = {}
         for group in instructions:

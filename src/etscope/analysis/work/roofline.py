@@ -193,7 +193,7 @@ def roofline(
     if source is TimeScale.CYCLES:
         raise UsageError(
             "a roofline needs times, and the clock of the dump counts cycles",
-            hint="if it counts a unit of time, name it: --source-unit",
+            hint="if the clock counts a unit of time, name the unit: --source-unit",
         )
     found = _Operators(profile, limits, Scale(source, TimeScale.NS))
     points = list(found.points(by, keep))

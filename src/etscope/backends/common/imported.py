@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Basis(Enum):
-    """Origin of a number."""
+    """Origin of a number: measured, derived or estimated."""
 
     MEASURED = "measured"
     DERIVED = "derived"  # computed from measured numbers

@@ -236,7 +236,8 @@ def _option(key: str, found: Mapping[str, Backend]) -> tuple[str, Option]:
     if len(having) > 1:
         raise UsageError(
             f"several backends have the option {key!r}",
-            hint=f"name the backend: {' or '.join(f'{one}.{wanted}' for one in having)}",
+            hint="write the option with its backend: "
+            f"{' or '.join(f'{one}.{wanted}' for one in having)}",
         )
     if not having:
         lines = []

@@ -65,7 +65,7 @@ def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
     except RuntimeError as error:
         raise ExportFailure(
             f"export_llm cannot keep a record for the backend of {config_file}",
-            hint="it can for XNNPACK, Vulkan and Core ML",
+            hint="export_llm can keep a record for XNNPACK, Vulkan and Core ML",
         ) from error
     record.partition = kept.of(record.edge_programs)
     methods = {
@@ -93,6 +93,6 @@ def _read_config(path: Path) -> Any:
             raise UsageError(
                 f"export.{field} in {path} cannot be kept: the export writes a program with all "
                 "its weights, and its record",
-                hint="leave it out, or run executorch.extension.llm.export.export_llm",
+                hint="leave the option out, or run executorch.extension.llm.export.export_llm",
             )
     return config

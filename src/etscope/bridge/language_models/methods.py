@@ -135,19 +135,19 @@ def _as_method(model: nn.Module, mixin: type) -> Any:
 
 
 def token_embedding(model: nn.Module) -> nn.Module:
-    """Return the method tokens, int64 [1, n], to embeddings [1, n, hidden]."""
+    """Return a method that maps tokens, int64 [1, n], to embeddings [1, n, hidden]."""
     method: nn.Module = _as_method(model, _TokenEmbedding)
     return method
 
 
 def vision_encoder(model: nn.Module) -> nn.Module:
-    """Return the method pixels [1, 3, height, width] to embeddings [1, n, hidden]."""
+    """Return a method that maps pixels [1, 3, height, width] to embeddings [1, n, hidden]."""
     method: nn.Module = _as_method(model, _VisionEncoder)
     return method
 
 
 def encoder(model: nn.Module) -> nn.Module:
-    """Return the method features [1, bins, frames] to hidden states [1, n, hidden]."""
+    """Return a method that maps features [1, bins, frames] to hidden states [1, n, hidden]."""
     method: nn.Module = _as_method(model, _Encoder)
     return method
 
@@ -213,7 +213,7 @@ def use_custom_attention(model: Any) -> None:
         if wrong:
             raise UsageError(
                 f"cannot export this {text.model_type} with the custom sdpa: {why}",
-                hint="take the plain one: sdpa='plain', or leave it out",
+                hint="use plain attention: sdpa='plain', or leave sdpa out",
             )
     from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401 - registers the operator
     from transformers import AttentionInterface, AttentionMaskInterface
@@ -273,8 +273,8 @@ def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
     if choices.custom_sdpa:
         if not is_text:
             raise UsageError(
-                "a context of {1} tokens is too long: this {2} has {3} positions",
-                hint="take the plain one: sdpa='plain', or leave it out",
+                "only causal models of text can be exported with the custom sdpa",
+                hint="use plain attention: sdpa='plain', or leave sdpa out",
             )
         use_custom_attention(model)
     if model._can_set_experts_implementation():
@@ -293,7 +293,7 @@ def _text(model: Any, text: Any, context: int, choices: Choices) -> ModelMethods
         if not 1 < prompt <= context:
             raise UsageError(
                 f"a prompt of {prompt:,} tokens does not fit a context of {context:,}",
-                hint="use at least 2 tokens, and at most the context",
+                hint="use a prompt of at least 2 tokens, and at most the context length",
             )
         if choices.all_logits is False:
             raise UsageError(
@@ -504,7 +504,7 @@ def check_encoder(config: Any) -> None:
         raise UsageError(
             f"cannot export a {config.model_type} as a language model: it is an encoder-decoder, "
             "and only those that read spectrograms can be exported, such as Whisper",
-            hint="export its encoder and its decoder with example inputs: file.py:function",
+            hint="export the encoder and the decoder with example inputs: file.py:function",
         )
 
 

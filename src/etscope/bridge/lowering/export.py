@@ -362,7 +362,7 @@ def _from_module(method: ModuleMethod, strict: bool | None) -> Method:
         if value.layout is not torch.strided:  # torch.export crashes, or loses the layout
             raise UsageError(
                 f"{name} is a sparse tensor ({value.layout}), and ExecuTorch has dense ones only",
-                hint="make it dense before the export: to_dense()",
+                hint="make the tensor dense before the export: to_dense()",
             )
     with as_it_was(method.module):
         outputs = _eager(method.module, method.inputs)
@@ -395,7 +395,7 @@ def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
             parts = ", ".join(value.__tensor_flatten__()[0])
             raise UsageError(
                 f"input {number} is a {type(value).__name__}, and a program takes plain tensors",
-                hint=f"give its parts ({parts}), and put them together in forward",
+                hint=f"take its parts as inputs ({parts}), and put them together in forward",
             )
     args, kwargs = pytree.tree_map(copied_value, (inputs.args, inputs.kwargs))
     try:

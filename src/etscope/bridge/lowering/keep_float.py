@@ -120,8 +120,9 @@ class KeepFloat:
         modules, ops = list(found["module"] or found["name"]), found["op"]
         more = ", …" if len(modules) > _LISTED else ""
         return (
-            f"it quantizes operators {', '.join(ops)}, in {', '.join(modules[:_LISTED])}{more}; "
-            "a batch norm is a part of the convolution before it"
+            f"the quantizer quantizes the operators {', '.join(ops)}, in "
+            f"{', '.join(modules[:_LISTED])}{more}; a batch norm is a part of the "
+            "convolution before it"
         )
 
 

@@ -327,7 +327,7 @@ class EdgePasses:
         return [_Transform(self, name) for name in self.names if name in EDGE_PASSES]
 
     def compile_config(self, **fields: Any) -> EdgeCompileConfig:
-        """The options of the conversion to the edge dialect, with these fields."""
+        """The options of the conversion to the edge dialect, with the passes' fields."""
         preserved = [torch.ops.aten.linear.default] if KEEP_LINEAR in self.names else []
         return EdgeCompileConfig(**fields, preserve_ops=preserved)
 

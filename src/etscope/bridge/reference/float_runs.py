@@ -73,7 +73,7 @@ def run_with(
 
 
 def outputs_with(graph: ReferenceGraph, inputs: Any, state: State, known: Known) -> list[Any]:
-    """Run a graph as `run_with`, for its outputs."""
+    """Do `run_with` for the graph's outputs only."""
     return finished(run_with(graph, inputs, state, (), known))
 
 

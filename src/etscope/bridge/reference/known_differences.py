@@ -74,7 +74,7 @@ class RecordedCall:
 
     @property
     def given(self) -> dict[str, Any]:
-        """All arguments by name, those with defaults included."""
+        """All arguments by name, including arguments with default values."""
         schema = getattr(self.target, "_schema", None)
         defaults = {
             one.name: one.default_value

@@ -68,10 +68,11 @@ class _Element:
 
 
 class LazyValues:
-    """The values of a graph's second run; its nodes do not write to values.
+    """The values of a graph's second run, each computed when it is needed; nodes must not write
+    to values.
 
-    call: computes a node in the second run. `note` each node of the first; a tensor from elsewhere
-    is read unchanged.
+    call: computes a node in the second run. Call `note` for each node of the first run; a tensor
+    that no noted node made is used unchanged.
     """
 
     def __init__(self, call: WideCall) -> None:
@@ -99,7 +100,7 @@ class LazyValues:
                 self._made_by[result] = _Element(node, index)
 
     def arrays_of(self, value: Any) -> Any:
-        """Compute what the second run has for a value of the first, as arrays."""
+        """Compute the second run's counterpart of a value of the first run, as arrays."""
         linked = self._linked(value)
         with torch.inference_mode():
             values = self._computed([one.node for one in _elements(linked)])

@@ -321,7 +321,7 @@ class ViewOptions:
         if calibration is None and self._needs_calibration:
             raise MissingDataError(
                 "shares of the peak and limits need a calibration of the run's machine",
-                hint="run etscope calibrate there; -X peaks=FILE or $ETSCOPE_CALIBRATION names one",
+                hint="run etscope calibrate on that machine, or name a calibration: -X peaks=FILE",
             )
         found = [profile_limits(trace, profile, source, calibration) for profile in profiles]
         if (self.shows_work or self.peaks is not None) and not any(found):

@@ -49,19 +49,41 @@ def _threshold(name: str, help: str) -> Any:
 
 
 _OPTIONS = (
-    _threshold("max-size", "Growth of the program's bytes (default 2%)."),
-    _threshold("max-memory", "Growth of planned memory (default 2%)."),
-    _threshold("max-time", "Growth of the time (default 5%)."),
-    _threshold("max-sqnr-drop", "Fall of the SQNR of outputs (default 1dB)."),
-    click.option("--allow-unknown", is_flag=True, help="Pass if a quantity cannot be told."),
+    _threshold("max-size", "Largest allowed growth of the program's bytes. Default: 2%."),
+    _threshold("max-memory", "Largest allowed growth of planned memory. Default: 2%."),
+    _threshold("max-time", "Largest allowed growth of the time. Default: 5%."),
+    _threshold("max-sqnr-drop", "Largest allowed fall of the SQNR of outputs. Default: 1dB."),
+    click.option("--allow-unknown", is_flag=True, help="Pass if a quantity cannot be determined."),
     click.option("--method", "-m", metavar="NAME", help="Check this method only."),
-    setting("max_flops", metavar="X", help="Growth of FLOPs (default 2%)."),
-    setting("max_bytes", metavar="X", help="Growth of the bytes moved (default 2%)."),
-    setting("max_undelegated", metavar="X", help="Fall of the delegated share (default 1%)."),
-    setting("max_kernels", metavar="N", help="New kernels and backends (default 0)."),
-    setting("max_interface", metavar="N", help="Changed inputs and outputs (default 0)."),
-    setting("max_faults", metavar="N", help="New faults of the program (default 0)."),
-    setting("max_worst_drop", metavar="X", help="Fall of the worst sample's SQNR (default 3dB)."),
+    setting("max_flops", metavar="X", help="Largest allowed growth of FLOPs. Default: 2%."),
+    setting(
+        "max_bytes", metavar="X", help="Largest allowed growth of the bytes moved. Default: 2%."
+    ),
+    setting(
+        "max_undelegated",
+        metavar="X",
+        help="Largest allowed fall of the delegated share. Default: 1%.",
+    ),
+    setting(
+        "max_kernels",
+        metavar="N",
+        help="Largest allowed number of new kernels and backends. Default: 0.",
+    ),
+    setting(
+        "max_interface",
+        metavar="N",
+        help="Largest allowed number of changed inputs and outputs. Default: 0.",
+    ),
+    setting(
+        "max_faults",
+        metavar="N",
+        help="Largest allowed number of new faults of the program. Default: 0.",
+    ),
+    setting(
+        "max_worst_drop",
+        metavar="X",
+        help="Largest allowed fall of the worst sample's SQNR. Default: 3dB.",
+    ),
     force_option,
     source_unit_option,
 )

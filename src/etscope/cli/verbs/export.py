@@ -92,7 +92,7 @@ def command(
     except BundleError as error:
         raise UsageError(
             f"cannot write the .bpte: {error.message}",
-            hint="for the other files: -X bundle=false",
+            hint="without a .bpte, the other files can be written: -X bundle=false",
         ) from error
     saved = Export(read_pte(paths[0]), read_etrecord(paths[1]))
     for fault in program_faults(saved):

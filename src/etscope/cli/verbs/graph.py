@@ -134,7 +134,7 @@ def command(
         if asked.tree or asked.node or view.select or view.sort or view.limit is not None:
             raise UsageError(
                 "--tree, --node, --select, --sort and --limit are for tables",
-                hint="a graph is written whole: leave them out, or write a table",
+                hint="a graph is written whole: leave these options out, or write a table",
             )
         _write_graphs(files, name, asked, view, output)
         return

@@ -437,8 +437,8 @@ def _table_of_one(found: Numerics, asked: _Asked, view: ViewOptions) -> tuple[Ta
     if found.quantization is None:
         raise MissingDataError(
             "the record does not have the float graph",
-            hint="etscope export --quantize (or -X float_model) records it; in a script, call "
-            "ETRecord.add_float_program()",
+            hint="etscope export --quantize (or -X float_model) records the float graph; in a "
+            "script, call ETRecord.add_float_program()",
         )
     return found.quantization.table(view.sort or "run"), _QUANTIZATION_COLUMNS
 

@@ -236,7 +236,7 @@ def _write_logdir(runs: Sequence[RunFiles], folder: Path, options: ReportOptions
     if len(runs) != 1:
         raise UsageError(
             f"--tensorboard takes one run, not {len(runs)}: {', '.join(run.name for run in runs)}",
-            hint="name the dump of one of them",
+            hint="name the dump of one run",
         )
     run = runs[0]
     if run.record is None and run.program is None:

@@ -57,7 +57,9 @@ def command(
     repeats: bool = False,
     takes_lines: bool = False,
 ) -> Callable[[Function], Function]:
-    """Register a function as the command that `usage` begins with; its docstring is the help."""
+    """Register a function as a command, with the first word of `usage` as its name; its docstring
+    is the help.
+    """
 
     def register(function: Function) -> Function:
         name = _NAME.match(usage)[0]  # type: ignore[index]

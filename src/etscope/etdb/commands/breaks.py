@@ -157,7 +157,7 @@ def condition(debugger: Debugger, rest: str) -> Output:
 
 @command("ignore N COUNT", group=GROUP, words=("breakpoint",))
 def ignore(debugger: Debugger, rest: str) -> Output:
-    """Go on at the next COUNT hits of a breakpoint, when the run goes forward."""
+    """Do not stop at the next COUNT hits of a breakpoint while the run goes forward."""
     word, _, text = rest.partition(" ")
     if not text.strip():
         raise UsageError("ignore needs a breakpoint and a number of hits", hint="ignore N COUNT")
@@ -200,7 +200,9 @@ def save(debugger: Debugger, rest: str) -> Output:
     path = Path(os.path.expanduser(name.strip()))  # noqa: PTH111 (never fails)
     try:
         if path.exists() and not path.read_bytes().startswith(_SAVED.encode()):
-            raise UsageError(f"{path} is there already", hint="give another name, or remove it")
+            raise UsageError(
+                f"{path} is there already", hint="give another name, or remove the file"
+            )
         lines = [_SAVED, *(line for one in points for line in one.as_commands)]
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     except OSError as error:

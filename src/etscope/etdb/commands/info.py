@@ -333,7 +333,7 @@ def info(debugger: Debugger, rest: str) -> Output:
     if rest.strip() and found[0] not in SELECTED:
         raise UsageError(
             f"info {found[0]} takes no arguments, got {rest.strip()!r}",
-            hint=f"leave them out; only {' and '.join(SELECTED)} take a selector",
+            hint=f"leave the arguments out; only {' and '.join(SELECTED)} take a selector",
         )
     return TOPICS[found[0]](debugger, rest.strip())
 

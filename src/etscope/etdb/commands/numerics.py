@@ -106,7 +106,9 @@ def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Nu
 
 
 def of_runtime(debugger: Debugger, target: RuntimeTarget, metric: Metric) -> Numerics:
-    """Judge the core of the run up to here, in the state that the runtime had at its beginning."""
+    """Judge the operators of the run up to here, from its core, starting with the state that the
+    runtime had at the beginning.
+    """
     from etscope.diagnosis.numerics import PreparedNumerics
 
     record = open_record(debugger.capture)
@@ -245,8 +247,8 @@ def _value_beside(debugger: Debugger, word: str, path: str, *, local: bool) -> O
     if isinstance(value, (list, tuple)):
         if not isinstance(expected, (list, tuple)) or len(expected) != len(value):
             raise MissingDataError(
-                f"{word} has {len(value)} values, but the reference's value has another number "
-                "of them"
+                f"{word} has {len(value)} values, but the reference's value has another "
+                "number of values"
             )
         nodes = [path if one is None else one.node for one in outputs] or [path] * len(value)
         pairs = list(zip(nodes, expected, value, strict=True))

@@ -390,7 +390,8 @@ def _end_of_run(debugger: Debugger) -> Output:
     if unseen is not None:
         raise MissingDataError(
             f"the run is over, and {unseen.what!r} (number {unseen.number}) was never evaluated",
-            hint="it picks none of the operators that ran: info ops, info breakpoints",
+            hint="the breakpoint picks none of the operators that ran: see info ops and info "
+            "breakpoints",
         )
     text = f"run {target.run} is over, after {operators(len(target.stops))}"
     if target.next_run is not None and not target.is_past:

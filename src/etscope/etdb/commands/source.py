@@ -168,8 +168,9 @@ def list_(debugger: Debugger, rest: str) -> Output:
 
 
 class Picked(NamedTuple):
-    """Stops that are picked by a selector or a line of Python. text: names the file of a line.
-    places: their number; None without a target."""
+    """Stops that are picked by a selector or a line of Python. text: the selector, or the line with
+    its file. places: the number of stops; None without a target.
+    """
 
     text: str
     selector: Selector

@@ -304,5 +304,5 @@ def generate_core_file(debugger: Debugger, rest: str) -> Output:
     return Output().say(
         f"ETDump: {path} ({format_bytes(len(core.etdump))})",
         f"debug buffer: {files.buffer} ({format_bytes(len(core.debug_buffer))})",
-        f"look into it: core {path} {files.buffer}",
+        f"to debug this dump: core {path} {files.buffer}",
     )

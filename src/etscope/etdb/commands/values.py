@@ -299,6 +299,7 @@ def call(debugger: Debugger, rest: str) -> Output:
     number = gap_between(metric, result, own)
     if number is not None:
         output.say(
-            f"the run's own value is {format_float(number)} {metric.unit} from it ({metric.title})"
+            f"the run's own value is {format_float(number)} {metric.unit} from this result "
+            f"({metric.title})"
         )
     return output

@@ -164,7 +164,7 @@ class Remote:
         except (OSError, UnicodeError) as error:
             raise DeviceLost(
                 f"no etdb-server answers at {self.place}: {error}",
-                hint=f"start it there: etdb-server --listen HOST:{self.port}",
+                hint=f"start etdb-server on that machine: etdb-server --listen HOST:{self.port}",
             ) from error
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -416,8 +416,8 @@ class Reader:
         return Statistics(*self.unpack("4Q4d"))
 
     def stopped(self, instructions: int, most: int, tests: int) -> Stopped:
-        """Read the state of a run. instructions: number of them in chain 0; most: that can have run
-        since the request; tests: number of tests in the request."""
+        """Read the state of a run. instructions: the number of instructions in chain 0. most: how
+        many instructions can have run since the request. tests: how many tests the request has."""
         reason = self.number("B")
         if reason not in _REASONS:
             raise self.fail(f"a stop for the unknown reason {reason}")

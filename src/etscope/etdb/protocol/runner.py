@@ -96,7 +96,7 @@ def server_error(code: int, message: str, log: str, kind: Kind, place: str) -> E
             return RuntimeFailure(
                 "this program has weights in a separate file (.ptd)",
                 log=relevant(log),
-                hint="name that file (--data), to target runtime or to etdb-server",
+                hint="name the .ptd file (--data), to target runtime or to etdb-server",
             )
         case Code.PROGRAM:
             found = explained(f"{log}\n{message}")
@@ -436,7 +436,7 @@ class Runner:
         elif own.size != len(data) or own.crc32 != zlib.crc32(data):
             raise MismatchError(
                 f"the server at {self.place} has another program ({own.name}, {own.size:,} bytes)",
-                hint="give the program that it runs, or start it without one",
+                hint="give the program that the server runs, or start the server without one",
             )
         body = Writer().pack("B", own is None).text(method).pack("i", threads).lists(outputs)
         # The answer: the method, ns of loading, and how many values and inputs it has.

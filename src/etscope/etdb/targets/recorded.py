@@ -127,7 +127,8 @@ class RecordedRuns(Target):
                 return
         numbers = [known.number for known in self._all]
         raise UsageError(
-            f"run {run} does not exist", hint=f"runs are {numbers[0]} to {numbers[-1]}: info runs"
+            f"run {run} does not exist",
+            hint=f"the runs are numbered {numbers[0]} to {numbers[-1]}; info runs lists them",
         )
 
     @cached_property
@@ -184,7 +185,7 @@ class RecordedRuns(Target):
                     for missing in self._matching.coverage.nodes
                     if missing.node == node
                 ),
-                "info tensors lists the values that are there",
+                "info tensors lists the existing values",
             )
             raise MissingDataError(f"the device logged no value of {node}", hint=reason)
         found: dict[int | None, Any] = {}
@@ -197,7 +198,7 @@ class RecordedRuns(Target):
             if not over:
                 raise MissingDataError(
                     f"{node} has no value yet",
-                    hint=f"it is computed by instruction {pair.instruction}: "
+                    hint=f"instruction {pair.instruction} computes the value; run on to it: "
                     f"until id:{pair.instruction}",
                 )
             logged = len(self._logged.passes[pair.instruction, pair.delegate_id])
@@ -317,7 +318,10 @@ class RecordedRuns(Target):
         logged, buffer = run.logged
         if run.facts is None or buffer is None:
             return ""
-        return f"they are next to the dump: core {shlex.join([str(logged), str(buffer)])}"
+        return (
+            "the values are in files next to the dump; load them with: core "
+            f"{shlex.join([str(logged), str(buffer)])}"
+        )
 
     @property
     def _has_values(self) -> bool:

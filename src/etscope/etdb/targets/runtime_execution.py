@@ -132,7 +132,7 @@ class StopSequence(Sequence[Stop]):
     # -- stops
 
     def step_of(self, position: int) -> int:
-        """Number of instructions executed at a stop that has run."""
+        """The number of instructions that were executed when a stop had run."""
         return int(self._steps.all[position])
 
     def position_at(self, step: int) -> int | None:
@@ -286,8 +286,9 @@ class Execution:
         return _Call(self._inputs, tuple(self._patches), self.step)
 
     def restore(self, saved: SavedExecution) -> None:
-        """Go to a state that was saved: in this run, if it is on its way, else the calls before and
-        the run up to there are repeated."""
+        """Go to a saved state. If it is in this run, go there; otherwise repeat the calls before
+        and the run up to it.
+        """
         call = saved.call
         same = self._inputs is call.inputs and list(saved.before) == self._before
         if not (same and list(call.patches) == self._patches and call.steps <= len(self.stops.ran)):
@@ -457,7 +458,7 @@ class Execution:
             if again.core is None:
                 raise RuntimeFailure(
                     f"the run died again ({again.reason}), and left no core",
-                    hint="the process ended before it could write one",
+                    hint="the process ended before it could write a core",
                 ) from again
             return again.core
         finally:

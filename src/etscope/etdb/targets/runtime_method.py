@@ -68,7 +68,7 @@ class NodeValues:
                 return missing.reason
         weight = None if self._linked is None else self._linked.graph.parameters.get(node)
         if weight is not None:
-            return f'it is inside a delegate; the record has it: weight("{weight}")'
+            return f'the value is inside a delegate; the record has it: weight("{weight}")'
         return "info ops lists the names"
 
     @cached_property

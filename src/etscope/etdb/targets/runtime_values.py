@@ -76,7 +76,8 @@ class RuntimeValues:
                 number = pair.instruction
                 raise MissingDataError(
                     f"{node} has no value yet",
-                    hint=f"it is computed by instruction {number}: until id:{number}",
+                    hint=f"instruction {number} computes the value; run on to it: until "
+                    f"id:{number}",
                 )
             index = nodes.index_of(pair)
             value = ValueAtStep(index, int(passes[-1]), pair.node, pair.element)
@@ -90,7 +91,8 @@ class RuntimeValues:
         values = self._prepared.method.values
         if not 0 <= index < len(values):
             raise UsageError(
-                f"the method has no value {index}", hint=f"they are 0 to {len(values) - 1}"
+                f"the method has no value {index}",
+                hint=f"the method's values are numbered 0 to {len(values) - 1}",
             )
         nodes = self._prepared.nodes
         since = self._last_write(index, self._execution.step)
@@ -255,7 +257,7 @@ def fit_value(name: str, old: ValueInfo, new: Any) -> Any:
     if isinstance(new, (list, tuple)) and any(getattr(one, "ndim", 0) for one in new):
         raise UsageError(
             f"{name} takes one value, and this is a list of {len(new)} outputs",
-            hint="name one of them: $0, or ref(NAME) for the reference's (print $ has the names)",
+            hint="name one output: $0, or ref(NAME) for the reference's (print $ has the names)",
         )
     try:
         array = np.asarray(new)

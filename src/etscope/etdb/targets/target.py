@@ -132,7 +132,7 @@ class RunInfo:
     """A run that a target can walk. number: what `run N` takes. total: duration in ticks of the
     dump's clock; None if it was not measured. call: its number among the calls of a language model,
     with their phase, the position of the first token and the number of tokens; None if it is not
-    known to be one. failed: where and why an operator ended it; None if none
+    known to be one. failed: where and why an operator ended the run; None if none
     did."""
 
     number: int

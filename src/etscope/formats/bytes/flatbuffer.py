@@ -78,7 +78,9 @@ class FlatBuffer:
         return position + int(self.number(UINT32, position))
 
     def spend(self, cost: int, position: int) -> None:
-        """Count `cost` decoded bytes."""
+        """Count `cost` decoded bytes against a limit, which files with shared tables would
+        exceed.
+        """
         self._budget -= cost
         if self._budget < 0:
             raise FormatError(

@@ -46,7 +46,8 @@ def fingerprints_to_json(fingerprints: Fingerprints) -> dict[str, Any]:
 
 
 def fingerprints_from_json(content: JsonValue) -> Fingerprints:
-    """Read the member. Unknown keys, which a later version may add, are ignored."""
+    """Read the fingerprints of a record from JSON. Unknown keys, which a later version may add, are
+    ignored."""
     methods = content.get("methods").members()
     return Fingerprints(
         content.get("program_sha256").text(),
@@ -104,7 +105,8 @@ def taps_to_json(methods: Mapping[str, MethodTaps]) -> dict[str, Any]:
 
 
 def taps_from_json(content: JsonValue) -> dict[str, MethodTaps]:
-    """Read the member. Unknown keys, which a later version may add, are ignored."""
+    """Read the taps of a record from JSON. Unknown keys, which a later version may add, are
+    ignored."""
     return {
         name: MethodTaps(
             one.get("own_outputs").whole(),
@@ -143,8 +145,9 @@ class LoweredNode:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A node that a partitioner did not take. answer: one of `ANSWERS`. reason: in its own words,
-    or the part of it that refused; None without."""
+    """A node that a partitioner did not take. answer: one of `ANSWERS`. reason: the partitioner's
+    own words, or the part of it that refused; None without.
+    """
 
     node: LoweredNode
     answer: str
@@ -194,7 +197,8 @@ def partition_to_json(methods: Mapping[str, MethodPartition]) -> dict[str, Any]:
 
 
 def partition_from_json(content: JsonValue) -> dict[str, MethodPartition]:
-    """Read the member. Unknown keys, which a later version may add, are ignored."""
+    """Read the partitions of a record from JSON. Unknown keys, which a later version may add, are
+    ignored."""
     return {
         name: MethodPartition(
             tuple(

@@ -215,7 +215,7 @@ _ASSUMPTIONS = frozenset(
 def check_calls(expression: object) -> None:
     """Raise `FormatError` unless the text is a size in the form of .pt2 files."""
     if not isinstance(expression, str) or len(expression) > MAX_LENGTH:
-        raise _rejected(expression, "not text of a sensible length")
+        raise _rejected(expression, "not a text, or a text that is too long")
     try:
         tree = ast.parse(expression, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -245,7 +245,7 @@ def match_external(
             raise MismatchError(
                 f"{data.source.name} is not the .ptd of {names}: none of its "
                 f"{len(data.entries):,} keys is needed",
-                hint="take the .ptd of the same export, or leave it out",
+                hint="take the .ptd of the same export, or leave the file out",
             )
     asking = [number for number, keys in enumerate(asked) if keys]
     found = [tuple(data for data in files if data.entries.keys() & keys) for keys in asked]

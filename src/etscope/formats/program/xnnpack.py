@@ -123,8 +123,8 @@ class XnnNode:
     its node; None for an operator that the backend added.
 
     `clamped`: it clamps its output, for example by a fused relu. `quantizes`: it is a "Convert" to
-    a quantized type. `inputs`, `outputs`: its values, weights included. `bounds`: of the clamp;
-    infinite without one. `window`: number of elements in a pooling's window.
+    a quantized type. `inputs`, `outputs`: its values, weights included. `bounds`: the bounds of the
+    clamp; infinite without one. `window`: number of elements in a pooling's window.
     """
 
     kind: str | None

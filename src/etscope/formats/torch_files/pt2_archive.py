@@ -70,7 +70,7 @@ def read_pt2(data: memoryview, path: str | None = None) -> dict[str, Pt2Program]
         if _OLD in archive.members:
             raise VersionError(
                 "this .pt2 file is from PyTorch 2.7 or older",
-                hint="export it again with a newer PyTorch",
+                hint="export the model again with a newer PyTorch",
             )
         root = _root(archive)
         if root is None:
@@ -119,7 +119,7 @@ def _read_tensors(archive: ZipArchive, folder: str, config: str) -> dict[str, St
         raise VersionError(
             "the weights are one pickle, the format of PyTorch 2.8 and older",
             member=folder + config,
-            hint="export it again with a newer PyTorch",
+            hint="export the model again with a newer PyTorch",
         )
     tensors: dict[str, StoredTensor] = {}
     with reading(KIND, archive.path, member=folder + config):

@@ -59,7 +59,7 @@ def array_of_npy(data: memoryview) -> npt.NDArray[Any]:
         if dtype.kind == "V":
             raise FormatError(
                 f"an array of the type {dtype.str}: NumPy's format lacks bfloat16 and float8",
-                hint="write them to a .safetensors or torch.save file",
+                hint="write such arrays to a .safetensors or torch.save file",
             )
         if dtype.kind not in "biufc":
             raise FormatError(f"an array of the type {dtype.name} is not a tensor")

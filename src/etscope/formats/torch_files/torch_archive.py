@@ -218,7 +218,9 @@ def _view(
             f"has {available:,}"
         )
     if count > available + MAX_REPETITION:
-        raise FormatError(f"a tensor of shape {list(size)} repeats a storage of {available:,}")
+        raise FormatError(
+            f"a tensor of shape {list(size)} has a storage of only {available:,} elements"
+        )
     array: npt.NDArray[Any] = np.ndarray(
         tuple(size),
         dtype,

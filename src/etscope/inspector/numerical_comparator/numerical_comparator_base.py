@@ -121,7 +121,7 @@ class NumericalComparatorBase(ABC):
                 if not (isinstance(pair, tuple) and len(pair) == 2):
                     raise ComparatorError(
                         f"Invalid {side} format in preprocessed mapping: {_kind(pair)}",
-                        hint="it must be a tuple of debug handles and a value",
+                        hint="each side must be a tuple of debug handles and a value",
                     )
                 if not (isinstance(pair[0], tuple) and all(isinstance(x, int) for x in pair[0])):
                     which = "AOT" if side == "key" else "runtime"

@@ -242,7 +242,7 @@ def _task(
         check_tokens(forced, layout, "the forced tokens")
         if not forced:
             raise UsageError(
-                "the forced tokens are empty", hint="leave out force_tokens, or give one"
+                "the forced tokens are empty", hint="leave out force_tokens, or give a token"
             )
         room = None if layout.last_position is None else layout.last_position + 2 - rows
         if room is not None and len(forced) > room:

@@ -73,8 +73,8 @@ def open_tokenizer(path: PathLike) -> Tokenizer:
         raise FormatError(
             f"not a tokenizer.json of the tokenizers library: {error}",
             path=file,
-            hint="transformers' tokenizer.save_pretrained(DIR) writes one; or give the ids: "
-            "tokens= (--tokens)",
+            hint="transformers' tokenizer.save_pretrained(DIR) writes a tokenizer.json; or give "
+            "token ids: tokens= (--tokens)",
         ) from error
     return Tokenizer(os.fspath(file), hashlib.sha256(content).hexdigest(), found)
 
@@ -217,7 +217,7 @@ def encoder_inputs(
         takes = ", ".join(str(method.values[index]) for index in method.inputs)
         raise MismatchError(
             f"{layout.source.method} needs its input, {takes}, and none is given",
-            hint="give it: inputs= (--inputs); or a seed, for numbers from it (seed=, -X seed)",
+            hint="give the input: inputs= (--inputs); or a seed, to draw numbers (seed=, -X seed)",
         )
     if len(arrays) < len(values) or (layout.source is not None and not parts):
         names = ", ".join(encoder.method for encoder in encoders) or "none"

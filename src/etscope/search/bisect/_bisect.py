@@ -244,7 +244,7 @@ def bisect(
     if whole.failure == UNKNOWN:
         raise MissingDataError(
             f"the whole model cannot be judged: {whole.detail}",
-            hint="first make the whole model run, and give an answer that is good or bad",
+            hint="bisect needs a whole model that runs and is judged good or bad",
         )
 
     def verdict(piece: Piece) -> Verdict:
@@ -311,7 +311,8 @@ def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str 
         if not programs:
             raise MissingDataError(
                 f"{model} has no exported program to cut pieces of",
-                hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
+                hint="etscope export writes the exported program; in a script: "
+                "generate_etrecord(exported_program=)",
             )
         main = method_name(programs)
         given = {} if flat is None else {main: nested(programs[main], flat)}

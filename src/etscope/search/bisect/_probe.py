@@ -166,7 +166,7 @@ class CommandCheck:
         if not words or not any(PROGRAM in word for word in words):
             raise UsageError(
                 "the command does not say where the program goes",
-                hint=f"put {PROGRAM} into it, and {INPUTS} and {EXPECTED} as needed",
+                hint=f"put {PROGRAM} into the command, and {INPUTS} and {EXPECTED} as needed",
             )
 
     def __str__(self) -> str:
@@ -195,9 +195,9 @@ class CommandCheck:
                 raise RuntimeFailure(
                     f"the command {_end_of(done.returncode)}: it says neither good nor bad",
                     log=_last_lines(done, _LOG),
-                    hint="let it end with 0 for good, 1 to 124 for bad, 125 for unknown; to look "
-                    "for a crash of the program, let the command run it in a separate process "
-                    "and end with 1",
+                    hint="let the command end with 0 for good, 1 to 124 for bad, 125 for "
+                    "unknown; to look for a crash of the program, let the command run it "
+                    "in a separate process and end with 1",
                 )
             if done.returncode not in (0, SKIP):
                 reason = reason_in(done.stdout, done.stderr)
@@ -237,8 +237,9 @@ def _last_lines(done: subprocess.CompletedProcess[str], count: int) -> str:
 
 
 def reason_in(stdout: str, stderr: str) -> str:
-    """Find the line of a command's output that says why: the exception of a traceback, or else the
-    last line that is not a warning, of stdout if there is one."""
+    """Find the line of a command's output that says why it failed: the exception of a traceback, or
+    else the last line that is not a warning, of stdout if there is one.
+    """
     errors = _lines(stderr)
     starts = [at for at, line in enumerate(errors) if line.startswith("Traceback (most recent")]
     if starts:

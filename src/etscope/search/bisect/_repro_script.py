@@ -153,7 +153,9 @@ def measured(metric: str, expected: Any, got: Any) -> float:
 
 
 def formula(metric: str, r: Any, v: Any, count: int, infinite: bool, equal: bool) -> float:
-    """`r` and `v` are the finite elements of `count`."""
+    """Compute a metric from the finite elements of both sides, `r` and `v`, among `count`
+    elements.
+    """
     if metric == "cosine_similarity":
         norms = float(r.norm() * v.norm())
         return 1.0 if equal else math.nan if infinite else float(r.dot(v)) / norms if norms else 0.0

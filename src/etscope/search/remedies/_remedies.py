@@ -176,9 +176,11 @@ def try_remedies(
     the best of several measurements is partly luck. A setting that quantizes can be the best only
     if that is allowed, or if the baseline is quantized.
 
-    Args: model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
-        ("file.py:make", a .pt2 file). options, changes: fields of `RemedyOptions`, as
-        `backend="xnnpack"`; changes go before `options`.
+    Args:
+        model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
+            ("file.py:make", a .pt2 file).
+        options, changes: fields of `RemedyOptions`, as `backend="xnnpack"`; changes go before
+            `options`.
 
     Raises `MissingDataError` when the baseline fails or has no numbers to compare, `UsageError` for
     invalid arguments, `MismatchError` for the state of another search, and what `export` raises.

@@ -277,7 +277,7 @@ class Remedies:
             return tuple(notes)
         notes += [f"wrote {path}" for path in self.files]
         if self.setting.threads is not None:
-            notes.append(f"Run it with: etscope run --threads {self.setting.threads}.")
+            notes.append(f"Run the program with: etscope run --threads {self.setting.threads}.")
         return (*notes, self.command)
 
     def _told_beside(self, one: Outcome) -> str:

@@ -254,7 +254,9 @@ class Sensitivity:
         ]
         failed = sum(one.failure is not None for one in self.variants.values())
         if failed:
-            notes.append(f"{failed} of {len(self.variants)} variants failed; see detail.")
+            notes.append(
+                f"{failed} of {len(self.variants)} variants failed; the column detail says why."
+            )
         if self.tolerance is None:
             return (*notes, "Give a tolerance to search for a small set that reaches it.")
         wanted = f"{self.tolerance:g}{' ' + self.metric.unit if self.metric.unit else ''}"

@@ -314,8 +314,8 @@ class _Boxes:
         combine: Callable[[Any, Any], Any],
         inside: Mapping[int, int] | None = None,
     ) -> list[Any]:
-        """The values of nodes combined for each group at any depth, two at a time; None for one
-        without values.
+        """Return one value for each group at any depth: the values of its nodes, combined two at a
+        time; None for a group without values.
 
         inside: node -> call, for a value that is part of the call's: it does not count again in
         groups that hold the call.

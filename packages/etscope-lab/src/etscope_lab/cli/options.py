@@ -50,7 +50,9 @@ class LabOptions:
 
     @property
     def url(self) -> str | None:
-        """The URL of `--server` or $ETSCOPE_LAB_SERVER; `--home` goes before the variable."""
+        """The URL of `--server` or $ETSCOPE_LAB_SERVER; `--home` takes precedence over the
+        variable.
+        """
         if self.server is None and self.home is None:
             return os.environ.get(SERVER_VARIABLE)
         return self.server
@@ -172,7 +174,7 @@ def write_job(
     for finding in findings_of(job):
         click.echo(f"finding: {finding}", err=True)
     if link is None:
-        click.echo(f"its page is /jobs/{job.id} of etscope lab serve", err=True)
+        click.echo(f"the job's page is /jobs/{job.id} of etscope lab serve", err=True)
 
 
 def job_page(lab: Lab | Client, job: Job) -> str | None:

@@ -159,7 +159,7 @@ def add(name: str, scope: str, expires: datetime | None, where: LabOptions) -> N
     with _token_store(where) as lab:
         secret = lab.add_token(name, [scope], expires)
     click.echo(secret)
-    click.echo("keep it: it is not shown again", err=True)
+    click.echo("keep the secret: it is not shown again", err=True)
 
 
 @token.command("list", short_help="List the tokens.")

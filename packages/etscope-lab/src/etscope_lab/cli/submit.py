@@ -236,7 +236,7 @@ def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> J
         plain["model"] = model
     if "model" not in plain:
         raise UsageError(
-            "no model", hint="name it: etscope lab submit MODEL, or model: in --spec FILE"
+            "no model", hint="name the model: etscope lab submit MODEL, or model: in --spec FILE"
         )
     limits: dict[str, Any] = {}
     for key, text in options.pop("limits").items():
@@ -361,7 +361,7 @@ def _check_device(lab: Lab, job: Job) -> None:
         lab.cancel(job.id)
         raise UsageError(
             f"no device of this lab is named {selector.name}",
-            hint=f"it has {names}; describe more in {lab.home.folder / 'lab.yaml'}",
+            hint=f"the lab's devices: {names}; describe more in {lab.home.folder / 'lab.yaml'}",
         )
 
 

@@ -70,9 +70,10 @@ _MOST_ROUNDS = 10_000  # that a job may have
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One run of each side. first: the side that went first. samples_ns: by side, of the steady
-    runs of its process; a side that failed has none. error: the failed side and its error, or
-    ""."""
+    """One run of each side. first: the side that went first. samples_ns: the steady runs of each
+    side's process, by side; a side that failed has none. error: the failed side and its error, or
+    "".
+    """
 
     number: int
     first: str

@@ -81,7 +81,7 @@ _MS = Scale(TimeScale.NS, TimeScale.MS)
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """An ETDump, and its ETRecord or program; a record goes before a program."""
+    """An ETDump, and its ETRecord or program; a record is preferred to a program."""
 
     path: Path
     explained_by: Sequence[Path] = ()

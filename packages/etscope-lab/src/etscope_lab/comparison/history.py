@@ -85,7 +85,8 @@ class DeviceNoise:
 
     source: `IDENTICAL`, of the judged jobs; `SAME_DEVICE`, of other repeated jobs, when those were
     not repeated; `NONE`. jobs: number of repeated jobs. spread: the standard deviation of the
-    logarithm of a job's time, about the relative one. freedom: its degrees of freedom.
+    logarithm of a job's time, which is about its relative standard deviation. freedom: its degrees
+    of freedom.
     """
 
     source: str = NONE
@@ -173,10 +174,11 @@ def _kind_of(mark: str) -> str:
 
 
 def ab_history(history: Iterable[Job], job: Job) -> AbHistory:
-    """Collect the results of earlier A/B jobs that were identical with `job`, and of `job` itself.
+    """Collect the results of earlier A/B jobs that were identical with `job`, and of `job`
+    itself.
 
-    The spread of whole jobs includes what the rounds of one job do not show. It is not known for
-    fewer than two jobs.
+    The spread between jobs includes variation that the rounds of one job do not show. It is unknown
+    for fewer than two jobs.
     """
     work = work_of(job)
     found = {

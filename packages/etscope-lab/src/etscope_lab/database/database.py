@@ -327,8 +327,8 @@ class Database:
                 connection.execute(schema.tokens.insert().values(**row))
             elif other.sha256 != _hash(secret):  # else an earlier try was committed
                 raise UsageError(
-                    f"there is a token named {name!r}",
-                    hint=f"etscope lab token revoke {name} ends it",
+                    f"a token named {name!r} exists already",
+                    hint=f"etscope lab token revoke {name} ends that token",
                 )
 
         self._connections.write(add)
@@ -375,7 +375,8 @@ class Database:
             query = delete(schema.tokens).where(_tokens.name == schema.clean(name))
             if not connection.execute(query).rowcount and not unsure:
                 raise MissingDataError(
-                    f"no token has the name {name!r}", hint="etscope lab token list shows them"
+                    f"no token has the name {name!r}",
+                    hint="etscope lab token list shows the tokens",
                 )
 
         self._connections.write(remove)
@@ -385,7 +386,7 @@ def _check_token(name: str, scopes: set[str], expires_at: datetime | None, at: d
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name[:80]!r} is not a name for a token",
-            hint="up to 100 of A-Z a-z 0-9 . _ @ -, a letter or digit first",
+            hint="a name has up to 100 of A-Z a-z 0-9 . _ @ -, and begins with a letter or digit",
         )
     unknown = sorted(scopes - set(SCOPES))
     if unknown or not scopes:

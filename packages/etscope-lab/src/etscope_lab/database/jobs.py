@@ -420,7 +420,7 @@ def _exists(connection: Connection, where: ColumnElement[bool]) -> bool:
 
 def _row_of(connection: Connection, job_id: str) -> Row[Any]:
     missing = MissingDataError(
-        f"the lab has no job {job_id[:80]!r}", hint="etscope lab list shows its jobs"
+        f"the lab has no job {job_id[:80]!r}", hint="etscope lab list shows the lab's jobs"
     )
     if not _ID.fullmatch(job_id):
         raise missing
@@ -535,7 +535,7 @@ def history(
 
 
 def fill_history(connection: Connection) -> None:
-    """Fill the empty series with all done jobs."""
+    """Fill the empty table of results, which histories show, with all done jobs."""
     kinds = _jobs.kind.in_(("benchmark", "generate"))
     done = _select().where(_jobs.state == State.DONE, kinds).order_by(_jobs.seq)
     last = 0

@@ -45,7 +45,7 @@ class Instant(TypeDecorator[datetime]):
 
 
 class Words(TypeDecorator[str]):
-    """Text, changed such that every database takes it, as a value and in a condition."""
+    """Text that is changed so that every database accepts it, as a value and in a condition."""
 
     impl = String
     cache_ok = True

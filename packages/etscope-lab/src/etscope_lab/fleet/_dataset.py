@@ -268,7 +268,7 @@ class Dataset:
                 if isinstance(found, str) and found.startswith(_FAMILY):
                     raise VersionError(
                         f"the dataset is of the format {found}; this etscope reads {SCHEMA}",
-                        hint="collect its dumps anew: etscope lab collect DUMPS -o NEW",
+                        hint="collect the dataset's dumps anew: etscope lab collect DUMPS -o NEW",
                     )
                 raise FormatError("not a dataset of dumps")
         return cls(path.absolute())

@@ -273,8 +273,9 @@ class Interruption(str, Enum):
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of an attempt. state: a final one. summary, environment, marks, error, error_slug: as
-    in `Job`. artifacts: in the store already. busy_seconds: the time that it used the device.
-    interruption: None when the job itself ended in this state."""
+    in `Job`. artifacts: files that are already in the store. busy_seconds: the time that it used
+    the device. interruption: None when the job itself ended in this state.
+    """
 
     job_id: str
     token: str
@@ -302,7 +303,9 @@ def input_path(field: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter of jobs; all given fields must match. text: in the name, labels or model's name."""
+    """A filter of jobs; all given fields must match. text: a text that the name, a label or the
+    model's name contains.
+    """
 
     states: tuple[State, ...] = ()
     device: str | None = None

@@ -63,7 +63,7 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the job. name: in a browser's downloads."""
+    """A file of the job. name: the file's name in a browser's downloads."""
 
     artifact: str
     name: str

@@ -148,7 +148,7 @@ def serve(
                 by += " through a proxy (hosts: or trusted_proxies: of lab.yaml)"
             raise LabError(
                 f"others can reach {by}, and this lab has no tokens",
-                hint="etscope lab token add NAME --scope admin makes one",
+                hint="etscope lab token add NAME --scope admin makes a token",
             )
     listening = listen(settings.host, port)
     with listening:

@@ -191,7 +191,7 @@ async def upload(
                     409,
                     f"the content has the sha256 {digest.hexdigest()}, not {sha256}",
                     slug=UsageError.slug,
-                    hint="the file changed or the transfer failed: send it again",
+                    hint="the file changed or the transfer failed: send the file again",
                 )
             media_type = await run_in_threadpool(media_type_of, Path(file.name))
             return await run_in_threadpool(store.put_file, Path(file.name), name, media_type)

@@ -42,7 +42,7 @@ _NO_SESSION = "anybody"
 SEEN = ("GET", "HEAD")  # of a page: FastAPI adds no HEAD
 _LONGEST_PATH = 2000
 
-_bearer = HTTPBearer(auto_error=False, description="`etscope lab token add NAME` makes one.")
+_bearer = HTTPBearer(auto_error=False, description="`etscope lab token add NAME` makes a token.")
 _Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 
 
@@ -225,7 +225,7 @@ async def check_csrf_token(request: Request) -> None:
             403,
             "this form has expired, or is not from this lab",
             slug=LabError.slug,
-            hint="open the page again and repeat it",
+            hint="open the page again and repeat the request",
         )
 
 
@@ -244,7 +244,7 @@ def _unauthorized(message: str) -> RequestError:
         401,
         message,
         slug=LabError.slug,
-        hint="etscope lab token add NAME makes one; a client sends $ETSCOPE_LAB_TOKEN",
+        hint="etscope lab token add NAME makes a token; a client sends $ETSCOPE_LAB_TOKEN",
         headers={"WWW-Authenticate": "Bearer"},
     )
 

@@ -83,7 +83,8 @@ def key_of(folder: Path) -> bytes:
         ) from error
     if len(key) < _KEY_BYTES:
         raise LabError(
-            f"{path} is not a key of a server", hint="remove it: the next start makes a new one"
+            f"{path} is not a key of a server",
+            hint="remove the file: the next start makes a new key",
         )
     return key
 

@@ -45,7 +45,9 @@ _COLUMNS = re.compile(r"[\s,]+")
 
 @dataclass(frozen=True, slots=True)
 class JobPrompt:
-    """A prompt of a job. name: in its results. tokens: its ids; None to draw `length` of them."""
+    """A prompt of a job. name: its name in the results. tokens: its ids; None to draw `length` of
+    them.
+    """
 
     name: str
     tokens: tuple[int, ...] | None = None
@@ -235,7 +237,8 @@ def save_whole(
     name_of: Callable[[str], str],
     only: Collection[str] = (),
 ) -> None:
-    """Write the files of a run, or some `only`, and move them into a folder when they are whole.
+    """Write the files of a run, or only those in `only`, and move them into a folder when they are
+    complete.
 
     facts: further facts for run.json. name_of: the name in the folder, by the file's name.
     """

@@ -105,7 +105,7 @@ def test_compare_is_the_engine(dataset: Path) -> None:
 
 def test_errors_say_what_is_wrong_and_where(dataset: Path) -> None:
     for sql, words in {
-        "select compare([1, 2], [3, -4])": "^samples are times: finite and not negative$",
+        "select compare([1, 2], [3, -4])": "^samples must be times: finite and not negative$",
         "select compare([1], [2], confidence := 2)": "^a confidence of 2 is not",
         "select compare_all([[[1]]], [])": "^compare_all takes lists of equal length$",
         "selec 1": 'near "selec"',

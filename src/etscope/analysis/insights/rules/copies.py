@@ -60,7 +60,7 @@ def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
     them."""
 
     def value_read(node: Node) -> Node | None:
-        """The one value that a node reads which differs from run to run."""
+        """Return the only value read by a node that differs from run to run."""
         givers = list(varying_givers(run, node))
         return givers[0] if len(givers) == 1 else None
 
@@ -169,17 +169,18 @@ def _undone(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
     taken = facts.time.taken(members)
     evidence = [f"{does(len(pairs), 'permute', 'give')} back the order that another changed."]
     remedy = Remedy(
-        "Remove both, and use the value from before the first one.",
+        "Remove both operators, and use the value from before the first one.",
         "pass",
         {"name": "remove_transposes"},
     )
     if between := [node for pair in pairs for node in pair.between]:
         evidence.append(
-            f"Between them are only operators that accept any order: {operators(between)}."
+            "Between the transposes are only operators that accept any order: "
+            f"{operators(between)}."
         )
         remedy = Remedy(
-            "Remove both, and shape the weights between them for the order that remains: "
-            "`scale[:, None]` if the channels are not last."
+            "Remove both transposes, and shape the weights between them for the order that "
+            "remains: `scale[:, None]` if the channels are not last."
         )
     return facts.finding(
         "layout-conversions",
@@ -406,7 +407,7 @@ def _copies(facts: Facts, run: RunGraph, nodes: Sequence[Node], *, is_same: bool
             )
     else:
         sentence = f"Copies that only change the shape ({names}) take {taken}"
-        evidence.append("They do not reorder elements, so a view would be enough.")
+        evidence.append("The copies do not reorder elements, so a view would be enough.")
         remedies = [
             Remedy(
                 f"Write {names}{at_lines(nodes).replace(', at', ' at', 1)} as "
@@ -416,7 +417,7 @@ def _copies(facts: Facts, run: RunGraph, nodes: Sequence[Node], *, is_same: bool
         ]
         parts = {function_of(node) for node in nodes} - {stem(node.op) for node in nodes}
         if parts & OF_TORCH:
-            evidence.append(f"They are parts of torch's {listed(sorted(parts & OF_TORCH))}.")
+            evidence.append(f"The copies are parts of torch's {listed(sorted(parts & OF_TORCH))}.")
     evidence += fewer_calls(run, nodes, "Without them")
     return facts.finding(
         "needless-copies",

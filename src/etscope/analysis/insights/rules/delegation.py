@@ -55,8 +55,8 @@ _NAMED = 4  # kernels among the evidence: the table of the events has all
 
 
 def outside_delegates(facts: Facts) -> Iterator[Finding]:
-    """Operators outside of delegates, in a method that has some: islands, with the reasons of the
-    partitioner."""
+    """Operators outside of delegates (islands), in a method that has delegates, with the reasons of
+    the partitioner."""
     run = facts.run_graph if Level.FULL in facts.level else None
     if run is not None:
         from etscope.analysis.insights.rules.islands import islands_outside

@@ -39,7 +39,8 @@ class Parts:
 
 
 def parts_of(run: RunGraph) -> Iterator[Parts]:
-    """Find the operators that run in parts."""
+    """Find operators that run as several nodes: the softmax of an attention, operators that are
+    written out by hand, and batch norms."""
     taken: set[int] = set()
     for finder in (_guards, _written_out, _batch_norms, _norms_before):
         for parts in finder(run):
@@ -306,7 +307,7 @@ def lost_fusion(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         evidence = [f"{count(len(nodes), 'node')} of {operators(nodes)} {_WHAT[kind]}."]
         if run.calls:
             evidence.append(
-                f"{len(outside):,} of their {count(len(nodes), 'node')} are outside of delegates."
+                f"{len(outside):,} of the {count(len(nodes), 'node')} are outside of delegates."
             )
         evidence += fewer_calls(run, outside, "Without them")
         is_by_form = kind not in (_ATTENTION, "batch_norm", _NORM_BEFORE)
@@ -349,14 +350,14 @@ def _remedies(kind: str, nodes: Sequence[Node]) -> Iterator[Remedy]:
     there = f" at {line}" if line else ""
     if kind == _ATTENTION:
         yield Remedy(
-            "Lower it with a plain softmax (the values differ only where a mask leaves no key to "
-            "a row).",
+            "Lower the attention with a plain softmax (the values differ only where a mask "
+            "leaves no key to a row).",
             "pass",
             {"name": "fuse_sdpa"},
         )
         yield Remedy(
-            f"Or write it out{there}: `torch.softmax(q @ k.transpose(-1, -2) * scale + mask, -1) "
-            "@ v`, with a float mask."
+            f"Or write the attention out{there}: `torch.softmax(q @ k.transpose(-1, -2) * "
+            "scale + mask, -1) @ v`, with a float mask."
         )
     elif kind == _NORM_BEFORE:
         yield Remedy(
@@ -366,12 +367,12 @@ def _remedies(kind: str, nodes: Sequence[Node]) -> Iterator[Remedy]:
         )
     elif kind == "batch_norm":
         yield Remedy(
-            "Fold it before the export: `torch.nn.utils.fusion.fuse_conv_bn_eval(conv, bn)`, or "
-            "`fuse_linear_bn_eval`."
+            "Fold the batch norm before the export: "
+            "`torch.nn.utils.fusion.fuse_conv_bn_eval(conv, bn)`, or `fuse_linear_bn_eval`."
         )
         yield Remedy(
-            "Or lower the model to XNNPACK, which folds it: `etscope export MODEL --backend "
-            "xnnpack`.",
+            "Or lower the model to XNNPACK, which folds batch norms: `etscope export MODEL "
+            "--backend xnnpack`.",
             "backend",
             {"backend": "xnnpack"},
         )

@@ -32,8 +32,9 @@ _NAMESPACES = frozenset({"aten", "dim_order_ops", "quantized_decomposed", "torch
 
 
 def islands_outside(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Find islands of kernels outside of delegates, without the kernels that another rule reports
-    in more detail: alike ones together."""
+    """Find groups of connected kernels outside of delegates (islands); equal islands are reported
+    together. Kernels that another rule reports in more detail are left out.
+    """
     left: dict[int, Node] = {}
     for key, kernel in run.kernels.items():
         # A backend takes no number, and an own operator ("llama.custom_sdpa") is outside of
@@ -369,6 +370,6 @@ def ways_in(run: RunGraph, nodes: Sequence[Node]) -> Iterator[Remedy]:
     if unknown:
         yield Remedy(
             f"Write {as_written(unknown)}{at_lines(unknown).replace(', at', ' at', 1)} with "
-            "operators that the backend supports, or move it before the first or after the "
-            "last delegate call."
+            "operators that the backend supports, or move these operators before the first or "
+            "after the last delegate call."
         )

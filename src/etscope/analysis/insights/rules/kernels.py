@@ -241,7 +241,12 @@ def unknown_work(facts: Facts) -> Iterator[Finding]:
         explained(
             Sureness.MEASURED,
             [f"No formula gives the FLOPs of {', '.join(names[:_SHOWN])}{more}."],
-            [Remedy("Compare their times with a reference's: `etscope inspect --by op`.")],
+            [
+                Remedy(
+                    "Compare the times of these operators with those of a reference program: "
+                    "`etscope inspect --by op`."
+                )
+            ],
         ),
     )
     yield replace(found, severity=Severity.UNKNOWN)

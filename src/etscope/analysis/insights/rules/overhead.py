@@ -32,7 +32,7 @@ _ONE_LINE = 0.5  # of the calls: then that line is worth a remedy alone
 
 
 def small_operators(facts: Facts) -> Iterator[Finding]:
-    """Calls with so little to compute that making the call takes a large part of their time."""
+    """Find calls that compute so little that making the call takes a large part of their time."""
     for kinds, noun in ((("kernel", "control"), "kernel"), (("delegate",), "delegate call")):
         groups = [group for group in facts.time.groups if group.head.kind in kinds]
         if len(groups) >= _FEWEST and (cost := _cost_of_a_call(facts, groups, noun)) is not None:
@@ -130,12 +130,13 @@ def _fewer_calls(facts: Facts, members: Sequence[Leaf], noun: str) -> Iterator[R
     if noun == "delegate call":
         yield Remedy(
             "Lower the operators between the calls too, so that neighbours become one: "
-            "`etscope graph` and docs/how-to/delegates.md show what refused them."
+            "`etscope graph` and docs/how-to/delegates.md show what refused these "
+            "operators."
         )
     elif facts.has_delegates:
         yield Remedy(
-            "Lower them to the backend of their neighbours, where they need no extra call: "
-            "`etscope graph --partition` shows why it refused them."
+            "Lower these operators to the backend of their neighbours, where they need no "
+            "extra call: `etscope graph --partition` shows why the backend refused them."
         )
     else:
         yield Remedy(

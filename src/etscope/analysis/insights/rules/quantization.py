@@ -44,8 +44,10 @@ _CLAMPING = frozenset({"add", "addmm", "convolution", "linear", "mm"})  # have a
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Connected nodes in float between quantized ones. nodes: that compute; converting: the nodes
-    at their ends that quantize and dequantize; readers: the quantized operators after them."""
+    """Connected nodes in float between quantized ones. nodes: the nodes that compute. converting:
+    the nodes at their ends that quantize and dequantize. readers: the quantized operators after
+    them.
+    """
 
     nodes: tuple[Node, ...]
     converting: tuple[Node, ...]
@@ -198,7 +200,7 @@ def _stretch_remedies(
         select = " or ".join(f"module:{module}" for module in named)
         option = f": `-X keep_float='{select}'`" if len(named) <= _OPTION else ""
         yield Remedy(
-            "Or keep the operators that read them in float as well "
+            "Or keep the operators that read these values in float as well "
             f"({listed(named[:3], len(named) - 3)}), so that nothing is converted between{option}.",
             "keep_float",
             {"select": select},
@@ -249,7 +251,7 @@ def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     ]
     if moving:
         evidence.append(
-            f"Between them are only operators that compute nothing: {operators(moving)}."
+            f"Between the conversions are only operators that compute nothing: {operators(moving)}."
         )
     remedy = Remedy(
         "Remove both conversions, so that int8 stays int8.", "pass", {"name": "cancel_qdq"}

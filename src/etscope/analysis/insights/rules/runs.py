@@ -138,7 +138,7 @@ def _slow_start(facts: Facts, found: _First | None, sites: tuple[Site, ...] = ()
         if found.load is not None:
             packs = ": there XNNPACK packs its weights" if has_xnnpack else ""
             evidence.append(
-                f"Loading before it took {found.load / 1e6:.4g} ms, as long as "
+                f"Loading took {found.load / 1e6:.4g} ms, as long as "
                 f"{found.load / found.later:.3g} later runs{packs}."
             )
     evidence += (

@@ -75,7 +75,7 @@ def copied_caches(facts: Facts) -> list[StateTensor]:
 
 
 def copying(facts: Facts, caches: Sequence[StateTensor]) -> list[Leaf]:
-    """The kernels that write the copies of caches, and that write them back."""
+    """Return the kernels that write the copies of caches, or copy them back."""
     values = {one.value for one in caches} | {value for one in caches for value in one.copies}
     records = facts.trace.instructions(facts.profile.method or "")
     numbers = {
@@ -322,7 +322,7 @@ def _constant_remedies(
         )
         return
     yield Remedy(
-        f"Compute them once, when the program is made; it may grow by {size}.",
+        f"Compute these values once, when the program is made; it may grow by {size}.",
         "pass",
         {"name": "fold_constants"},
     )
@@ -339,5 +339,6 @@ def _constant_remedies(
         spec = next((spec for one in ends if (spec := spec_of(one)) is not None), None)
         example = "" if spec is None else f", such as {spec}"
         yield Remedy(
-            f"Or compute them in `__init__` and keep them with `register_buffer`{there}{example}."
+            "Or compute these values in `__init__` and keep them with "
+            f"`register_buffer`{there}{example}."
         )

@@ -148,7 +148,7 @@ def slowest_line(time: LeafTimes) -> Finding | None:
     return time.finding(
         "slowest-line",
         Severity.FACT,
-        f"The line behind most time is {short}{code}: {time.with_share(ticks)}.",
+        f"The line that takes most time is {short}{code}: {time.with_share(ticks)}.",
         members,
         f"file:{quoted(short)}",
         f"file:{quoted(str(line))}",
