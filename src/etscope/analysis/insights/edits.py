@@ -238,20 +238,6 @@ def _leaky(node: Node, call: Call) -> str | None:
     return f"torch.nn.functional.leaky_relu({call.values[1]}, {found[1] or found[2]})"
 
 
-def _scanned(node: Node, call: Call) -> str | None:
-    shape, axis = _shape(node), call.number(1, "dim")
-    if shape is None or not isinstance(axis, int) or len(shape) < 2:
-        return None
-    if axis % len(shape) != len(shape) - 2 or shape[axis] > _LONGEST_SCAN:
-        return None
-    length = shape[axis]
-    return f"torch.ones({length}, {length}).tril() @ {call.given(0, 'input')}"
-
-
-# The product does n / 2 times the additions: XNNPACK was slower from 128 rows on.
-_LONGEST_SCAN = 64
-
-
 def _maximum(run: RunGraph, node: Node, call: Call) -> str | None:
     giver = next(run.givers(node), None)
     shape = None if giver is None else _shape(giver)
@@ -299,7 +285,6 @@ def edit_of(run: RunGraph, node: Node) -> Callable[[Node], Change] | None:
         "amax": in_call(partial(_maximum, run), "amax"),
         "avg_pool2d": in_call(_padded_before, "avg_pool2d"),
         "cat": in_call(_joined, "cat", "concat"),
-        "cumsum": in_call(_scanned, "cumsum"),
         "index": in_call(_bilinear, "interpolate"),
         "index_select": in_call(_rolled, "roll"),
         "mean": in_call(partial(_mean, run), "mean"),

@@ -318,8 +318,6 @@ _INSTEAD: Mapping[str, str] = {
     "F.mish": "XNNPACK has no mish: `F.hardswish` and `F.silu` are close to it, if the model is "
     "trained with one.",
     "amax": "Write the maximum of an image as `F.max_pool2d(x, x.shape[2:])`, which XNNPACK takes.",
-    "cumsum": "Write a sum over at most 64 rows as the product with a triangle of ones, "
-    "`torch.ones(n, n).tril() @ x`.",
     "native_dropout": "Leave it out: export the model in evaluation mode (`model.eval()`), or with "
     "`training=False`.",
     "upsample_bicubic2d": 'XNNPACK resizes by `mode="bilinear"`.',
