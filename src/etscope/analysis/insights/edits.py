@@ -97,15 +97,23 @@ def call_of(
     """Return an expression as a call of one of these functions; None if it is something else."""
     if not isinstance(node, ast.Call):
         return None
-    function, values = source(node.func), [source(one) for one in node.args]
+    function, values = source(node.func), [_whole(one, source) for one in node.args]
     owner, _, name = function.rpartition(".")
     if name not in names or any(isinstance(one, ast.Starred) for one in node.args):
         return None
     is_method = isinstance(node.func, ast.Attribute) and owner not in ("torch", "F")
     if is_method and not owner.endswith("functional"):
         values.insert(0, owner)
-    named = {one.arg: source(one.value) for one in node.keywords if one.arg is not None}
+    named = {one.arg: _whole(one.value, source) for one in node.keywords if one.arg is not None}
     return Call(source(node), values, named)
+
+
+# Expressions that bind more closely than what a change writes around them.
+_CLOSED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
+
+
+def _whole(node: ast.expr, source: Callable[[ast.AST], str]) -> str:
+    return source(node) if isinstance(node, _CLOSED) else f"({source(node)})"
 
 
 def in_call(make: Callable[[Node, Call], str | None], *names: str) -> Callable[[Node], Change]:
@@ -213,7 +221,13 @@ def _bilinear(node: Node, call: Call) -> str | None:
     return call.whole.replace(mode, '"bilinear"') if "bicubic" in mode else None
 
 
+# Arguments of avg_pool2d with which padding before it is another function.
+_POOLED = frozenset({"ceil_mode", "count_include_pad", "divisor_override"})
+
+
 def _padded_before(node: Node, call: Call) -> str | None:
+    if len(call.values) > 4 or not _POOLED.isdisjoint(call.named):
+        return None
     sides = _integers(call.given(3, "padding") or "0")
     rows, columns = sides[0], sides[-1]
     value, size = call.given(0, "input"), call.given(1, "kernel_size")
