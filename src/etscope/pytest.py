@@ -225,7 +225,8 @@ def _listed(parts: Collection[Any]) -> str:
 
 
 def _changed(row: Row) -> str:
-    return f"{row.title}: {row.base} → {row.new} ({row.change or 'new'}, at most {row.limit.text})"
+    base, new = row.texts
+    return f"{row.title}: {base} → {new} ({row.change or 'new'}, at most {row.limit.text})"
 
 
 # -- the plugin

@@ -230,7 +230,7 @@ def test_codes_are_integers_unless_a_scale_is_given() -> None:
     [
         (Quantization([1.0, 2.0]), "axis= is missing"),
         (Quantization([1.0, 2.0], axis=2), "axis 2 is not one of the 2 dimensions"),
-        (Quantization([1.0, 2.0], axis=1), "dimension 1 of the codes 3 entries"),
+        (Quantization([1.0, 2.0], axis=1), "dimension 1 of the codes has 3 entries"),
     ],
 )
 def test_scales_that_do_not_fit(quantization: Quantization, words: str) -> None:

@@ -145,7 +145,10 @@ def test_all_in_float_is_the_float_model(net: Net) -> None:
 
 
 def test_a_selector_that_picks_nothing_is_an_error(net: Net) -> None:
-    with pytest.raises(UsageError, match="is picked by 'module:haed'\n  hint: near names: head"):
+    with pytest.raises(
+        UsageError,
+        match="picks nothing that would be quantized\n  hint: near names: head",
+    ):
         kept(net, "module:left", "module:haed")
 
 

@@ -189,7 +189,7 @@ def test_nan_is_the_worst_gap_unless_the_reference_has_it_too() -> None:
     said(one, "start", "set $ = $ * 1e39 - $ * 1e39", "break if gap(sqnr) < 60")
     assert said(one, "print gap(sqnr)") == "-inf\n"
     assert "SQNR -inf dB" in said(one, "print $")
-    assert "own value is -inf dB from it" in said(one, "call $")
+    assert "own value is -inf dB from this result" in said(one, "call $")
     (row,) = gaps(one)
     assert row["verdict"] == "wrong" and "NaN" in row["non_finite"]
     assert one.execute("continue").exit_code == 1

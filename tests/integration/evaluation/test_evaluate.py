@@ -187,7 +187,7 @@ def test_what_cannot_be_is_said() -> None:
         (UsageError, {"metric": "euclid"}, "unknown metric"),
         (UsageError, {"output": -1, "top": 1}, "counted from 0"),
         (MissingDataError, {"output": 1, "top": 1}, "output 1 for the classes does not exist"),
-        (MismatchError, {"labels": [0, CLASSES]}, "not one of 6 classes"),
+        (MismatchError, {"labels": [0, CLASSES]}, "not one of the 6 classes"),
     ):
         with pytest.raises(error, match=words):
             evaluated(RIGHT, inputs(2), **options)

@@ -209,7 +209,7 @@ def test_constants_of_a_program() -> None:
         ({"context": 0}, "a context of 0 tokens"),
         ({"prompt": "long"}, "unknown prompt 'long'"),
         ({"logits": "some"}, "unknown logits 'some'"),
-        ({"context": 200}, "a context of 200 tokens for a llama of 128 positions"),
+        ({"context": 200}, "a context of 200 tokens is too long for a llama with 128 positions"),
         ({"context": 64, "prompt": 65}, "a prompt of 65 tokens does not fit a context of 64"),
         ({"prompt": 16, "logits": "last"}, "filled up after its last token"),
     ],

@@ -137,7 +137,7 @@ def test_other_traces_have_them_too(run: Run) -> None:
     """And names of the dump's own events are known."""
     code, out, _ = run("inspect", "qnn.etdp", "--with", "optrace_0.json")
     assert code == 0
-    assert "2 of its 2 names are in this call." in out
+    assert "2 of the file's 2 names are in this call." in out
     assert "├ q::*InputSlice" in out
     for name in ("out.pftrace", "out.speedscope.json"):
         code, _, err = run("convert", "qnn.etdp", "--with", "optrace_0.json", "-o", name)

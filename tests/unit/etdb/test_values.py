@@ -104,7 +104,7 @@ def test_a_call_tells_the_operators_own_error() -> None:
     one = session("cnn_portable")
     said(one, "start", "until op:relu")
     text = said(one, "call $")
-    assert "the run's own value is inf dB from it" in text
+    assert "the run's own value is inf dB from this result" in text
     assert float(said(one, "call 1 + 1")) == 2
 
 

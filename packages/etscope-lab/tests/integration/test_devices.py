@@ -302,7 +302,11 @@ def test_a_driver_that_is_not_there(name: str, error: type[Exception], said: str
         ("ssh", {"host": "board", "port": True}, "is int, not True"),
         ("ssh", {"host": "board", "identity": "/no/key"}, "identity of the driver ssh not found"),
         ("ssh", {"host": "board", "push_runner": "/no/runner"}, "no etscope-runner"),
-        ("ssh", {"host": "b", "runner": "/x", "push_runner": "/y"}, "on the device .runner. or is"),
+        (
+            "ssh",
+            {"host": "b", "runner": "/x", "push_runner": "/y"},
+            "exclude each other",
+        ),
         ("adb", {"serial": "a b"}, "not a serial number"),
         ("adb", {"folder": "/x\n/y"}, "cannot be"),
     ],

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from etscope.analysis.matching.delegate_values import codes_of_graph
+from etscope.analysis.matching.graph_alignment import is_quantization
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.explain import (
@@ -468,6 +469,9 @@ class _Judge:
         graph, subgraph = self.subgraphs.graph, self.subgraphs.of(pair.node)
         record, node = self.paired.records[pair.instruction], graph.calls[pair.node]
         inside = [graph.calls[path] for path in subgraph.nodes]
+        is_call = record.kind == "delegate" and pair.delegate_id is None
+        # A conversion at the border of a call has the module of the operator before or after it.
+        computing = [one for one in inside if not is_quantization(one)] or inside
         rules = self._rules(pair)
         judged = screened(metric, local, value, rules) if screen else None
         if judged is None:
@@ -477,13 +481,13 @@ class _Judge:
             loop_pass=item.loop_pass,
             event=record.event if pair.delegate_id is None else str(pair.delegate_id),
             label=record.label if pair.delegate_id is None else stem(node.op),
-            is_delegate=record.kind == "delegate" and pair.delegate_id is None,
+            is_delegate=is_call,
             op=node.op,
             nodes=subgraph.nodes,
             reads=subgraph.reads,
             inputs=subgraph.inputs,
             lines=lines_of([*([] if record.kind == "delegate" else [node]), *inside]),
-            module=common_module(inside if record.kind == "delegate" else [node]),
+            module=common_module(computing if is_call else [node]),
             shape=tuple(np.shape(value)),
             dtype=str(getattr(value, "dtype", type(value).__name__)),
             total=difference(metric, reference, value),
