@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -87,7 +88,13 @@ def answers(name: str, backend: str, verbs: Sequence[str] = ()) -> Iterator[Cell
                 continue  # the model could not be exported or run
             began = time.perf_counter()
             err = folder / "err"  # a file: commands give its number to their children
-            with err.open("w") as file, redirect_stderr(file), redirect_stdout(io.StringIO()):
+            with (
+                err.open("w") as file,
+                redirect_stderr(file),
+                redirect_stdout(io.StringIO()),
+                warnings.catch_warnings(),
+            ):
+                warnings.simplefilter("default")  # etscope's warnings are errors in tests
                 code = main(command)
             said = err.read_text()
             seconds = round(time.perf_counter() - began, 1)
