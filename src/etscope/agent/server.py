@@ -6,11 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from typing import TYPE_CHECKING, Any
 
 from etscope._version import __version__
 from etscope.agent.answers import answer, compact
@@ -18,6 +14,9 @@ from etscope.agent.commands import CommandError, Commands
 from etscope.agent.debugging import Session
 from etscope.agent.skill import skill_text
 from etscope.agent.tables import TABLES, select
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
 
 __all__ = ["server"]
 
@@ -167,6 +166,9 @@ _SESSIONS = 4
 def server(folders: tuple[Path, ...], *, may_run: bool = False) -> MCPServer[Any]:
     """Return the server of the runs and files below `folders`. may_run: offer the tool `run`, and
     the debugger's commands that execute the program."""
+    from mcp.server.mcpserver import MCPServer
+    from mcp.types import ToolAnnotations
+
     tools = _Tools(Commands(folders, may_run))
     made: MCPServer[Any] = MCPServer(
         "etscope", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
@@ -238,6 +240,7 @@ def _add_prompts(made: MCPServer[Any]) -> None:
 
 def _told(tool: Callable[..., str]) -> Callable[..., str]:
     """Return the tool with its errors as the protocol's: the message is for the agent."""
+    from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(tool)
     def called(**arguments: Any) -> str:
