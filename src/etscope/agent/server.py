@@ -180,8 +180,11 @@ def server(folders: tuple[Path, ...], *, may_run: bool = False) -> MCPServer[Any
         tools.sql,
         tools.numerics,
         tools.graph,
+        tools.source,
+        tools.diff,
+        tools.check,
+        tools.debug,
     ]
-    reading += [tools.source, tools.diff, tools.check, tools.debug]
     for tool in reading:
         marks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         made.add_tool(_told(tool), annotations=marks, structured_output=False)
