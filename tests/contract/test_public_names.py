@@ -1,16 +1,18 @@
-"""The public surface is the list in public_names.txt; changing it is visible in a diff."""
+"""The public surface is the list in public_names.txt; changing it is visible in a diff. What is
+imported anywhere exists."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.contract.source_tree import LAB
+from tests.contract.source_tree import LAB, SOURCE, modules
 from tests.support.docs.pages import ROOT, blocks
 
 NAMES = (Path(__file__).parent / "public_names.txt").read_text().split()
@@ -71,6 +73,34 @@ def test_the_lab_imports_public_names() -> None:
     assert len(found) > 100, found
     known = {*NAMES, *by_module()}
     assert {name: where for name, where in found.items() if name not in known} == {}
+
+
+# At the start of a line, also of a program inside a text; and what `python -m` runs.
+IMPORT = re.compile(
+    r"^[ >]*from (?P<module>etscope[\w.]*) import (?P<names>\([^)]*\)|.*)"
+    r"|^[ >]*import (?P<whole>etscope[\w.]*)|-m[\", ]+(?P<run>etscope[\w.]*\w)",
+    re.M,
+)
+
+
+def test_every_module_and_name_that_is_imported_exists() -> None:
+    """Also where mypy does not look: in tests that seldom run, documentation and child programs."""
+    known = modules(SOURCE) | modules(LAB / "src" / "etscope_lab")
+    # All words of a module, as lazy names are texts.
+    words = {name: set(re.findall(r"\w+", path.read_text())) for name, path in known.items()}
+    wrong, count = [], 0
+    for folder in ("src", "packages", "tests", "docs", "benchmarks", "examples", "scripts"):
+        for path in (ROOT / folder).rglob("*.[pm][yd]"):
+            for found in IMPORT.finditer(path.read_text()):
+                count += 1
+                module = found["module"] or found["whole"] or found["run"]
+                names = re.findall(r"(\w+)(?: as \w+)?,?", re.sub(r"#.*", "", found["names"] or ""))
+                missing = [one for one in names if one not in words.get(module, names)]
+                missing = [one for one in missing if f"{module}.{one}" not in known]
+                if module not in known or missing:
+                    wrong.append(f"{path.relative_to(ROOT)}: {found[0]}")
+    assert count > 5_000
+    assert wrong == []
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
