@@ -16,10 +16,14 @@ BUILT := $(PAGE) $(LAB_SCRIPT)
 WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts vite.lab.config.ts tsconfig.json) \
 	$(shell find web/src -type f)
 
+VSIX := editors/vscode/dist/etscope.vsix
+EXTENSION := $(wildcard editors/vscode/*.json editors/vscode/*.md editors/vscode/src/*.ts) editors/vscode/build.py
+
 .DEFAULT_GOAL := help
 CPP := $(shell find native/src tests/support/native -name '*.cpp' -o -name '*.h')
 
-.PHONY: help install demo native web test test-all test-nightly test-backends stress durations corpus coverage \
+.PHONY: help install demo native web test test-all test-nightly test-backends \
+	test-editor extension stress durations corpus coverage \
 	bench docs lint format tidy check clean distclean
 
 help:  ## This list
@@ -57,12 +61,17 @@ web: $(BUILT)  ## Build the page of the report and the script of the lab (if web
 $(BUILT): $(WEB) | $(INSTALLED)
 	@$(BIN)/python hatch_build.py
 
+extension: $(VSIX)  ## Build the extension for Visual Studio Code
+
+$(VSIX): $(EXTENSION) | $(INSTALLED)
+	@$(BIN)/python editors/vscode/build.py
+
 test: $(INSTALLED) $(BUILT)  ## Unit and contract tests, in parallel: under 2 minutes
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not nightly" $(PYTEST_ARGS) $(LAB)/tests/unit tests/unit tests/contract
 
 # A file's tests stay in one worker, where what the file caches is used; the order is that of the
 # folders, which begins with the long files and so ends with both workers busy.
-test-all: $(INSTALLED) $(BUILT)  ## All tests that guard behaviour (25 minutes on 2 cores)
+test-all: $(INSTALLED) $(BUILT) $(VSIX)  ## All tests that guard behaviour (25 minutes on 2 cores)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not nightly" --junitxml $(JUNIT) --durations=15 $(PYTEST_ARGS)
 
 # In another order each night, with other random cases, and the recorded runs made anew.
@@ -70,7 +79,7 @@ test-nightly: $(INSTALLED) $(BUILT)  ## The long and the large too, in random or
 	@ETSCOPE_FUZZ_SEED=$${ETSCOPE_FUZZ_SEED:-$$(date +%Y%m%d)} $(BIN)/python -m pytest \
 	  $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.support.make_corpus --check
-	@$(MAKE) test-backends
+	@$(MAKE) test-backends test-editor
 	@bash .ci/package --all
 
 stress: $(INSTALLED) $(BUILT)  ## Tests that wait for something, 50 times each on a busy machine (days)
@@ -92,6 +101,13 @@ test-backends: $(INSTALLED) $(BUILT)  ## Tests of OpenVINO, TOSA and Ethos-U, wi
 	@$(OVER)/bin/python -m pip install -qq 'openvino==2025.4.1' 'nncf==3.1.0' 'ethos-u-vela==5.1.0' 'tosa-tools==2026.5.0'
 	@$(OVER)/bin/python -m pytest -n 2 -k "openvino or tosa or ethos" $(PYTEST_ARGS) tests/integration/export/test_backends.py
 
+# code-server is VS Code in a browser: 700 MB, whose native parts are compiled.
+EDITOR := .venv-editor
+
+test-editor: $(INSTALLED) $(BUILT) $(VSIX)  ## Drive the extension in a real editor, in Chromium
+	@test -e $(EDITOR)/node_modules/code-server/out || bash .ci/code-server $(EDITOR)
+	@ETSCOPE_EDITOR=$(EDITOR) $(BIN)/python -m pytest $(PYTEST_ARGS) tests/e2e/editor
+
 # Child processes are measured, too. Measuring slows the export of a model by more than half.
 coverage: $(INSTALLED) $(BUILT)  ## `make test-all` again, then the branch coverage
 	@$(BIN)/coverage erase
@@ -106,13 +122,14 @@ docs: $(INSTALLED)  ## Build the documentation into site/
 	@$(BIN)/python docs/generate_cli.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-lint: $(INSTALLED)  ## ruff, mypy, spelling and first words of docstrings, clang-format
+lint: $(INSTALLED)  ## ruff, mypy, spelling and first words of docstrings, clang-format, the extension
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell
 	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 	@$(BIN)/mypy
+	@$(BIN)/python editors/vscode/build.py check
 
 format: $(INSTALLED)  ## Let ruff and clang-format rewrite the files
 	@$(BIN)/ruff check --fix .
@@ -128,8 +145,8 @@ tidy: $(INSTALLED)  ## clang-tidy over native/ (builds it first; some minutes)
 check: lint test docs  ## All that must hold before a commit
 
 clean:  ## Remove what the targets make, but for .venv and the tests' artefacts
-	@rm -rf build dist site demo-output .coverage* $(dir $(BUILT)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist site demo-output .coverage* $(dir $(BUILT) $(VSIX)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean  ## Remove .venv and the tests' artefacts too
-	@rm -rf $(VENV) .artifacts web/node_modules
+	@rm -rf $(VENV) $(EDITOR) .artifacts web/node_modules editors/vscode/node_modules

@@ -79,35 +79,34 @@ def check() -> None:
     run("the tests of web/", [str(_module("vitest", "vitest.mjs")), "run"])
 
 
-def install(*, everything: bool) -> None:
-    """Install the packages that web/package-lock.json names, unless they are there: those of the
-    build, or everything."""
-    done = WEB / "node_modules" / ".package-lock.json"
-    wanted = (
-        _module("typescript", "bin", "tsc") if everything else _module("vite", "bin", "vite.js")
-    )
-    lock = WEB / "package-lock.json"
+def install(folder: Path = WEB, *, everything: bool) -> None:
+    """Install the packages that package-lock.json of a folder names, unless they are there: those
+    of the page's build, or everything."""
+    modules = folder / "node_modules"
+    done = modules / ".package-lock.json"
+    wanted = modules.joinpath(*(_TSC if everything else _VITE))
+    lock = folder / "package-lock.json"
     if done.is_file() and wanted.is_file() and done.stat().st_mtime >= lock.stat().st_mtime:
         return
     arguments = ["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
     if not everything:
         arguments.append("--omit=dev")
-    run("the installation of the page's packages", arguments, npm=True)
+    run(f"the installation of packages in {folder}", arguments, npm=True, folder=folder)
 
 
 def _module(*parts: str) -> Path:
     return WEB.joinpath("node_modules", *parts)
 
 
-def run(what: str, arguments: Sequence[str], *, npm: bool = False) -> None:
-    """Run node (or npm) in web/, and exit with its words if it fails."""
+def run(what: str, arguments: Sequence[str], *, npm: bool = False, folder: Path = WEB) -> None:
+    """Run node (or npm) in a folder, and exit with its words if it fails."""
     node, npm_script = find_node()
     command = [str(node), *([str(npm_script)] if npm else []), *arguments]
     # What a package's own scripts start as "node" is the same one.
     path = os.pathsep.join([str(node.parent), os.environ.get("PATH", "")])
     done = subprocess.run(
         command,
-        cwd=WEB,
+        cwd=folder,
         env={**os.environ, "PATH": path, "CI": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
