@@ -41,7 +41,7 @@ class Session:
             stderr=subprocess.PIPE,
             cwd=commands.folders[0],
             env=commands.environment,
-            text=True,
+            encoding="utf-8",
         )
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._told: list[str] = []

@@ -149,7 +149,7 @@ class _Tools:
     def run(self, model: str, backend: str | None = None, quantize: str | None = None) -> str:
         """Export and run a model ("net.py:Net"), or run a program (.pte), with its values logged,
         and keep the run. It executes the model's Python."""
-        file, colon, name = model.partition(":")
+        file, colon, name = model.rpartition(":") if ".py:" in model else (model, "", "")
         flags = [] if backend is None else ["--backend", backend]
         flags += [] if quantize is None else ["--quantize", quantize]
         self.commands.text(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 _ROWS = 5_000
 _SECONDS = 10
-_LENGTH = 1_000_000  # bytes of one value: SQL can build gigabytes of text
+_HEAP = 256 << 20  # bytes of SQLite in this process: SQL can build gigabytes of text
 _STEPS = 10_000  # of SQLite's machine, between two looks at the clock
 
 
@@ -32,12 +31,13 @@ def select(commands: Commands, run: Path, sql: str) -> dict[str, Any]:
     """Return the columns and rows of a SELECT over the tables of a run: those that it names.
 
     Raises `CommandError` for a statement that is not a SELECT, that fails, takes over ten seconds
-    or has over 5,000 rows, and as `Commands.text`.
+    or 256 MiB, or has over 5,000 rows, and as `Commands.text`.
     """
     wanted = [name for name in TABLES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
     if not wanted:
         raise CommandError(f"the query names no table. Tables: {', '.join(TABLES)}.")
     database = sqlite3.connect(":memory:")
+    database.execute(f"PRAGMA hard_heap_limit = {_HEAP}")  # it can only become less afterwards
     columns = {}
     for name in wanted:
         verb, *arguments = TABLES[name]
@@ -47,6 +47,8 @@ def select(commands: Commands, run: Path, sql: str) -> dict[str, Any]:
     except sqlite3.Error as error:
         known = "; ".join(f"{name}({', '.join(names)})" for name, names in columns.items())
         raise CommandError(f"{error}. Columns: {known}.") from error
+    except MemoryError as error:
+        raise CommandError(f"the query needs over {_HEAP >> 20} MiB. Ask for less.") from error
     finally:
         database.close()
 
@@ -54,8 +56,6 @@ def select(commands: Commands, run: Path, sql: str) -> dict[str, Any]:
 def _rows(database: sqlite3.Connection, sql: str) -> dict[str, Any]:
     """Run a SELECT that can read the tables and nothing else."""
     until = time.monotonic() + _SECONDS
-    if sys.version_info >= (3, 11):  # SQL doubles a text with each ||
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LENGTH)
     database.set_authorizer(_allow)
     database.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
     cursor = database.execute(sql)
@@ -63,25 +63,16 @@ def _rows(database: sqlite3.Connection, sql: str) -> dict[str, Any]:
     rows = cursor.fetchmany(_ROWS + 1)
     if len(rows) > _ROWS:
         raise CommandError(f"the query has over {_ROWS:,} rows. Add LIMIT, or aggregate.")
-    return {"columns": names, "rows": [list(row) for row in rows]}
+    plain = ([one.hex() if isinstance(one, bytes) else one for one in row] for row in rows)
+    return {"columns": names, "rows": list(plain)}
 
 
 _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
-# They make long values from short ones, and Python 3.10 cannot limit the length.
-_REFUSED = (
-    "load_extension",
-    "zeroblob",
-    "randomblob",
-    "printf",
-    "format",
-    "replace",
-    "group_concat",
-)
 
 
 def _allow(action: int, _: str | None, name: str | None, *__: str | None) -> int:
     """SQLite's authorizer: reading, and functions of values."""
-    if action in _READS or (action == sqlite3.SQLITE_FUNCTION and name not in _REFUSED):
+    if action in _READS or (action == sqlite3.SQLITE_FUNCTION and name != "load_extension"):
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
 

@@ -182,7 +182,7 @@ class KeptRuns:
             self.folder.mkdir(parents=True, exist_ok=True)
             ignore = self.folder / ".gitignore"
             if not ignore.exists():
-                ignore.write_text("*\n")
+                ignore.write_text("*\n", encoding="utf-8")
         except OSError as error:
             raise self._unwritable(error) from error
 

@@ -211,6 +211,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     _collect_less_garbage()
     _exit_on_sigterm()
+    exits.write_utf8()
     session = _Session(debug=os.environ.get("ETSCOPE_DEBUG", "") not in ("", "0"))
     with _one_line_warnings():
         try:

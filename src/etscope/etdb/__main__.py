@@ -302,6 +302,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     # gdb writes `-ex CMD`, which click would read as `-e x`.
     args = ["--command" if argument == "-ex" else argument for argument in args]
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    exits.write_utf8()
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # never fail on a character
             stream.reconfigure(errors="backslashreplace")

@@ -426,5 +426,5 @@ def read_tokens(given: Any, tokenizer: Tokenizer | None = None) -> list[int]:
         raise MissingFileError(f"no file of text: {path}", hint="give a file, or ids: 1,5,9")
     if path.stat().st_size > _MOST_TEXT:
         raise UsageError(f"{path}: more than {_MOST_TEXT:,} bytes of text")
-    content = path.read_text(errors="replace")
+    content = path.read_text("utf-8", "replace")
     return tokens_from(path) if _IDS.fullmatch(content) else tokenizer.ids(content)

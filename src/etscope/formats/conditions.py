@@ -116,7 +116,7 @@ def read_files(patterns: Sequence[str]) -> dict[str, str]:
     for pattern in patterns:
         for path in sorted(Path("/").glob(pattern.lstrip("/"))):
             try:
-                text = path.read_text(errors="replace")
+                text = path.read_text("utf-8", "replace")
             except OSError:
                 continue
             if text.strip():

@@ -65,14 +65,23 @@ class TensorSpec:
         return scalar_type.nbytes(math.prod(known)) if len(known) == len(sizes) else None
 
 
+_OF_WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")  # "C:\net.py", "\\server\net.py"
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """One frame of a Python stack: file, 1-based line, function, and the line's text."""
+    """One frame of a Python stack: file, 1-based line, function, and the line's text. A path of
+    Windows has slashes: "C:/net.py"."""
 
     file: str
     line: int
     function: str
     text: str = ""
+
+    def __post_init__(self) -> None:
+        # A record of another system: Windows takes slashes, too, and only it takes the others.
+        if _OF_WINDOWS.match(self.file):
+            object.__setattr__(self, "file", self.file.replace("\\", "/"))
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -225,6 +225,7 @@ def _by_module(pattern: str) -> _Matches:
 
 def _by_file(pattern: str) -> _Matches:
     """Match "path:line"; the pattern may omit the line, and folders on the left."""
+    pattern = pattern.replace("\\", "/")  # as `SourceLine` has paths of Windows
     ways = _glob(pattern).match, _glob(f"*/{pattern}").match
     return lambda value: any(
         match(location) for location in (value, value.rpartition(":")[0]) for match in ways

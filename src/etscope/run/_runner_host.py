@@ -147,11 +147,11 @@ class Elsewhere:
             ended = self.carrier.call(["sh", "-c", _CLEARED, "sh", *line], timeout)
         except TimeoutError as error:
             raise timed_out(timeout, str(error)) from error
-        (folder / LOG).write_text(ended.log)
+        (folder / LOG).write_text(ended.log, encoding="utf-8")
         self.carrier.pull([RESULT, python.FAILURE, ETDUMP, DEBUG_BUFFER], folder)
         result = folder / RESULT
         if result.is_file():
-            outputs = dict.fromkeys(_OUTPUT.findall(result.read_text(errors="replace")))
+            outputs = dict.fromkeys(_OUTPUT.findall(result.read_text("utf-8", "replace")))
             self.carrier.pull(list(outputs), folder)
         check_signal(ended.code, ended.log)
         if runner == NATIVE:
@@ -241,7 +241,7 @@ def native_command(
                 (folder / f"input-{number}-{index}.raw").write_bytes(stored(value))
     for index, value in enumerate(() if job.generation is None else job.generation.given):
         (folder / f"given-{index}.raw").write_bytes(stored(value))
-    (folder / FLAGS).write_text("".join(f"{word}\n" for word in words))
+    (folder / FLAGS).write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     return [*(os.fspath(word) for word in runner), f"@{place / FLAGS}"]
 
 

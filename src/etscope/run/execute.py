@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 import weakref
@@ -389,7 +390,7 @@ def _start(job: Job, folder: Path, options: ExecutionOptions) -> None:
 def _execute_logging(job: Job, folder: Path, options: ExecutionOptions) -> None:
     """Execute with a debug buffer of the job's size; while it is too small, again with a larger
     one."""
-    if options.runner == PYTHON:  # it keeps its debug buffer in memory
+    if options.runner == PYTHON and sys.platform != "win32":  # its debug buffer is in memory
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if job.debug_buffer_size > memory:
             raise RuntimeFailure(

@@ -210,7 +210,7 @@ def read_result(folder: Path) -> Result:
     """Read the result that a runner left in `folder`."""
     path = folder / RESULT
     with reading("runner's result", path):
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_bytes())
         return Result(
             runner=found["runner"],
             executorch=found["executorch"],

@@ -30,6 +30,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
+from etscope.run.process import require_posix
 from etscope.support.exits import exit_with
 
 __all__ = ["find_runner", "native_missing"]
@@ -174,6 +175,7 @@ class _Kit:
 
 
 def _kit() -> _Kit:
+    require_posix("the native runner")
     sources, sdk = find_sources(), find_sdk()
     version = metadata.version("executorch")
     digest = hashlib.sha256(os.fsencode(sdk) + b"\0" + version.encode())
@@ -230,11 +232,11 @@ def _check_tools() -> None:
 @contextlib.contextmanager
 def _locked(binary: Path) -> Iterator[None]:
     """Let one process at a time build a binary; others wait, and then find it."""
-    import fcntl  # not on Windows, which has no SDK either
+    import fcntl  # not on Windows; see _kit
 
     try:
         binary.parent.mkdir(parents=True, exist_ok=True)
-        lock = binary.with_name(f"{binary.name}.lock").open("w")
+        lock = binary.with_name(f"{binary.name}.lock").open("wb")
     except OSError as error:
         raise RuntimeFailure(
             f"the native runner cannot be kept in {binary.parent}: {error.strerror}",

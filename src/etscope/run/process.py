@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from etscope.errors import RuntimeFailure
+from etscope.errors import MissingDependencyError, RuntimeFailure
 from etscope.support.optional import installed_libraries
 
 __all__ = ["LOG", "end_group", "end_with_parent"]
@@ -108,7 +108,7 @@ def run_process(
 def read_log(folder: Path) -> str:
     """Return the whole output of the runner; "" when there is none."""
     path = folder / LOG
-    return path.read_text(errors="replace") if path.exists() else ""
+    return path.read_text("utf-8", "replace") if path.exists() else ""
 
 
 def end_of(output: IO[bytes], most: int) -> str:
@@ -157,6 +157,15 @@ def timed_out(timeout: float | None, log: str) -> RuntimeFailure:
 
 
 # -- processes that must not outlive their parent
+
+
+def require_posix(what: str) -> None:
+    """Raise `MissingDependencyError` on Windows: `what` needs POSIX signals, locks or shells."""
+    if sys.platform == "win32":
+        raise MissingDependencyError(
+            f"{what} does not run on Windows",
+            hint="use it on Linux, macOS or WSL; etscope here reads the files that it makes",
+        )
 
 
 def end_with_parent() -> None:

@@ -103,11 +103,11 @@ def write_job(job: Job, folder: Path) -> None:
         "generation": generation,
         "calls": calls,
     }
-    (folder / JOB).write_text(json.dumps(content))
+    (folder / JOB).write_text(json.dumps(content), encoding="utf-8")
 
 
 def _read_job(folder: Path) -> Job:
-    content = json.loads((folder / JOB).read_text())
+    content = json.loads((folder / JOB).read_bytes())
     generation = content["generation"]
     if generation is not None:
         given = tuple(value_of(one, folder) for one in generation["given"])
@@ -143,7 +143,7 @@ def conclude(code: int, folder: Path) -> None:
     if not path.exists():
         raise failure(f"the process of the runtime ended with exit code {code}", log)
     with errors.reading("runner's failure", path):
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_bytes())
         kind, message, hint = getattr(errors, found["class"]), found["message"], found["hint"]
         if not (isinstance(kind, type) and issubclass(kind, EtscopeError)):
             raise TypeError(f"{found['class']} is not an error of etscope")
@@ -180,7 +180,7 @@ def main(name: str) -> int:
     else:
         return 0
     failed = {"class": kind, "message": message, "hint": hint}
-    (folder / FAILURE).write_text(json.dumps(failed))
+    (folder / FAILURE).write_text(json.dumps(failed), encoding="utf-8")
     return _FAILED
 
 
@@ -203,7 +203,7 @@ def _execute(job: Job, folder: Path, *, is_own_process: bool) -> None:
     memory: dict[str, int | None] = {}
     if is_own_process:  # another holds whatever the user has in it
         memory = {"rss_before_bytes": before, "peak_rss_bytes": _memory("VmHWM")}
-    (folder / RESULT).write_text(json.dumps({**result, **memory}))
+    (folder / RESULT).write_text(json.dumps({**result, **memory}), encoding="utf-8")
 
 
 def _text_of(error: BaseException) -> str:
@@ -213,7 +213,7 @@ def _text_of(error: BaseException) -> str:
 def _memory(field: str) -> int | None:
     """Read a field of Linux' /proc/self/status, in bytes. `getrusage` includes the parent's."""
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
         return None
     found = re.search(rf"^{field}:\s*(\d+) kB", status, re.MULTILINE)
@@ -225,7 +225,7 @@ def _log_kept(folder: Path) -> Iterator[None]:
     """Send the stderr of Python and of C++ to the log in `folder`."""
     sys.stderr.flush()
     kept = os.dup(2)
-    with (folder / LOG).open("w") as log:
+    with (folder / LOG).open("w", encoding="utf-8") as log:
         os.dup2(log.fileno(), 2)
         try:
             with redirect_stderr(log):  # the bindings write to Python's stderr

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
-from etscope.run.process import end_of, end_with_parent
+from etscope.run.process import end_of, end_with_parent, require_posix
 
 __all__ = ["FACTS", "Completed", "Remote", "checked", "read_facts"]
 
@@ -72,6 +72,7 @@ class Remote(ABC):
     grace = 5.0  # seconds between asking a command to end and killing the client
 
     def __init__(self, name: str, options: Mapping[str, Any], base: str) -> None:
+        require_posix(f"the driver {self.kind}")
         runner, push_runner = options["runner"], options["push_runner"]
         if runner is not None and push_runner is not None:
             raise UsageError(

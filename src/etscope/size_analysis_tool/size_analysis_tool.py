@@ -126,7 +126,7 @@ def main() -> None:
             hint="record them: generate_etrecord(..., extra_recorded_export_modules={...})",
         )
     sizes = [generate_model_size_information(program) for program in graphs.values()]
-    Path(options.output_path).write_text(json.dumps(sizes))
+    Path(options.output_path).write_text(json.dumps(sizes), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ standard output."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -31,6 +32,17 @@ def exit_with(main: Callable[[], int | None]) -> NoReturn:
         discard_unwritten_output()
         code = BROKEN_PIPE
     sys.exit(code)
+
+
+def write_utf8() -> None:
+    """Write UTF-8 also into pipes and files on Windows, unless $PYTHONIOENCODING says otherwise.
+
+    Before 3.15, Python writes the locale's encoding there, which has no arrows and no frames.
+    """
+    if sys.platform == "win32" and "PYTHONIOENCODING" not in os.environ:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(encoding="utf-8")
 
 
 def discard_unwritten_output() -> None:

@@ -204,7 +204,7 @@ def visualize_with_clusters(
         plain = [{**asdict(graph), "collectionLabel": _TITLE} for graph in graphs["graphs"]]
         levels = [{"graph": one, "level": level} for level, one in enumerate(plain)]
         collection = {"label": _TITLE, "graphs": plain, "graphsWithLevel": levels}
-        Path(json_file_name).write_text(json.dumps(collection))
+        Path(json_file_name).write_text(json.dumps(collection), encoding="utf-8")
         return
     config = explorer.config()
     config.graphs_list.append(graphs)

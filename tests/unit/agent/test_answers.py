@@ -140,7 +140,6 @@ def test_a_query_has_the_rows_of_the_command(canned: Canned) -> None:
         "PRAGMA table_info(instructions)",
         "CREATE TABLE other AS SELECT * FROM instructions",
         "SELECT load_extension('x') FROM instructions",
-        "SELECT zeroblob(1000000000) FROM instructions",
         "SELECT name FROM sqlite_master, instructions; DROP TABLE instructions",
         "VACUUM INTO 'instructions'",
         "SELECT * FROM nodes WHERE broken",
@@ -159,6 +158,25 @@ def test_a_query_without_an_end_is_ended(canned: Canned, monkeypatch: pytest.Mon
     endless = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT max(x) FROM t"
     with pytest.raises(CommandError, match="interrupted"):
         select(canned, Path("run"), f"{endless}, instructions")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "zeroblob(1000000000)",
+        "printf('%900000000d', 1)",
+        "(WITH RECURSIVE t(x) AS (SELECT avg || event FROM instructions UNION ALL SELECT x || x "
+        "FROM t LIMIT 99) SELECT max(length(x)) FROM t)",
+    ],
+)
+def test_a_query_has_no_more_memory(canned: Canned, value: str) -> None:
+    with pytest.raises(CommandError, match="over 256 MiB"):
+        select(canned, Path("run"), f"SELECT length({value} || 'x') FROM instructions")
+
+
+def test_bytes_are_digits(canned: Canned) -> None:
+    found = select(canned, Path("run"), "SELECT x'00ff' FROM instructions LIMIT 1")
+    assert found["rows"] == [["00ff"]]
 
 
 def test_too_many_rows_are_refused(canned: Canned) -> None:

@@ -11,7 +11,7 @@ import pytest
 from etscope.errors import UsageError
 from etscope.etdb import Result
 from etscope.etdb import __main__ as _prompt
-from etscope.etdb.commands import COMMANDS, find_command
+from etscope.etdb.commands import COMMANDS, find_command, split_words
 from etscope.etdb.session import Completer
 from tests.support.artifacts import ROOT
 from tests.support.etdb.sessions import refused, said, session
@@ -156,3 +156,9 @@ def test_a_ctrl_c_while_an_answer_is_shown_ends_that_answer_alone(
     assert _prompt.interact(session("cnn_portable")) == 0
     assert shown == ["start", "step", "quit"]
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_words_of_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert split_words(r"a\ b 'c d' #e") == ["a b", "c d", "#e"]
+    monkeypatch.setattr("sys.platform", "win32")
+    assert split_words(r"C:\runs\a 'C:\my runs'") == [r"C:\runs\a", r"C:\my runs"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from etscope.errors import FormatError, MissingFileError, UsageError
+from etscope.formats.bytes import files
 from etscope.formats.bytes.files import ParseCache, atomic_write, open_source
 
 
@@ -22,6 +24,16 @@ def test_a_file_is_mapped(tmp_path: Path) -> None:
         assert source.buffer.readonly
     path.unlink()
     assert bytes(source.buffer) == b"abc"
+
+
+def test_a_file_is_read_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows does not replace a file that is mapped."""
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    monkeypatch.setattr("sys.platform", "win32")
+    assert open_source(path, "ETDump").buffer.obj == b"abc"
+    monkeypatch.setattr(files, "_READ_ON_WINDOWS", 2)
+    assert isinstance(open_source(path, "ETDump").buffer.obj, mmap.mmap)
 
 
 def test_bytes_in_memory() -> None:

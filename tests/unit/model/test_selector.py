@@ -32,6 +32,7 @@ MATCHES = [
     *("module:blocks", "module:blocks.0", "module:blocks.*.conv"),
     *("shape:1x3x8x8", "shape:1x16x*", "dtype:int8 and not dtype:int32"),
     *("file:model.py", "file:model.py:34", "file:proj/model.py", "handle:12", "handle:10-20"),
+    r"file:proj\model.py:34",
     *("id:3 and kind:kernel", "not delegate:*", "(relu or conv*) and not module:head"),
     "relu or module:blocks and op:conv*",
 ]

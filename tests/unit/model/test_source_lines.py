@@ -40,6 +40,10 @@ def test_frames_are_outermost_first() -> None:
          (SourceLine('a "quoted".py', 12, "f", "x"),)),
         ('Traceback (most recent call last):\n  File "a.py", line 2, in g\n',
          (SourceLine("a.py", 2, "g"),)),
+        # A path of Windows has slashes; elsewhere, a name may have a backslash.
+        ('File "C:\\me\\net.py", line 1, in f', (SourceLine("C:/me/net.py", 1, "f"),)),
+        ('File "\\\\host\\net.py", line 1, in f', (SourceLine("//host/net.py", 1, "f"),)),
+        ('File "/me/a\\net.py", line 1, in f', (SourceLine("/me/a\\net.py", 1, "f"),)),
     ],
 )  # fmt: skip
 def test_forms_of_frames(text: str | None, lines: tuple[SourceLine, ...]) -> None:

@@ -250,7 +250,7 @@ class Home:
 def _boot() -> str:
     """An id of this machine since it was started; "" where there is none."""
     with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text()
+        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8")
     return ""
 
 

@@ -21,7 +21,8 @@ _PATIENCE = 1.0  # seconds
 def _own_stderr() -> Iterator[TextIO]:
     """Yield a copy of standard error, which `quiet` does not redirect."""
     sys.stderr.flush()
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+    copy = os.dup(sys.stderr.fileno())
+    with os.fdopen(copy, "w", encoding=sys.stderr.encoding) as terminal:
         yield terminal
 
 

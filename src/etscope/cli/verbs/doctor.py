@@ -115,7 +115,8 @@ def _runtime() -> tuple[str, str]:
         done = subprocess.run(
             [sys.executable, "-c", _RUNTIME],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_SECONDS,
             check=False,
         )

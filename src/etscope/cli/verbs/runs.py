@@ -197,7 +197,7 @@ def _summary(run: KeptRun) -> dict[str, Any]:
     except EtscopeError as error:
         return {**found, "finding": f"cannot be read: {error.message}"}
     with suppress(OSError):
-        path.write_text(json.dumps(found))
+        path.write_text(json.dumps(found), encoding="utf-8")
     return found
 
 

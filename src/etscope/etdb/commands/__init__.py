@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -96,9 +97,13 @@ def whole(text: str, default: int | None = None, what: str = "a number") -> int:
 
 
 def split_words(rest: str) -> list[str]:
-    """Split arguments as a shell does. Raises `UsageError`."""
+    """Split arguments as a shell does; on Windows, a backslash is part of a path. Raises
+    `UsageError`."""
+    lexer = shlex.shlex(rest, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    lexer.escape = "" if sys.platform == "win32" else lexer.escape
     try:
-        return shlex.split(rest)
+        return list(lexer)
     except ValueError as error:
         raise UsageError(f"cannot read {rest!r}: {error}") from error
 

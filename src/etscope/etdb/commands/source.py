@@ -317,7 +317,7 @@ def read_lines(file: str, known: dict[int, str]) -> dict[int, str]:
     path = Path(file)
     try:
         if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _MOST_BYTES:
-            lines = dict(enumerate(path.read_text(errors="replace").splitlines(), 1))
+            lines = dict(enumerate(path.read_text("utf-8", "replace").splitlines(), 1))
             if all(agrees(number, text) for number, text in known.items()):
                 return lines
     except OSError:

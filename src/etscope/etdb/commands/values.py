@@ -260,7 +260,7 @@ def _set_logging(debugger: Debugger, path: str) -> Output:
     if path in ("", "on"):
         path = "etdb.log"
     try:
-        with open(path, "a"):  # noqa: PTH123 (a path as the user typed it)
+        with open(path, "ab"):  # noqa: PTH123 (a path as the user typed it)
             pass
     except OSError as error:
         raise UsageError(f"cannot write to {path}: {error.strerror}") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from etscope.errors import DeviceLost, MissingFileError, RuntimeFailure, UsageError
-from etscope.run.process import end_of, end_with_parent, signal_name
+from etscope.run.process import end_of, end_with_parent, require_posix, signal_name
 
 PROGRAM = "etdb-server"
 TOKEN_VARIABLE = "ETDB_TOKEN"
@@ -126,6 +126,7 @@ class Local:
         return "here"
 
     def connect(self) -> SocketChannel:
+        require_posix("etdb-server")
         command = [str(self._binary())]
         if self.program is not None:
             command.append(str(_existing(self.program, "program")))

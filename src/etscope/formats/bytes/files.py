@@ -7,6 +7,7 @@ import mmap
 import os
 import shutil
 import stat
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,13 +24,17 @@ __all__ = ["PathLike", "atomic_write", "make_folder", "open_source"]
 BytesLike = bytes | bytearray | memoryview
 PathLike = str | os.PathLike[str]
 
+# Windows neither replaces nor removes a file that is mapped, as the next `etscope run` would.
+_READ_ON_WINDOWS = 256 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Read-only bytes and their path.
 
     `buffer` is one-dimensional, of format "B", and never empty. It maps the file and reads only the
-    parts in use; the file must not shrink meanwhile. `path` is None for bytes in memory.
+    parts in use; the file must not shrink meanwhile. On Windows it holds the bytes of a file of up
+    to 256 MiB. `path` is None for bytes in memory.
     """
 
     buffer: memoryview
@@ -79,6 +84,8 @@ def open_source(
                 return Source(memoryview(b""), path)
             raise FormatError(f"not a valid {kind}: the file is empty")
         with open(path, "rb") as file:  # noqa: PTH123
+            if sys.platform == "win32" and status.st_size <= _READ_ON_WINDOWS:
+                return Source(memoryview(file.read()), path)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return Source(memoryview(mapped), path)
 

@@ -133,7 +133,7 @@ def _ids_of_file(path: Path) -> list[int]:
             if isinstance(error, EtscopeError):
                 raise
             raise FormatError(f"not a file of numpy: {error}", path=path) from error
-    return _ids_of_text(path.read_text(errors="replace"), str(path))
+    return _ids_of_text(path.read_text("utf-8", "replace"), str(path))
 
 
 def _ids_of_text(text: str, where: str) -> list[int]:

@@ -188,7 +188,9 @@ class CommandCheck:
         for inputs, expected in samples:
             words = self.words(program, inputs, expected)
             try:
-                done = subprocess.run(words, capture_output=True, text=True, check=False)
+                done = subprocess.run(
+                    words, capture_output=True, encoding="utf-8", errors="replace", check=False
+                )
             except OSError as error:
                 raise UsageError(f"cannot start {words[0]}: {error.strerror}") from error
             if not 0 <= done.returncode <= SKIP:
@@ -386,9 +388,9 @@ def write_repro(folder: Path, probe: Probe, piece: Piece, answer: Answer) -> Pat
         settings["metric"] = probe.check.metric.name
         settings["better"] = probe.check.metric.better
         settings["tolerance"] = str(probe.check.tolerance)
-    (folder / "repro.json").write_text(json.dumps(settings, indent=1) + "\n")
+    (folder / "repro.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     script = folder / "repro.py"
-    script.write_text(Path(_repro_script.__file__).read_text())
+    script.write_bytes(Path(_repro_script.__file__).read_bytes())
     confirm_failure(script)
     return script
 
@@ -401,7 +403,8 @@ def confirm_failure(script: Path) -> None:
         [sys.executable, str(script.resolve())],
         env=environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
     )
     if done.returncode == 1 and any(line.startswith("FAILS") for line in done.stdout.splitlines()):

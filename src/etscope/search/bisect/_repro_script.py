@@ -25,7 +25,7 @@ METRICS = (
 
 
 def main() -> int:
-    settings = json.loads((HERE / "repro.json").read_text())
+    settings = json.loads((HERE / "repro.json").read_bytes())
     again = "--lower" in sys.argv[1:]
     if settings["kind"] == "run" and "--child" not in sys.argv[1:]:
         child = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--child"], check=False)

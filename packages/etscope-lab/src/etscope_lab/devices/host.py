@@ -87,10 +87,10 @@ class Host:
             try:
                 code = child.wait(timeout)
             except subprocess.TimeoutExpired as error:
-                raise TimeoutError(path.read_text(errors="replace")) from error
+                raise TimeoutError(path.read_text("utf-8", "replace")) from error
             finally:
                 end_group(child)
-        return Completed(code, path.read_text(errors="replace"))
+        return Completed(code, path.read_text("utf-8", "replace"))
 
     def pull(self, names: Sequence[str], folder: Path) -> None:
         for name in names:

@@ -26,7 +26,7 @@ _PROCESS_SECONDS = 300.0  # of each process of the runner
 def main(name: str) -> None:
     """Execute the order in the folder of that name, and write the answer."""
     folder = Path(name)
-    order = json.loads((folder / "order.json").read_text())
+    order = json.loads((folder / "order.json").read_bytes())
     answer: dict[str, Any] = {"content": None, "threads": order["threads"], "again": False}
     try:
         with quiet():

@@ -197,5 +197,5 @@ def probe(config: DeviceConfig) -> dict[str, Any]:
 
 def main(name: str) -> None:
     folder = Path(name)
-    config = DeviceConfig(**json.loads((folder / "device.json").read_text()))
+    config = DeviceConfig(**json.loads((folder / "device.json").read_bytes()))
     (folder / "answer.json").write_text(json.dumps(probe(config)))

@@ -124,7 +124,7 @@ def _lines_of(file: Path, name: str) -> Iterator[tuple[int, tuple[int, ...]]]:
             raise UsageError(f"{name}: prompts are integers, [prompts, tokens] or [tokens]")
         yield from ((line, tuple(row)) for line, row in enumerate(array.tolist(), 1))
         return
-    for line, text in enumerate(file.read_text(errors="replace").splitlines(), 1):
+    for line, text in enumerate(file.read_text("utf-8", "replace").splitlines(), 1):
         words = [word for word in _COLUMNS.split(text.strip(" [],\t")) if word]
         for word in words:
             if not re.fullmatch(r"-?\d{1,18}", word):
@@ -245,7 +245,7 @@ def save_whole(
     with tempfile.TemporaryDirectory(dir=out.parent, prefix="saving-") as name:
         folder = Path(name)
         done.save(folder, programs=False)
-        saved = json.loads((folder / RUN_JSON).read_text())
+        saved = json.loads((folder / RUN_JSON).read_bytes())
         (folder / RUN_JSON).write_bytes(encode_run_json({**saved, **facts}))
         for path in sorted(folder.iterdir()):
             if not only or path.name in only:

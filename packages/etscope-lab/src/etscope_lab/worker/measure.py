@@ -134,7 +134,7 @@ def answer_to(folder: Path) -> dict[str, Any]:
     done, state, message, slug = Measured({}, {}), State.DONE, "", ""
     interruption = None
     try:
-        order = json.loads((folder / ORDER).read_text())
+        order = json.loads((folder / ORDER).read_bytes())
         spec = spec_of(order["spec"])
         config = DeviceConfig(**order["device"])
         files = {field: folder / input_path(field, ref.name) for field, ref in spec.files.items()}
@@ -184,7 +184,7 @@ def with_calibration(
     """
     if not (out / RUN_JSON).is_file():
         return done
-    facts = json.loads((out / RUN_JSON).read_text())
+    facts = json.loads((out / RUN_JSON).read_bytes())
     run = SavedRun({**facts, "device": config.name, "environment": done.environment})
     try:
         given = [parse_calibration(one) for one in known]
@@ -311,7 +311,7 @@ class _WatchedHost:
             raise
         finally:
             log = folder / LOG
-            if log.is_file() and (text := log.read_text(errors="replace").strip()):
+            if log.is_file() and (text := log.read_text("utf-8", "replace").strip()):
                 say(text)
         self.ran += 1
         if not self.readings or time.time() - self.readings[-1].at >= self.pause:
@@ -416,7 +416,7 @@ class _Measurement:
             if numerics:
                 found |= self._numerics(done, found)
             done.save(self._out, programs=False)
-            saved = json.loads((self._out / RUN_JSON).read_text())
+            saved = json.loads((self._out / RUN_JSON).read_bytes())
             facts = {**saved, **self._facts(done)}
             (self._out / RUN_JSON).write_bytes(encode_run_json(facts))
             return facts, found
