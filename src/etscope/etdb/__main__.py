@@ -98,7 +98,8 @@ def command(
     recorded run, and etdb MODEL.etrecord MODEL.pte -ex 'target runtime' the program itself.
 
     FILES are an ETRecord, an ETDump, its debug buffer, a .pte or .bpte, each by itself or together.
-    A folder of `etscope run --save` stands for its dump and buffer.
+    A folder of `etscope run --save` stands for its dump and buffer; without FILES, etdb debugs the
+    last run (etscope runs).
 
     Commands come from -ex and -x in the order given, then from the prompt, or from standard input
     if it is not a terminal. The command help lists them.
@@ -109,14 +110,16 @@ def command(
         from etscope.etdb.dap.server import serve
 
         return serve(listen)
-    from etscope.capture.kept_runs import path_of
     from etscope.etdb.commands.targets import read_inputs
     from etscope.etdb.debugger import PLAIN_COLUMNS
-    from etscope.etdb.session import Session
+    from etscope.etdb.session import Session, given_or_last
 
     about: dict[str, Any] = {"debug_buffer": debug_buffer, "source_unit": source_unit}
     given = read_inputs(*inputs) if inputs else None
-    session = Session(*map(path_of, files), inputs=given, force=force, **about)
+    paths = given_or_last(files)
+    if paths and not files:
+        print(f"the last run: {paths[0]}", file=sys.stderr)
+    session = Session(*paths, inputs=given, force=force, **about)
     first = _first_lines(context.meta[_ORDER], commands, scripts)
     try:
         if sys.stdout.isatty() and not as_json:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from etscope.analysis.selector_fields import tensor_fields
@@ -25,6 +28,8 @@ class Breakpoint:
     output, "" for none. once: it is removed at its first hit. ignored: how many of the next hits do
     not stop the run. commands: executed at a hit. looked: how often its condition was evaluated in
     this run. unknown: how many of these evaluations gave no value; `why` has the last reason.
+    execution: the positions of the execution of its line in which the last hit was. passes: the
+    hits in it are ignored.
     """
 
     number: int
@@ -42,6 +47,17 @@ class Breakpoint:
     looked: int = 0
     unknown: int = 0
     why: str = ""
+    execution: range = range(0)
+    passes: bool = False
+
+    def is_new(self, stops: Sequence[Stop], position: int) -> bool:
+        """Return True for a hit at a stop, unless the last one was in the same execution of the
+        line."""
+        if position in self.execution:
+            return False
+        if isinstance(self.selector, LineSelector):
+            self.execution = self.selector.execution(stops, position)
+        return True
 
     @property
     def what(self) -> str:
@@ -107,16 +123,16 @@ class Breakpoints:
             del self._all[number]
         return len(gone)
 
-    def hit(self, one: Breakpoint) -> None:
-        """Count a hit; remove a temporary breakpoint."""
-        one.hits += 1
+    def hit(self, one: Breakpoint, *, is_new: bool = True) -> None:
+        """Count a hit that is new; remove a temporary breakpoint."""
+        one.hits += is_new
         if one.once:
             self._all.pop(one.number, None)
 
     def begin(self) -> None:
         """Reset the counts of evaluations: a run begins."""
         for one in self:
-            one.looked, one.unknown, one.why = 0, 0, ""
+            one.looked, one.unknown, one.why, one.execution = 0, 0, "", range(0)
 
     def undecided(self) -> Breakpoint | None:
         """A breakpoint with a condition that never had a value, so that it could not be hit."""
@@ -150,6 +166,52 @@ class LineSelector(Selector):
     def matches(self, fields: Fields) -> bool:
         """Return True if one of the lines is selected."""
         return not self._places.isdisjoint(fields[self._key])
+
+    def execution(self, stops: Sequence[Stop], position: int) -> range:
+        """Find the positions of the execution of the line that a stop belongs to.
+
+        A loop, or a module that is called again at once, executes a line several times in a row:
+        its operators then come in equal groups. A line of equal parts (`x + y + z`) has as many
+        groups in one execution.
+        """
+        stack = stops[position].stack
+        depth = next((at for at, line in enumerate(stack) if str(line) in self._places), None)
+        if depth is None:
+            return range(position, position + 1)
+        frames = stack[: depth + 1]
+        first, last = position, position + 1
+        while first and stops[first - 1].stack[: depth + 1] == frames:
+            first -= 1
+        while last < len(stops) and stops[last].stack[: depth + 1] == frames:
+            last += 1
+        count, found = last - first, stops[first:last]
+        # Layers of a list differ in their modules, and passes over the same layer do not.
+        for is_same_module in (True, False):
+            kinds = [(one.op, one.module if is_same_module else "") for one in found]
+            divisors = (n for n in range(1, count + 1) if not count % n)
+            group = next(n for n in divisors if kinds[n:] == kinds[: count - n])
+            if group < count:
+                several = group * _equal_parts(frames[-1].text, by_name=is_same_module)
+                group = group if count % several else several
+                break
+        first += (position - first) // group * group
+        return range(first, first + group)
+
+
+def _equal_parts(text: str, *, by_name: bool) -> int:
+    """The number of equal parts of a statement: 2 for `x + y + z`. by_name: calls of different
+    functions are different."""
+    try:
+        tree = ast.parse(text.strip())
+    except (SyntaxError, ValueError, RecursionError):  # the head of a loop
+        return 1
+    parts: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            parts[ast.dump(node.func) if by_name else ""] += 1
+        elif isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            parts[type(node.op).__name__] += 1
+    return math.gcd(*parts.values()) or 1
 
 
 def fields_of_stop(stop: Stop) -> Fields:

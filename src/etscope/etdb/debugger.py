@@ -56,7 +56,8 @@ class Checkpoint:
 
 # Why a move ended: the words of the Debug Adapter Protocol, and one of our own.
 STEP, BREAKPOINT, EXCEPTION, PAUSE, ENTRY = "step", "breakpoint", "exception", "pause", "entry"
-DATA, END = "data breakpoint", "end of the run"
+GOTO, END = "goto", "end of the run"
+OF_AN_ORIGIN = ("data", "function", "instruction")  # each followed by "breakpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ class Debugger:
     Python frame. file_shown: the file of the line that was shown last. graph: name of the selected
     graph; None for the edge graph of the method. hit: the breakpoint that ended the last command.
     block: the lines typed so far of an unfinished block. defined: commands that the user defined,
-    by name. logging: the path of the log. checkpoints: the target's checkpoints, by number.
+    by name. recording: the path of the session's record. executed: the lines of the session.
+    checkpoints: the target's checkpoints, by number.
     columns: a function that returns the width for lines of numbers.
     """
 
@@ -121,7 +123,8 @@ class Debugger:
     variables: dict[str, Any] = field(default_factory=dict)
     selected: list[str] = field(default_factory=list)
     selected_at: int = -1
-    logging: str | None = None
+    recording: str | None = None
+    executed: list[str] = field(default_factory=list)
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     last_checkpoint: int = 0
     columns: Callable[[], int] = lambda: PLAIN_COLUMNS

@@ -21,7 +21,7 @@ from etscope.etdb.debugger import PLAIN_COLUMNS, Debugger
 from etscope.etdb.protocol.messages import Statistics
 from etscope.etdb.targets.remote_tensor import RemoteTensor, excerpt
 from etscope.etdb.targets.target import Stop
-from etscope.model.graph import SourceLine
+from etscope.model.graph import Node, SourceLine
 from etscope.model.report import Report, Section, filled_columns
 from etscope.model.table import Table
 from etscope.units import count as counted
@@ -244,7 +244,26 @@ def line_of(stop: Stop) -> SourceLine | None:
 
 def frames_of(stop: Stop) -> list[SourceLine]:
     """The user's own frames of a stop, innermost first."""
-    return [frame for frame in reversed(stop.stack) if user_lines([frame])]
+    return user_frames(stop.stack)
+
+
+def user_frames(stack: Sequence[SourceLine]) -> list[SourceLine]:
+    """The user's own frames of a stack, innermost first."""
+    return [frame for frame in reversed(stack) if user_lines([frame])]
+
+
+def module_of_frame(node: Node, depth: int) -> str:
+    """The path of the module whose code a frame of the user is in. depth: 1 for the outermost."""
+    own = [one.path for one in node.modules if not one.type.startswith("torch.nn.")]
+    return own[min(depth, len(own)) - 1] if own else ""
+
+
+def level_of_frame(stop: Stop, number: int) -> int:
+    """The index, in `modules_of`, of the module that a frame of `frames_of` is in."""
+    paths = [path for path, _ in modules_of(stop)]
+    depth = len(frames_of(stop)) - number
+    module = module_of_frame(stop.nodes[-1], depth) if stop.nodes else ""
+    return paths.index(module) if module in paths else 0
 
 
 # -- values

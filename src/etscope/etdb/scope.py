@@ -22,6 +22,7 @@ from etscope.etdb.expression import (
     evaluate,
 )
 from etscope.etdb.output import value_lines
+from etscope.etdb.python_code import python_names
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT
 from etscope.model.graph import VIEWS, stem
 from etscope.units import count as counted
@@ -32,8 +33,10 @@ ALL = "all"  # `$all`: also the outputs that conditions leave out
 class DebuggerScope:
     """Names and functions at the current stop."""
 
-    def __init__(self, debugger: Debugger) -> None:
-        self._debugger = debugger
+    def __init__(self, debugger: Debugger, frame: int | None = None) -> None:
+        """frame: of the stack; variables of its Python come before nodes of the same name. None for
+        nodes first, and the variables of the selected frame."""
+        self._debugger, self._frame = debugger, frame
         self.from_reference: list[str] = []  # see `value_for_call`
 
     def value(self, name: str) -> Any:
@@ -43,8 +46,22 @@ class DebuggerScope:
                 return self._special(prefix, name.removeprefix(prefix))
         if name == CALL:
             return self._debugger.some_target().run
-        path = self._debugger.path_named(name)
+        path = self._path_of(name)
         return self._marked(path, single(self._of_node(path)))
+
+    def _path_of(self, name: str) -> str:
+        """The path of a node, or of the value of a variable of the model's Python."""
+        debugger = self._debugger
+        if self._frame is not None:
+            own = python_names(debugger, self._frame).get(name)
+            return debugger.path_named(name) if own is None else own
+        try:
+            return debugger.path_named(name)
+        except UsageError:
+            own = python_names(debugger, debugger.frame).get(name)
+            if own is None:
+                raise
+            return own
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """Return one of the functions `gap`, `ref`, `device`, `value` and `weight`."""
@@ -294,7 +311,7 @@ class DebuggerScope:
         elif text.startswith((CURRENT, INSTRUCTION)):
             raise UsageError("take the name of a node, or %HANDLE")
         else:
-            text = debugger.path_named(text)
+            text = self._path_of(text)
         passes = [
             s.loop_pass
             for s in debugger.some_target().stops

@@ -6,8 +6,9 @@ import functools
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import ndiff
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,22 @@ from etscope.analysis.metrics import METRICS
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import module_path
 from etscope.capture.files import NOTHING, RunFiles
+from etscope.capture.kept_runs import KeptRuns, path_of
 from etscope.errors import EtscopeError, UsageError, reading
 from etscope.etdb.commands import COMMANDS, Command, find_command
 from etscope.etdb.commands.info import SELECTED
 from etscope.etdb.commands.running import GROUP as RUNNING
-from etscope.etdb.commands.source import known_lines
 from etscope.etdb.cores import after_death
 from etscope.etdb.debugger import Block, Debugger, with_files
 from etscope.etdb.expression import ATTRIBUTES, METHODS, evaluate, parse
 from etscope.etdb.output import Output, error_text, json_of, text_of
 from etscope.etdb.protocol.messages import RunnerDied
+from etscope.etdb.python_code import known_lines
 from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.model.graph import stem
 from etscope.model.selector import KEYS
+from etscope.units import count as counted
 
 _PROMPT, _CONTINUED = "(etdb) ", "> "
 _DEEPEST_SCRIPT = 10  # ends a script that runs itself before Python's stack ends
@@ -142,10 +145,10 @@ class Session:
         are returned in the result.
 
         Lines after `commands` and `define` are kept, up to `end`."""
-        line = line.strip()
+        line, recording = line.strip(), self.debugger.recording
         if self.debugger.block is not None:
             result = self._typed(self.debugger.block, line)
-            self._log(line, result)
+            self._log(line, result, recording)
             return result
         if not line:
             if self._last is None:
@@ -155,7 +158,7 @@ class Session:
             return Result(line, Output())
         self.debugger.hit = None
         result = self._after_hit(self._executed(line))
-        self._log(line, result)
+        self._log(line, result, recording)
         return result
 
     def run_script(self, lines: Iterable[str], say: Callable[[Result], Any]) -> int:
@@ -231,6 +234,10 @@ class Session:
                 if not rest:
                     raise UsageError("source which file?")
                 return self._scripted(line, read_script(rest))
+            if one.name == "replay":
+                if not rest:
+                    raise UsageError("replay which file?")
+                return Result(line, self._replayed(rest))
             output = one.function(self.debugger, rest)
         except RunnerDied as error:
             return Result(line, self._news(output), after_death(self.debugger, error))
@@ -260,31 +267,66 @@ class Session:
     def _scripted(self, line: str, lines: Iterable[str]) -> Result:
         """Execute the lines of a script or of a defined command, and combine their outputs."""
         output = Output()
-        if self._scripts >= _DEEPEST_SCRIPT:
-            raise UsageError("scripts that run each other are nested too deeply")
-        self._scripts += 1
 
         def keep(result: Result) -> None:
             output.add(result.answer)
             if result.error is not None:
                 output.say(error_text(result.error))
 
-        try:
-            output.code = self.run_script(lines, keep)
-        finally:
-            self._scripts -= 1
+        output.code = self._nested(lines, keep)
         return Result(line, output)
 
-    def _log(self, line: str, result: Result) -> None:
-        path = self.debugger.logging
-        if path is None or self._scripts:
+    def _nested(self, lines: Iterable[str], say: Callable[[Result], Any]) -> int:
+        """Run a script inside a line, see `run_script`."""
+        if self._scripts >= _DEEPEST_SCRIPT:
+            raise UsageError("scripts that run each other are nested too deeply")
+        self._scripts += 1
+        try:
+            return self.run_script(lines, say)
+        finally:
+            self._scripts -= 1
+
+    def _log(self, line: str, result: Result, path: str | None) -> None:
+        """Keep a line, and write it to the record that it found open."""
+        if self._scripts:
+            return
+        self.debugger.executed.append(f"{result.prompt}{line}")
+        if path is None or self.debugger.recording is None:
             return
         try:
             with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{result.prompt}{line}\n{result.text}")
         except OSError as error:
-            self.debugger.logging = None
-            result.answer.say(f"logging ended: cannot write to {path}: {error.strerror}")
+            self.debugger.recording = None
+            result.answer.say(f"the record ends: cannot write to {path}: {error.strerror}")
+
+    def _replayed(self, path: str) -> Output:
+        """Execute the lines of a record, and show what they say in another way than there."""
+        typed: list[str] = []
+        said: list[list[str]] = []
+        for line in read_script(path):
+            if line.startswith(_PROMPT) or (said and not said[-1] and line.startswith(_CONTINUED)):
+                typed.append(line.removeprefix(_PROMPT).removeprefix(_CONTINUED))
+                said.append([])
+            elif said:
+                said[-1].append(line)
+        results: list[Result] = []
+        self.debugger.shows_times = False
+        self._nested(typed, results.append)
+        output = Output()
+        differ = [
+            (result, was)
+            for result, was in zip(results, said, strict=False)
+            if result.text.splitlines() != was
+        ]
+        for result, was in differ:
+            changes = ndiff(was, result.text.splitlines())
+            output.say(f"{result.prompt}{result.line}")
+            output.say(*(f"  {line}" for line in changes if line[0] in "+-"))
+        output.finding = bool(differ) or len(results) < len(typed)
+        return output.say(
+            f"{len(results) - len(differ)} of {counted(len(typed), 'line')} as recorded"
+        )
 
     def __getattr__(self, name: str) -> Callable[..., Result]:
         word = name.rstrip("_").replace("_", "-")
@@ -305,6 +347,15 @@ class Session:
         names = [name.replace("-", "_") for name in COMMANDS]
         own = [f"{name}_" if keyword.iskeyword(name) else name for name in names]
         return [*super().__dir__(), *own]
+
+
+def given_or_last(files: Sequence[str]) -> list[str]:
+    """The paths of the files to debug, "@N" among them; without any, of the last kept run, if there
+    is one."""
+    kept = KeptRuns()
+    if not files and not kept.is_off():
+        return [str(run.path) for run in kept.newest_first()[:1]]
+    return [path_of(os.path.expanduser(file)) for file in files]  # noqa: PTH111 (never fails)
 
 
 def session_of_trace(trace: Trace, *, inputs: Any, source_unit: str) -> Session:

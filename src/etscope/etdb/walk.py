@@ -68,11 +68,14 @@ def hit_at(
             continue
         found = _condition_met(debugger, one, stop)
         if found is not None:
-            if ignores and one.ignored:
-                one.hits, one.ignored = one.hits + 1, one.ignored - 1
+            is_new = counts and one.is_new(debugger.some_target().stops, stop.position)
+            if ignores and (one.ignored if is_new else one.passes):
+                one.hits, one.ignored = one.hits + is_new, one.ignored - is_new
+                one.passes = True
                 continue
             if counts:
-                debugger.breakpoints.hit(one)
+                one.passes = False
+                debugger.breakpoints.hit(one, is_new=is_new)
             if one.log is not None:
                 if counts:
                     debugger.logged.append(_log_text(debugger, one.log, stop))

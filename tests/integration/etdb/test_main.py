@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -236,17 +238,65 @@ def test_scripts_run_scripts_but_not_without_end(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
-def test_a_session_is_logged(tmp_path: Path) -> None:
-    log = tmp_path / "session.log"
+def test_a_session_is_recorded_and_replayed(tmp_path: Path) -> None:
+    record = tmp_path / "session.txt"
     done = etdb(
-        *files("cnn_portable"), "--batch", "-ex", f"set logging {log}", "-ex", "start",
-        "-ex", "nope", "-ex", "set logging off", "-ex", "step",
+        *files("cnn_portable"), "--batch", "-ex", f"record {record}", "-ex", "start",
+        "-ex", "nope", "-ex", "define twice", "-ex", "step", "-ex", "end", "-ex", "twice",
+        "-ex", "record off", "-ex", "step",
     )  # fmt: skip
     assert done.returncode == 2
-    text = log.read_text()
+    text = record.read_text()
     assert "(etdb) start\n[0] aten_convolution_default" in text
     assert "error: unknown command 'nope'" in text
-    assert "step" not in text
+    assert "(etdb) define twice\n> step\n> end\n(etdb) twice\n[1] " in text
+    assert "record" not in text and "ms" not in text
+    again = etdb(*files("cnn_portable"), "--batch", "-ex", f"replay {record}")
+    assert again.returncode == 0
+    assert "6 of 6 lines as recorded" in again.stdout
+    record.write_text(text.replace("aten_convolution_default ·", "another ·"))
+    other = etdb(*files("cnn_portable"), "--batch", "-ex", f"replay {record}")
+    assert other.returncode == 1
+    assert "(etdb) start\n  - [0] another ·" in other.stdout
+    assert "\n  + [0] aten_convolution_default ·" in other.stdout
+    assert "5 of 6 lines as recorded" in other.stdout
+
+
+def test_a_bug_report_has_no_weights_unless_asked(tmp_path: Path) -> None:
+    small, whole = tmp_path / "small.zip", tmp_path / "whole.zip"
+    done = etdb(
+        *files("cnn_portable"), "--batch", "-ex", "start", "-ex", f"bug-report {small}",
+        "-ex", f"bug-report --weights {whole}", "-ex", f"bug-report {small}",
+    )  # fmt: skip
+    assert f"cannot write {small}: File exists" in done.stderr
+    with zipfile.ZipFile(small) as file:
+        names = set(file.namelist())
+        assert "(etdb) start" in file.read("session.txt").decode()
+        assert "executorch 1." in file.read("versions.txt").decode()
+        assert "cnn.py" in file.read("bt-full.txt").decode()
+    with zipfile.ZipFile(whole) as file:
+        more = set(file.namelist()) - names
+    artifact = artifacts("cnn_portable")
+    assert artifact.debug_buffer is not None
+    assert more == {Path(artifact.etrecord).name, artifact.debug_buffer.name}
+
+
+def test_without_files_the_last_run_is_debugged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = artifacts("cnn_portable")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ETSCOPE_RUNS", raising=False)
+    for number in (1, 2):
+        run = tmp_path / ".etscope" / "runs" / f"{number:03}-cnn"
+        run.mkdir(parents=True)
+        shutil.copy(str(artifact.etrecord), run / "model.etrecord")
+        shutil.copy(str(artifact.etdump), run / "run.etdp")
+    done = etdb("--batch", "-ex", "start")
+    assert "the last run: .etscope/runs/002-cnn" in done.stderr
+    assert "[0] aten_convolution_default" in done.stdout
+    monkeypatch.setenv("ETSCOPE_RUNS", "")
+    assert "no recorded run is loaded" in etdb("--batch", "-ex", "start").stderr
 
 
 BAD_LINES = """

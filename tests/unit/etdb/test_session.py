@@ -44,12 +44,13 @@ def test_unique_beginnings_and_aliases() -> None:
 
 def test_every_command_has_help() -> None:
     one = session("cnn_portable")
-    overview = said(one, "help")
+    tasks, overview = said(one, "help"), said(one, "help all")
+    assert "blame" in tasks and len(tasks.splitlines()) < 20
     for name, command in COMMANDS.items():
         assert command.usage in overview
         assert command.help
         assert command.usage in said(one, f"help {name}")
-    for topic in ("", *COMMANDS, "expressions", "selectors", "metrics"):
+    for topic in ("", "all", *COMMANDS, "expressions", "selectors", "metrics"):
         assert "`" not in said(one, f"help {topic}")
     assert "'break net.py:12'" in said(one, "help break")
     assert "ref(NAME)" in said(one, "help expressions")

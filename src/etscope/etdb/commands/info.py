@@ -13,10 +13,9 @@ from etscope.analysis.graphs.linked_graph import graph_list
 from etscope.analysis.graphs.node_table import NodeTables, default_columns
 from etscope.analysis.memory.plan import memory_plan
 from etscope.analysis.metrics import METRICS
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop
 from etscope.etdb.commands import COMMANDS, Command, command, find_command
-from etscope.etdb.commands.source import known_lines
 from etscope.etdb.debugger import Block, Debugger
 from etscope.etdb.expression import ATTRIBUTES, FUNCTIONS, METHODS
 from etscope.etdb.output import (
@@ -26,6 +25,8 @@ from etscope.etdb.output import (
     tensor_statistics,
     value_lines,
 )
+from etscope.etdb.python_code import known_lines, python_names
+from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.etdb.targets.target import open_record
@@ -60,6 +61,22 @@ A condition holds for a tensor if it does anywhere in it. Of an operator with se
 a list: $.shape and $ * 2 are of each output, $1 is the second. $.max() and a condition are over the
 outputs of floats that something reads, not over indices beside them; $all.max() is over all."""
 
+
+_TASKS = """Find what makes the output wrong    blame
+  step to it                        break if gap(sqnr) < 60, run, bt, list/e
+  is it the operator or its input   call $, gap $ local
+Find NaN and infinities             watch nan, watch inf, run, reverse-step
+Run up to a place                   break net.py:12, until op:softmax, goto 12
+Look at values                      print $, info locals, x/8f $, display $.mean()
+Compare with PyTorch                gap, print ref($), diff OTHER.etdp
+Try another value                   target live or target runtime, start, set $ = ref(), continue
+Go back                             reverse-step, reverse-continue, restart, checkpoint
+See the model                       overview, info modules, crosswalk, disassemble
+Find what takes time                top 10 by p90, list, info delegates
+Debug the program itself            target runtime, target remote HOST:PORT, target ssh:HOST
+Keep and report a session           record FILE, replay FILE, save breakpoints FILE, bug-report
+
+help COMMAND describes one, help all lists all; help expressions, help selectors, help metrics."""
 
 Topic = Callable[[Debugger, str], Output]
 TOPICS: dict[str, Topic] = {}  # in the order of the functions here
@@ -131,6 +148,23 @@ def _delegates(debugger: Debugger, rest: str) -> Output:
 def _graphs(debugger: Debugger, rest: str) -> Output:
     table = graph_list(open_record(debugger.capture))
     return Output().table(table, filled_columns(table))
+
+
+@topic
+def _locals(debugger: Debugger, rest: str) -> Output:
+    debugger.here()  # raises
+    names = python_names(debugger, debugger.frame)
+    if not names:
+        return Output().say("no variables of Python are known in this frame")
+    columns = (Column("name"), Column("node"), Column("value"))
+    scope, rows = DebuggerScope(debugger), []
+    for name, node in names.items():
+        try:
+            value = value_lines(scope.value(node))[0]
+        except EtscopeError as error:
+            value = f"({error.message})"
+        rows.append((name, node, value))
+    return Output().table(Table.of_rows(columns, rows))
 
 
 @topic
@@ -316,8 +350,8 @@ SELECTED = ("modules", "ops")  # topics with a selector
 
 @command("info TOPIC", group="graph", aliases=("i",), words=tuple(TOPICS))
 def info(debugger: Debugger, rest: str) -> Output:
-    """Show breakpoints, checkpoints, delegates, graphs, memory, methods, modules, ops, runs,
-    source, stop, target or tensors.
+    """Show breakpoints, checkpoints, delegates, graphs, locals, memory, methods, modules, ops,
+    runs, source, stop, target or tensors. Locals are variables of the model's Python.
 
     `info ops` and `info modules` take a selector: `info ops op:conv*`.
     """
@@ -338,11 +372,13 @@ def info(debugger: Debugger, rest: str) -> Output:
     return TOPICS[found[0]](debugger, rest.strip())
 
 
-@command("help [COMMAND|expressions|selectors|metrics]", group="session", aliases=("h",),
-         words=("command", "expressions", "selectors", "metrics"))  # fmt: skip
+@command("help [COMMAND|all|expressions|selectors|metrics]", group="session", aliases=("h",),
+         words=("command", "all", "expressions", "selectors", "metrics"))  # fmt: skip
 def help_(debugger: Debugger, rest: str) -> Output:
-    """List the commands, or describe one."""
+    """Show commands for common tasks, list all of them, or describe one."""
     if not rest:
+        return Output().say(_TASKS)
+    if rest == "all":
         return _command_list()
     if rest == "expressions":
         return Output().say(
@@ -399,6 +435,32 @@ def _plain(text: str) -> str:
 def source(debugger: Debugger, rest: str) -> Output:
     """Execute the commands of a file, one per line; lines that begin with # are skipped."""
     raise UsageError("source works in a session only")
+
+
+@command("record FILE|off", group="session", words=("off", "file"))
+def record(debugger: Debugger, rest: str) -> Output:
+    """Write the session to a file, each line with what it says, up to `record off`. Times are left
+    out, as by `set times off`, so that `replay` can compare.
+    """
+    if rest == "off":
+        debugger.recording = None
+        return Output()
+    if not rest:
+        raise UsageError("record to which file?", hint="record session.txt")
+    try:
+        with open(rest, "ab"):  # noqa: PTH123 (a path as the user typed it)
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write to {rest}: {error.strerror}") from error
+    debugger.recording, debugger.shows_times = rest, False
+    return Output().say(f"recording to {rest}")
+
+
+@command("replay FILE", group="session", words=("file",))
+def replay(debugger: Debugger, rest: str) -> Output:
+    """Execute the lines of a recorded session again, and show where they say something else: a
+    finding."""
+    raise UsageError("replay works in a session only")
 
 
 @command("define NAME", group="session", takes_lines=True)

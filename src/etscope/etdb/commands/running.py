@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop
@@ -11,10 +12,11 @@ from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.commands.targets import read_inputs
 from etscope.etdb.debugger import (
     BREAKPOINT,
-    DATA,
     END,
     ENTRY,
     EXCEPTION,
+    GOTO,
+    OF_AN_ORIGIN,
     PAUSE,
     STEP,
     Checkpoint,
@@ -190,6 +192,49 @@ def until(debugger: Debugger, rest: str) -> Output:
     return _move(debugger, 1, FORWARD, reason)
 
 
+@command("goto N|SELECTOR|FILE:LINE", group=GROUP, words=("selector",))
+def goto(debugger: Debugger, rest: str) -> Output:
+    """Go to a stop, forward or back, past all breakpoints: `goto 12` to stop [12], `goto net.py:24`
+    or `goto op:softmax` to the next stop there, else to the first one.
+
+    No operator is skipped: the runtime and PyTorch compute what lies between.
+    """
+    stops = debugger.some_target().stops
+    if rest.isdecimal():
+        if int(rest) >= len(stops):
+            raise UsageError(f"stop {rest} does not exist", hint=f"stops are 0 to {len(stops) - 1}")
+        return _jump(debugger, int(rest))
+    if not rest:
+        raise UsageError("goto where?", hint="goto 12, goto net.py:24, or goto op:softmax")
+    selector = picked_stops(debugger, rest).selector
+    found = [stop.position for stop in stops if selector.matches(fields_of_stop(stop))]
+    here = -1 if debugger.position is None or debugger.ended else debugger.position
+    return _jump(debugger, next((position for position in found if position > here), found[0]))
+
+
+def _jump(debugger: Debugger, position: int) -> Output:
+    """Go to a stop without looking for others on the way."""
+    target = debugger.some_target()
+    target.interrupted = False
+    with _following(debugger):
+        target.reach(position)
+    if target.interrupted and target.position is not None:
+        position = target.position
+    debugger.stopped = Stopped(PAUSE if target.interrupted else GOTO)
+    return _arrive(debugger, position, INTERRUPTED if target.interrupted else "")
+
+
+@contextmanager
+def _following(debugger: Debugger) -> Iterator[None]:
+    """Stand where the run ended if it fails inside."""
+    try:
+        yield
+    except EtscopeError as error:
+        debugger.follow_target()
+        debugger.stopped = Stopped(EXCEPTION, error.message)
+        raise
+
+
 def _begin(debugger: Debugger, rest: str) -> Target:
     target = debugger.some_target()
     debugger.breakpoints.begin()
@@ -317,12 +362,8 @@ def _walk(debugger: Debugger, start: int, direction: int, wanted: Reason) -> tup
     target = debugger.some_target()
     first = target.run
     while True:
-        try:
+        with _following(debugger):
             position, why = walk(target, start, direction, reason, stop_criteria(debugger, wanted))
-        except EtscopeError as error:
-            debugger.follow_target()
-            debugger.stopped = Stopped(EXCEPTION, error.message)
-            raise
         goes_on = position is None and direction == FORWARD and target.next_run is not None
         if not (goes_on and debugger.breakpoints.name_call):
             break
@@ -352,8 +393,8 @@ def _reason_of(hits: Sequence[Hit], why: str, interrupted: bool) -> Stopped:
         return Stopped(STEP)
     numbers = tuple(hit.breakpoint.number for hit in hits)
     one = hits[-1].breakpoint
-    if one.origin == "data":
-        return Stopped(DATA, why, numbers)
+    if one.origin in OF_AN_ORIGIN:
+        return Stopped(f"{one.origin} breakpoint", why, numbers)
     # A condition on the values of all operators is what an exception is to a program.
     return Stopped(EXCEPTION if one.selector is None else BREAKPOINT, why, numbers)
 
@@ -437,12 +478,22 @@ def checkpoint(debugger: Debugger, rest: str) -> Output:
     return Output().say(f"checkpoint {number}: run {target.run}, {where}")
 
 
-@command("restart N", group=GROUP, words=("checkpoint",))
+@command("restart [N]", group=GROUP, words=("checkpoint",))
 def restart(debugger: Debugger, rest: str) -> Output:
-    """Go back to a checkpoint: its run, its stop, and the values that were set before it.
+    """Go back to a checkpoint: its run, its stop, and the values that were set before it. Without
+    N, go back to the first operator of the module: the one that `up` or `frame` selected, or else
+    the operator's own module.
 
     The runtime repeats what it has to; values that were set after the checkpoint are forgotten.
     """
+    if not rest:
+        stop, stops = debugger.here(), debugger.some_target().stops
+        modules = modules_of(stop)
+        outside = outside_of(modules[debugger.level][0] if modules else None, 0)
+        first = stop.position
+        while first and outside(stops[first - 1]) is None:
+            first -= 1
+        return _jump(debugger, first)
     one = find_checkpoint(debugger, rest)
     target = debugger.some_target()
     target.restore(one.saved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import NamedTuple
 
 from etscope.analysis.metrics import find_metric
@@ -16,17 +16,24 @@ from etscope.etdb.breakpoints import LineSelector, fields_of_stop
 from etscope.etdb.commands import command, flag_of, whole
 from etscope.etdb.commands.numerics import of_runtime
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.output import Output, frames_of, line_of, modules_of, stop_lines
+from etscope.etdb.output import (
+    Output,
+    frames_of,
+    level_of_frame,
+    line_of,
+    modules_of,
+    stop_lines,
+)
+from etscope.etdb.python_code import known_lines, read_lines
 from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.etdb.targets.target import Stop
-from etscope.model.graph import SourceLine, source_lines
+from etscope.model.graph import SourceLine
 from etscope.model.selector import Selector, meant
 from etscope.units import format_duration, format_float
 
 _AROUND = 5  # lines
-_MOST_BYTES = 4 << 20  # of a source file
 _QUOTED = re.compile(r"""(["'])([^"']*:\d+)\1""")
 _FILE_LINE = re.compile(r"(?<![^\s(])([^\s:()]+\.\w+):(\d+)(?![^\s)])")  # net.py:12
 
@@ -72,6 +79,7 @@ def frame(debugger: Debugger, rest: str) -> Output:
     if not 0 <= number < len(frames):
         raise UsageError(f"frame {number} does not exist", hint=f"bt lists {len(frames)} of them")
     debugger.frame = number
+    debugger.level = level_of_frame(stop, number)
     return Output().say(*_frame_lines(debugger, stop))
 
 
@@ -96,9 +104,9 @@ def _select_level(debugger: Debugger, level: int) -> Output:
         raise UsageError("this is the outermost module already")
     debugger.level = level
     frames = frames_of(stop)
-    # The outermost frames belong to the outermost modules; a module may have several frames.
-    inner = len(modules) - level
-    debugger.frame = max(len(frames) - inner, 0) if frames else 0
+    # Modules of torch have no frame of their own: theirs is that of the module around them.
+    around = (n for n in range(len(frames)) if level_of_frame(stop, n) >= level)
+    debugger.frame = next(around, max(len(frames) - 1, 0))
     path, kind = modules[level]
     head = f"module {path or '(root)'}" + (f" ({kind})" if kind else "")
     return Output().say(head, *_frame_lines(debugger, stop))
@@ -240,22 +248,6 @@ def _operator_lines(debugger: Debugger) -> list[SourceLine]:
         return []
 
 
-def known_lines(debugger: Debugger) -> dict[str, dict[int, str]]:
-    """The user's lines in stack traces of the method: file -> line -> text."""
-    try:
-        nodes = debugger.edge(debugger.method).graph.walk()
-        lines = [line for node in nodes for line in source_lines(node.stack_trace)]
-    except MissingDataError:
-        lines = []
-    if debugger.target is not None:
-        lines += [line for stop in debugger.target.stops for line in stop.stack]
-    found: dict[str, dict[int, str]] = {}
-    for line in lines:
-        if not line.file.startswith("<") and "/site-packages/" not in line.file:
-            found.setdefault(line.file, {}).setdefault(line.line, line.text)
-    return found
-
-
 def _find_line(debugger: Debugger, rest: str, lines: dict[str, dict[int, str]]) -> tuple[str, int]:
     """File and line that an argument of `list` names; adds the current frame's line to `lines`."""
     name, colon, number = rest.rpartition(":")
@@ -302,27 +294,6 @@ def _known_file(name: str, lines: dict[str, dict[int, str]]) -> str:
 
 def _files_text(lines: dict[str, dict[int, str]]) -> str:
     return "files are: " + (", ".join(sorted(PurePath(file).name for file in lines)) or "none")
-
-
-def read_lines(file: str, known: dict[int, str]) -> dict[int, str]:
-    """Lines of a file, if it still agrees with the record; else the lines of the record."""
-
-    def agrees(number: int, text: str) -> bool:
-        # A statement of several lines has the text of all of them.
-        own = lines.get(number)
-        if own is None:
-            return False
-        return not text or text.startswith(own.strip()) or own.strip().startswith(text)
-
-    path = Path(file)
-    try:
-        if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _MOST_BYTES:
-            lines = dict(enumerate(path.read_text("utf-8", "replace").splitlines(), 1))
-            if all(agrees(number, text) for number, text in known.items()):
-                return lines
-    except OSError:
-        pass
-    return known
 
 
 def _line_times(debugger: Debugger, file: str) -> dict[int, float]:

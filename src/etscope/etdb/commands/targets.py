@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
+import zipfile
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etscope.errors import UsageError
-from etscope.etdb.commands import command, split_words, whole
+from etscope.errors import EtscopeError, UsageError
+from etscope.etdb.commands import COMMANDS, command, split_words, whole
 from etscope.etdb.debugger import Debugger, with_files
-from etscope.etdb.output import Output, operators
+from etscope.etdb.output import Output, operators, text_of
 from etscope.units import count as counted
 from etscope.units import format_bytes
 
@@ -273,6 +277,48 @@ def _sets_of_file(file: TensorFile) -> list[TensorFile]:
         )
         for number in sorted(found)
     ]
+
+
+@command("bug-report [FILE.zip] [--weights]", group="session", words=("--weights", "file"))
+def bug_report(debugger: Debugger, rest: str) -> Output:
+    """Write a zip file for a report: versions, the lines of this session, where the run stands, the
+    program's instructions, and the run's times.
+
+    Weights, inputs and tensors stay out; --weights adds all open files. An existing file is not
+    replaced.
+    """
+    words = split_words(rest)
+    path = Path(next((word for word in words if word != "--weights"), "etdb-bug.zip")).expanduser()
+    files = debugger.files
+    given = [files.dump]
+    if "--weights" in words:
+        given += [files.record, files.program, files.debug_buffer]
+    texts = {"versions": "\n".join(map(_version, ("etscope", "executorch", "torch", "numpy")))}
+    texts["versions"] += f"\nPython {sys.version}\n{platform.platform()}"
+    texts["session"] = "\n".join(debugger.executed)
+    for line in ("info target", "info runs", "info breakpoints", "bt full", "disassemble all"):
+        word, _, arguments = line.partition(" ")
+        try:
+            texts[line] = text_of(COMMANDS[word].function(debugger, arguments))
+        except EtscopeError as error:
+            texts[line] = str(error)
+    try:
+        with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as file:
+            for name, text in texts.items():
+                file.writestr(f"{name.replace(' ', '-')}.txt", f"{text}\n")
+            for one in filter(None, given):
+                file.write(one, one.name)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    size = format_bytes(path.stat().st_size)
+    return Output().say(f"{path} ({size}): {', '.join((*texts, *(f.name for f in given if f)))}")
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return f"{package} is not installed"
 
 
 @command("generate-core-file PATH", group="files", aliases=("gcore",), words=("file",))

@@ -26,7 +26,7 @@ from etscope.units import format_bytes, format_float
 
 GROUP = "values"
 _MOST_SHOWN = 4096  # numbers, four a line: more than a terminal keeps
-_MOST_FETCHED = 16 << 20  # bytes of a tensor that is fetched for its gap without being asked for
+MOST_FETCHED = 16 << 20  # bytes of a tensor that is fetched for its gap without being asked for
 _SET = re.compile(
     r"(%\d+|\$\w*|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*(\[[^=]*\])?\s*=(?!=)\s*(.*)", re.DOTALL
 )
@@ -76,7 +76,7 @@ def _comparison(
     def compared(other: Any, value: Any, of: str = "") -> None:
         reference, device = (other, value) if of_device else (value, other)
         output.say(f"{what}: {value_lines(other)[0]}").values.append((what + of, other))
-        if isinstance(device, RemoteTensor) and device.nbytes > _MOST_FETCHED:
+        if isinstance(device, RemoteTensor) and device.nbytes > MOST_FETCHED:
             size = format_bytes(device.nbytes)
             output.say(f"gap: not computed here; print gap(sqnr) fetches {size} for it")
             return
@@ -174,7 +174,7 @@ def undisplay(debugger: Debugger, rest: str) -> Output:
     return Output()
 
 
-@command("set %HANDLE|NODE|$NAME[INDEX] = EXPR", group=GROUP, words=("node", "logging", "times"))
+@command("set %HANDLE|NODE|$NAME[INDEX] = EXPR", group=GROUP, words=("node", "times"))
 def set_(debugger: Debugger, rest: str) -> Output:
     """Replace the value of a node, in a live run or on the runtime. Everything after it is computed
     from the new value.
@@ -182,12 +182,9 @@ def set_(debugger: Debugger, rest: str) -> Output:
     `set %12 = ref(%12) * 0`, `set $ = device($)`, `set $1 = nan` (the second output of the
     operator), `set $[0, :4] = 5` (elements or slices); on the runtime also `set value(12) = 0`, a
     value by its index. `set $x = EXPR` stores a value under a name.
-    `set logging FILE` writes the session to a file until `set logging off`. `set times off` omits
-    times, so that transcripts can be compared.
+    `set times off` omits times, so that transcripts can be compared.
     """
     word, setting = (part.strip() for part in rest.partition(" ")[::2])
-    if word == "logging":
-        return _set_logging(debugger, setting)
     if word == "times" and setting in ("on", "off"):
         debugger.shows_times = setting == "on"
         return Output()
@@ -251,21 +248,6 @@ def _replaced(
     if name.startswith("%"):
         return scope.node_of_handle(int(name[1:])), value
     return debugger.path_named(name), value
-
-
-def _set_logging(debugger: Debugger, path: str) -> Output:
-    if path == "off":
-        debugger.logging = None
-        return Output()
-    if path in ("", "on"):
-        path = "etdb.log"
-    try:
-        with open(path, "ab"):  # noqa: PTH123 (a path as the user typed it)
-            pass
-    except OSError as error:
-        raise UsageError(f"cannot write to {path}: {error.strerror}") from error
-    debugger.logging = path
-    return Output().say(f"logging to {path}")
 
 
 @command("call NODE", group=GROUP, words=("node",))
