@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks import etdb_runtime
+from benchmarks import etdb_dap, etdb_runtime
 from benchmarks.datasets import evaluated
 from benchmarks.debugger import completed, started, stepped
 from benchmarks.delegate_events import decoded
@@ -244,6 +244,15 @@ def _runtime() -> dict[str, Comparison | Limit]:
         ),
         "etdb_step_runtime_p99": Limit(
             "the slowest of a hundred of them", 0.005, lambda: etdb_runtime.stepped(0.99)
+        ),
+        "etdb_dap_stop": Limit(
+            "`etdb --dap`: a stop with stack and variables on the runtime, the 95th of a hundred, "
+            "1,000 instructions",
+            0.1,
+            lambda: etdb_dap.shown("runtime"),
+        ),
+        "etdb_dap_tensor": Limit(
+            "the same: a tensor of 100 MiB expanded", 0.2, lambda: etdb_dap.expanded("runtime")
         ),
     }
 

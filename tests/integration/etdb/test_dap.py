@@ -3,12 +3,15 @@ checked against the protocol's schema."""
 
 from __future__ import annotations
 
+import base64
 import io
 import random
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +25,14 @@ pytest.importorskip("debugpy")  # has the schema
 from etscope.errors import FormatError  # noqa: E402
 from etscope.etdb.dap.adapter import REQUESTS as ADAPTER  # noqa: E402
 from etscope.etdb.dap.framing import Channel  # noqa: E402
+from etscope.export import export  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.etdb import lookup  # noqa: E402
 from tests.support.etdb.dap_client import Client  # noqa: E402
 from tests.support.etdb.lookup import Lookup, write_lookup  # noqa: E402
+from tests.support.etdb.server import children, serving, state_of  # noqa: E402
 from tests.support.rogue_programs import endless  # noqa: E402
+from tests.support.waiting import until  # noqa: E402
 
 SOURCE = lookup.__file__
 LINES = Path(SOURCE).read_text().splitlines()
@@ -50,6 +56,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     numbers[1, 2] = np.nan
     np.savez(found / "nan.npz", numbers, index)
     return found
+
+
+def _first_inputs(artifact: Any) -> Path:
+    """The inputs of an artefact's first call, as a file."""
+    path: Path = artifact.inputs.with_name("first.npz")
+    if not path.exists():
+        with np.load(artifact.inputs) as arrays:
+            np.savez(path, *(arrays[key] for key in arrays.files if key.split("/")[1] == "0"))
+    return path
 
 
 def opened(client: Client, folder: Path, inputs: str = "known", **more: Any) -> None:
@@ -147,7 +162,7 @@ def test_breakpoints_of_all_kinds(folder: Path) -> None:
         client.ask("setExceptionBreakpoints", filters=["nan"], filterOptions=[asked])
         assert begun(client)["reason"] == "data breakpoint"
         assert client.where()[1] == SCALED
-        assert client.move("continue")["reason"] == "breakpoint"
+        assert client.move("continue")["reason"] == "function breakpoint"
         assert client.where()[0].startswith("aten_relu_default")
         assert "words 3\n" in client.console
         client.ask("setFunctionBreakpoints", breakpoints=[])
@@ -198,6 +213,210 @@ def test_a_recorded_run_and_what_is_asked_of_it() -> None:
         assert "[2]" in answer["result"] and client.event("stopped")["reason"] == "step"
 
 
+@pytest.fixture
+def recorded() -> Iterator[Client]:
+    """A client at the first operator of a recorded run."""
+    artifact = artifacts("cnn_portable")
+    assert artifact.etdump is not None and artifact.debug_buffer is not None
+    with Client() as client:
+        client.launch(
+            artifact.etrecord, artifact.pte, artifact.etdump, artifact.debug_buffer,
+            stopOnEntry=True, inputs=_first_inputs(artifact),
+        )  # fmt: skip
+        begun(client)
+        yield client
+
+
+def operator(client: Client) -> str:
+    return client.where()[0].split()[0]
+
+
+def test_goto_and_the_restart_of_a_frame(recorded: Client) -> None:
+    source = {"path": recorded.ask("loadedSources")["sources"][0]["path"]}
+    line = recorded.where()[1]
+    targets = recorded.ask("gotoTargets", source=source, line=line)["targets"]
+    assert len(targets) == 18 and "aten_convolution_default" in targets[0]["label"]
+    assert recorded.move("goto", targetId=targets[-1]["id"])["reason"] == "goto"
+    assert operator(recorded) == "aten_relu_default_5"
+    frames = recorded.ask("stackTrace", threadId=1)["stackFrames"]
+    assert [one["moduleId"] for one in frames] == ["stages.2.second", "stages.2", "(root)"]
+    for frame, wanted in zip(
+        frames,
+        ("aten_convolution_default_5", "aten_convolution_default_4", "aten_convolution_default"),
+        strict=True,
+    ):
+        recorded.move("restartFrame", frameId=frame["id"])
+        assert operator(recorded) == wanted
+        recorded.move("goto", targetId=targets[-1]["id"])
+    assert "nearest line" in recorded.refused("gotoTargets", source=source, line=1)
+    recorded.ask("goto", threadId=1, targetId=10**6)
+    recorded.event("stopped")
+    assert "stop 1000000 does not exist" in recorded.console
+    assert operator(recorded) == "aten_relu_default_5"
+
+
+def test_instructions_have_breakpoints_and_lines(recorded: Client) -> None:
+    found = recorded.ask(
+        "disassemble", memoryReference="20", instructionOffset=-1, instructionCount=6
+    )["instructions"]
+    assert [one["address"] for one in found] == ["19", "20", "21", "22", "23", "24"]
+    assert found[1]["symbol"] == "aten_avg_pool2d_default"
+    assert "native_call_avg_pool2d.out" in found[1]["instruction"]
+    assert Path(found[1]["location"]["path"]).name == "cnn.py" and found[1]["line"]
+    assert found[-1]["presentationHint"] == "invalid"
+    wanted = [{"instructionReference": "18", "offset": 2}, {"instructionReference": "0x99"},
+              {"instructionReference": "x"}]  # fmt: skip
+    points = recorded.ask("setInstructionBreakpoints", breakpoints=wanted)["breakpoints"]
+    assert [one["verified"] for one in points] == [True, False, False]
+    assert recorded.move("continue")["reason"] == "instruction breakpoint"
+    assert operator(recorded) == "aten_avg_pool2d_default"
+
+
+def test_the_bytes_of_a_tensor(recorded: Client) -> None:
+    variable = recorded.variables("Output")["$"]
+    reference = variable["memoryReference"]
+    read = recorded.ask("readMemory", memoryReference=reference, offset=6, count=8)
+    whole = recorded.ask("readMemory", memoryReference=reference, count=1 << 40)
+    content = base64.b64decode(whole["data"])
+    assert base64.b64decode(read["data"]) == content[6:14] and read["address"] == "6"
+    numbers = np.frombuffer(content, np.float32)
+    assert len(numbers) == 8 * 16 * 16
+    first = recorded.ask("evaluate", expression="$[0, 0, 0, 0]")["result"]
+    assert float(first) == pytest.approx(float(numbers[0]), rel=1e-4)
+    beyond = recorded.ask("readMemory", memoryReference=reference, offset=1 << 20, count=4)
+    assert beyond == {"address": str(1 << 20), "unreadableBytes": 4}
+    assert "is not a tensor" in recorded.refused("readMemory", memoryReference="1 + 1", count=4)
+
+
+def test_pytorch_is_a_second_thread(recorded: Client) -> None:
+    names = [one["name"] for one in recorded.ask("threads")["threads"]]
+    assert names == ["forward, run 1 (recorded)", "the same in PyTorch"]
+    frames = recorded.ask("stackTrace", threadId=2)["stackFrames"]
+    ids = {one["id"] for one in recorded.ask("stackTrace", threadId=1)["stackFrames"]}
+    assert ids.isdisjoint(one["id"] for one in frames)
+    (scope,) = [one for one in recorded.ask("scopes", frameId=frames[0]["id"])["scopes"]
+                if one["name"] == "Output"]  # fmt: skip
+    reference = recorded.children(scope["variablesReference"])["$"]
+    assert reference["evaluateName"] == "ref()"
+    device = recorded.variables("Output")["$"]
+    assert reference["type"] == device["type"]
+    stopped = recorded.move("next", threadId=2)
+    assert stopped["threadId"] == 2 and stopped["allThreadsStopped"]
+
+
+def test_names_of_python_have_values(folder: Path) -> None:
+    with Client() as client:
+        opened(client, folder, stopOnEntry=True)
+        begun(client)
+        assert list(client.variables("Locals")) == ["x", "index"]
+        lines(client, {"line": SUM})
+        client.move("continue")
+        assert list(client.variables("Locals")) == ["x", "index", "scaled", "words"]
+        frame = {"frameId": 1, "context": "hover"}
+        for name, node in (("scaled", "aten_addmm_default"), ("words", "aten_embedding_default")):
+            hover = client.ask("evaluate", expression=name, **frame)
+            assert hover["result"] == client.ask("evaluate", expression=node)["result"]
+        answer = client.ask("evaluate", expression="info locals", context="repl")["result"]
+        assert re.search(r"words +aten_embedding_default", answer)
+
+
+LOOP = """
+import torch
+
+
+class Loop(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(4):
+            x = torch.relu(x + 1)  # two operators each
+        return x
+"""
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("loop")
+    (folder / "loop.py").write_text(LOOP)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(folder)
+        from loop import Loop  # type: ignore[import-not-found]
+
+        export(Loop().eval(), (torch.ones(40),)).save(folder, "loop", bundle=False)
+    np.savez(folder / "drawn.npz", np.random.default_rng(0).normal(0, 3, 40).astype(np.float32))
+    return folder
+
+
+def test_a_line_of_a_loop_is_hit_once_each_time(loop: Path) -> None:
+    def set_line(**of: object) -> None:
+        client.ask(
+            "setBreakpoints",
+            source={"path": str(loop / "loop.py")},
+            breakpoints=[{"line": 8, **of}],
+        )
+
+    with Client() as client:
+        client.launch(loop / "loop.etrecord", loop / "loop.pte")
+        for count, names in (("1", ["add_tensor", "relu_default"]), ("3", ["add_tensor_2"])):
+            set_line(hitCondition=count)
+            client.ask("restart")
+            for name in names:
+                assert client.event("stopped")["reason"] == "breakpoint"
+                assert operator(client) == f"aten_{name}"
+                client.ask("continue", threadId=1)
+            client.event("stopped")
+        set_line(hitCondition="2", condition="$.max() > 2.5")
+        client.ask("restart")
+        client.event("stopped")
+        assert operator(client) == "aten_add_tensor_2"
+
+
+@pytest.mark.parametrize("target", ["runtime", "live"])
+def test_the_bytes_of_every_operator_are_those_of_eager_pytorch(loop: Path, target: str) -> None:
+    with np.load(loop / "drawn.npz") as drawn:
+        (x,) = (torch.from_numpy(drawn[name]) for name in drawn.files)
+    expected = []
+    for _ in range(4):
+        expected += [x + 1, torch.relu(x + 1)]
+        x = expected[-1]
+    found = []
+    with Client() as client:
+        files = loop / "loop.etrecord", loop / "loop.pte"
+        client.launch(*files, inputs=loop / "drawn.npz", target=target, stopOnEntry=True)
+        begun(client)
+        for _ in expected:
+            (reference,) = (one["memoryReference"] for one in client.variables("Output").values())
+            data = client.ask("readMemory", memoryReference=reference, count=1 << 10)["data"]
+            found.append(np.frombuffer(base64.b64decode(data), np.float32))
+            client.move("stepIn")
+    # Additions of floats and relu are exact in IEEE 754, so that all bits are equal.
+    np.testing.assert_array_equal(found, [one.numpy() for one in expected])
+    assert sum(one.size for one in found) == 320
+
+
+def test_a_request_that_waits_is_cancelled(tmp_path: Path) -> None:
+    program = endless(tmp_path)
+    np.savez(tmp_path / "in.npz", np.ones(1 << 16, np.float32))
+    with Client() as client:
+        client.ask("initialize", adapterID="etdb", supportsProgressReporting=True)
+        client.ask("launch", files=[str(program)], inputs=[str(tmp_path / "in.npz")])
+        assert client.event("progressStart")["title"] == "etdb: opening the files"
+        client.event("progressEnd")
+        client.event("initialized")
+        running = client.send("configurationDone")
+        waiting = client.send("modules")
+        client.send("cancel", {"requestId": waiting})
+        client.send("cancel", {"requestId": running})
+        answers: dict[str, bool] = {}
+        while "modules" not in answers:
+            message = client.receive()
+            assert message is not None
+            if message["type"] == "response":
+                answers[message["command"]] = message["success"]
+            else:
+                client.events.append(message)
+        assert answers == {"configurationDone": True, "cancel": True, "modules": False}
+        assert client.event("stopped")["reason"] == "pause"
+
+
 @pytest.mark.parametrize("ending", ["pause", "restart", "disconnect"])
 def test_a_run_without_an_end_is_ended(tmp_path: Path, ending: str) -> None:
     program = endless(tmp_path)
@@ -217,38 +436,88 @@ def test_a_run_without_an_end_is_ended(tmp_path: Path, ending: str) -> None:
         if ending == "disconnect":
             while client.receive() is not None:
                 pass
-            assert client.process.wait(30) == 0
+            assert client.process.wait(100) == 0
 
 
-REQUESTS = [*sorted({*ADAPTER} - {"disconnect", "terminate"}), "goto", "readMemory", "nothing"]
+REQUESTS = [*sorted({*ADAPTER} - {"disconnect", "terminate"}), "cancel", "nothing"]
 VALUES = [None, -1, 0, 1, 7, 1 << 70, 0.5, "", "x", "$", "aten_addmm_default", "print $", [], {},
-          [1], ["x"], {"path": SOURCE}, [{"line": 1}], [{"name": "op:relu"}], True]  # fmt: skip
+          [1], ["x"], {"path": SOURCE}, [{"line": 1}], [{"name": "op:relu"}], "2", True, SUM,
+          [{"instructionReference": "2", "hitCondition": "2"}], "hover", "repl"]  # fmt: skip
 NAMES = re.findall(
     r"\w+",
     """files inputs target source breakpoints filters filterOptions name value
-    variablesReference expression context frameId start count text column sourceReference""",
+    variablesReference expression context frameId start count text column sourceReference line
+    targetId threadId memoryReference offset instructionCount instructionOffset requestId""",
 )
+# The arguments that a request needs: a client that is sound but for one or two of them.
+SOUND = {
+    "setBreakpoints": {"source": {"path": SOURCE}, "breakpoints": [{"line": SUM}]},
+    "setFunctionBreakpoints": {"breakpoints": [{"name": "op:relu"}]},
+    "setInstructionBreakpoints": {"breakpoints": [{"instructionReference": "2"}]},
+    "setExceptionBreakpoints": {"filters": ["nan"]},
+    "dataBreakpointInfo": {"name": "aten_addmm_default"},
+    "setDataBreakpoints": {"breakpoints": [{"dataId": "aten_addmm_default"}]},
+    "scopes": {"frameId": 1},
+    "variables": {"variablesReference": 1},
+    "evaluate": {"expression": "$.max()", "frameId": 1},
+    "setVariable": {"variablesReference": 1, "name": "$", "value": "0"},
+    "setExpression": {"expression": "$[0]", "value": "1"},
+    "gotoTargets": {"source": {"path": SOURCE}, "line": SUM},
+    "goto": {"targetId": 1},
+    "restartFrame": {"frameId": 1},
+    "readMemory": {"memoryReference": "$", "count": 8},
+    "disassemble": {"memoryReference": "0", "instructionCount": 3},
+    "completions": {"text": "print a", "column": 8},
+    "cancel": {"requestId": 1},
+}
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-def test_whatever_is_asked_is_answered(folder: Path, is_open: bool) -> None:
-    chance = random.Random(20261129)
+def drawn(chance: random.Random) -> tuple[str, Any]:
+    """A request: sound, or with other arguments."""
+    command = chance.choice(REQUESTS)
+    arguments: Any = dict(SOUND.get(command, {"threadId": 1}))
+    kind = chance.random()
+    if kind < 0.1:
+        return command, chance.choice(VALUES)
+    if kind < 0.6:
+        for name in chance.sample(NAMES, chance.randrange(4)):
+            arguments[name] = chance.choice(VALUES)
+    return command, arguments
+
+
+def is_sound(client: Client, chance: random.Random, count: int) -> None:
+    """Ask `count` requests in a row; each must have an answer of the schema, which is no bug."""
+    for _ in range(count):
+        command, arguments = drawn(chance)
+        answer = client.answer(command, arguments)
+        assert "a bug of etdb" not in answer.get("message", ""), (command, arguments, answer)
+
+
+@pytest.mark.parametrize(
+    "sequences", [24, pytest.param(1000, marks=pytest.mark.nightly)], ids=["24", "1000"]
+)
+def test_sequences_of_requests_end_in_answers(folder: Path, sequences: int) -> None:
+    seed = 20261129 if sequences < 100 else random.randrange(1 << 30)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for first in range(0, sequences, 6):
+        # A sequence is of a session; a session at its entry again is as good as a new one.
+        with Client() as client:
+            opened(client, folder, target=("runtime", "live")[first // 6 % 2], stopOnEntry=True)
+            begun(client)
+            for _ in range(6):
+                is_sound(client, chance, chance.randrange(5, 25))
+                client.answer("restart")
+            client.answer("disconnect")
+            while client.receive() is not None:
+                pass
+            assert client.process.wait(100) == 0
+
+
+def test_what_is_asked_before_a_session_is_answered() -> None:
     with Client() as client:
-        if is_open:
-            opened(client, folder)
-        for _ in range(200):
-            names = chance.sample(NAMES, chance.randrange(5))
-            arguments: Any = {name: chance.choice(VALUES) for name in names}
-            if chance.random() < 0.1:
-                arguments = chance.choice(VALUES)
-            command = chance.choice(REQUESTS)
-            answer = client.answer(command, arguments)
-            assert "a bug of etdb" not in answer.get("message", ""), (command, arguments)
+        is_sound(client, random.Random(20261129), 100)
         assert client.answer(["not text"])["success"] is False
-        client.answer("disconnect")
-        while client.receive() is not None:
-            pass
-        assert client.process.wait(30) == 0
 
 
 @pytest.mark.parametrize(
@@ -274,12 +543,35 @@ def test_what_is_not_a_message_ends_the_stream(received: bytes, told: str | None
 
 
 def test_a_client_that_goes_leaves_no_process() -> None:
-    with Client() as client:
+    with Client(sys.executable) as client:
         assert client.process.stdin is not None
         client.process.stdin.write(b"GET / HTTP/1.1\r\n\r\n")
         client.process.stdin.close()
-        assert client.process.wait(30) == 0
+        assert client.process.wait(100) == 0
         client.process.stdin = None
+
+
+@pytest.mark.parametrize("request_name", ["launch", "attach"])
+def test_a_client_that_goes_leaves_no_runner(tmp_path: Path, request_name: str) -> None:
+    program = endless(tmp_path)
+    np.savez(tmp_path / "in.npz", np.ones(1 << 16, np.float32))
+    with ExitStack() as stack:
+        server = stack.enter_context(serving()) if request_name == "attach" else None
+        client = stack.enter_context(Client(sys.executable))
+        client.ask("initialize", adapterID="etdb")
+        target = "runtime" if server is None else f"remote 127.0.0.1:{server.port}"
+        given = {"files": [str(program)], "inputs": [str(tmp_path / "in.npz")], "target": target}
+        client.ask(request_name, **given)
+        client.event("initialized")
+        parent = client.process.pid if server is None else server.process.pid
+        runners = children(parent)
+        assert runners
+        client.ask("configurationDone")  # and the run has no end
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert client.process.wait(100) == 0
+        client.process.stdin = None
+        until(lambda: all(state_of(pid) == "Z" for pid in runners))
 
 
 def test_a_socket_of_this_machine() -> None:

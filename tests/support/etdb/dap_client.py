@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-import sys
 import threading
 from collections import deque
 from functools import cache
@@ -15,7 +14,9 @@ from typing import Any
 
 import jsonschema
 
-_LONGEST = 100.0  # seconds of a client: an answer that never comes is a failure
+from tests.support.warm import warm_python
+
+_LONGEST = 600.0  # seconds of a client: an answer that never comes is a failure
 
 
 @cache
@@ -49,9 +50,12 @@ def check(message: dict[str, Any]) -> None:
 class Client:
     """Starts `etdb --dap`, and asks it one request after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str | None = None, *, checks: bool = True) -> None:
+        """python: a warm one by default, see `tests.support.warm`. checks: every message against
+        the schema."""
+        self._checks = checks
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "etscope.etdb", "--dap"],
+            [python or warm_python(), "-m", "etscope.etdb", "--dap"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -92,7 +96,8 @@ class Client:
         length = int(header.partition(b":")[2])
         self.process.stdout.readline()
         message: dict[str, Any] = json.loads(self.process.stdout.read(length))
-        if message["type"] != "response" or isinstance(message["command"], str):
+        has_name = message["type"] != "response" or isinstance(message["command"], str)
+        if self._checks and has_name:
             check(message)
         if message.get("event") == "output":
             self.console += message["body"]["output"]
@@ -133,7 +138,7 @@ class Client:
 
     def move(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Make a move, and return the stop that it ends at."""
-        self.ask(command, threadId=1, **arguments)
+        self.ask(command, **{"threadId": 1, **arguments})
         return self.event("stopped")
 
     def launch(self, *files: Path, inputs: Path | None = None, **more: Any) -> None:
@@ -142,6 +147,18 @@ class Client:
         given = {} if inputs is None else {"inputs": [str(inputs)]}
         self.ask("launch", files=list(map(str, files)), **given, **more)
         self.event("initialized")
+
+    def shown(self, command: str) -> list[dict[str, dict[str, Any]]]:
+        """Make a move, and ask what an editor shows of the stop: the stack, and the scopes that are
+        not expensive."""
+        self.move(command)
+        self.ask("threads")
+        frame = self.ask("stackTrace", threadId=1, startFrame=0, levels=20)["stackFrames"][0]
+        return [
+            self.children(one["variablesReference"])
+            for one in self.ask("scopes", frameId=frame["id"])["scopes"]
+            if not one["expensive"]
+        ]
 
     def where(self) -> tuple[str, int]:
         """The name of the top frame and its line."""

@@ -175,6 +175,11 @@ def state_of(pid: int) -> str:
         return "Z"
 
 
+def children(pid: int) -> list[int]:
+    """The processes that the main thread of a process has started."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def kill(pid: int, how: int) -> None:
     """While the process waits for a request: in the middle of an answer it would say no more."""
 
@@ -206,8 +211,7 @@ class Server:
 
     def children(self) -> list[int]:
         """Processes of connections."""
-        task = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        return [int(pid) for pid in Path(task).read_text().split()]
+        return children(self.process.pid)
 
     def end(self, how: int = signal.SIGTERM) -> int:
         """Its exit code. Whatever happened, it is gone afterwards."""

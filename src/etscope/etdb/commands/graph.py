@@ -20,7 +20,11 @@ from etscope.analysis.graphs.node_table import (
     tensor_text,
 )
 from etscope.analysis.program.correlate import graph_name, is_operator
-from etscope.analysis.program.program import instructions
+from etscope.analysis.program.program import (
+    InstructionRecord,
+    MethodInstructions,
+    instructions,
+)
 from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.commands import command, whole
@@ -48,14 +52,7 @@ def disassemble(debugger: Debugger, rest: str) -> Output:
     `values` are indices of the values that an instruction reads and writes. On the runtime,
     `print value(12)` shows one. `*` marks the current instruction.
     """
-    program = debugger.program
-    method = debugger.method
-    if program is None:
-        raise MissingDataError("no program is loaded", hint="load one: file MODEL.pte")
-    if method not in (known.name for known in program.methods):
-        names = ", ".join(known.name for known in program.methods)
-        raise MissingDataError(f"the program has no method {method!r}", hint=f"it has: {names}")
-    found = instructions(program, method)
+    found = instructions_of(debugger)
     table = found.table()
     here = debugger.stop.instruction if debugger.stop is not None else None
 
@@ -74,15 +71,29 @@ def disassemble(debugger: Debugger, rest: str) -> Output:
     columns = [Column("at", title=" "), *table.columns]
     after = next((at + 1 for at, column in enumerate(columns) if column.name == "op"), 2)
     columns.insert(after, Column("values"))
-    indices = [
-        f"{', '.join(map(str, record.inputs))} → {', '.join(map(str, record.outputs))}".strip()
-        for record in found.records
-    ]
+    indices = list(map(values_text, found.records))
     marks = ["*" if number == here else "" for number in table.values["instruction"]]
     marked = replace(
         table, columns=tuple(columns), values={"at": marks, **table.values, "values": indices}
     )
     return Output().table(marked.take(range(first, last + 1)))
+
+
+def instructions_of(debugger: Debugger) -> MethodInstructions:
+    """The instructions of the method. Raises `MissingDataError` without a program."""
+    program = debugger.program
+    method = debugger.method
+    if program is None:
+        raise MissingDataError("no program is loaded", hint="load one: file MODEL.pte")
+    if method not in (known.name for known in program.methods):
+        names = ", ".join(known.name for known in program.methods)
+        raise MissingDataError(f"the program has no method {method!r}", hint=f"it has: {names}")
+    return instructions(program, method)
+
+
+def values_text(record: InstructionRecord) -> str:
+    """The values of an instruction by their indices: "3, 4 → 5"."""
+    return f"{', '.join(map(str, record.inputs))} → {', '.join(map(str, record.outputs))}".strip()
 
 
 @command("crosswalk [HANDLE|NODE]", group="program", aliases=("cross",), words=("node",))

@@ -3,26 +3,33 @@ stops a run, and where, is the session's."""
 
 from __future__ import annotations
 
+import base64
 import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
+
 from etscope.errors import EtscopeError, FormatError, MissingDataError, UsageError
-from etscope.etdb.commands.source import known_lines, read_lines
-from etscope.etdb.dap.breaks import EditorBreakpoints, filters
+from etscope.etdb.breakpoints import fields_of_stop
+from etscope.etdb.commands.graph import instructions_of, values_text
+from etscope.etdb.dap.breaks import EditorBreakpoints, address_of, filters, picked_line
 from etscope.etdb.dap.framing import Channel
 from etscope.etdb.dap.variables import Variables
 from etscope.etdb.debugger import END, Debugger, Stopped
 from etscope.etdb.expression import evaluate, parse
-from etscope.etdb.output import frames_of, line_of, modules_of, stop_lines
+from etscope.etdb.output import frames_of, level_of_frame, line_of, modules_of, stop_lines
+from etscope.etdb.python_code import known_lines, read_lines
 from etscope.etdb.scope import DebuggerScope
-from etscope.etdb.session import Completer, Result, Session
+from etscope.etdb.session import Completer, Result, Session, given_or_last
+from etscope.etdb.targets.remote_tensor import RemoteTensor, raw_bytes
+from etscope.etdb.targets.target import Stop
 from etscope.formats.json_values import JsonValue
 from etscope.model.graph import SourceLine
 
-_THREAD = 1
+_RUN, _OTHER = 1, 2  # threads: the run, and the other side at the same operator
 _MOVES = {
     "continue": "continue",
     "next": "next",
@@ -33,15 +40,19 @@ _MOVES = {
 }
 _URGENT = ("pause", "disconnect", "terminate", "restart")
 _PRESS_SECONDS = 0.02  # a run may begin just after it was interrupted
+_MOST_READ = 1 << 20  # bytes of a tensor in one answer; the client asks for the next ones
+_MOST_INSTRUCTIONS = 10_000  # in one answer
 _CAPABILITIES: dict[str, Any] = dict.fromkeys(
     (
         "supportsConfigurationDoneRequest", "supportsFunctionBreakpoints",
         "supportsConditionalBreakpoints", "supportsHitConditionalBreakpoints",
         "supportsEvaluateForHovers", "supportsStepBack", "supportsSetVariable",
         "supportsSetExpression", "supportsRestartRequest", "supportsExceptionInfoRequest",
-         "supportsExceptionFilterOptions", "supportsLogPoints",
+        "supportsExceptionFilterOptions", "supportsLogPoints",
         "supportsLoadedSourcesRequest", "supportsModulesRequest", "supportsTerminateRequest",
-        "supportsDataBreakpoints", "supportsCompletionsRequest",
+        "supportsDataBreakpoints", "supportsCompletionsRequest", "supportsGotoTargetsRequest",
+        "supportsInstructionBreakpoints", "supportsDisassembleRequest", "supportsRestartFrame",
+        "supportsReadMemoryRequest", "supportsCancelRequest", "supportsDelayedStackTraceLoading",
     ),
     True,
 )  # fmt: skip
@@ -76,9 +87,13 @@ class Adapter:
         self._variables: Variables | None = None
         self._after: Callable[[], object] = _nothing  # when the answer is sent
         self._launched: JsonValue = JsonValue({})
+        self._thread = _RUN  # that the client moves
         self._files: list[str] = []  # of sources without a file, by their reference
         self._is_over = False
         self._taken = threading.Lock()
+        self._current: Any = None  # `seq` of the request that is answered
+        self._cancelled: set[int] = set()
+        self._shows_progress = False
 
     # -- the loop
 
@@ -92,7 +107,13 @@ class Adapter:
                     taken.set()
                 if message is None:
                     break
+                if (number := message.get("seq")) in list(self._cancelled):
+                    self._cancelled.discard(number)
+                    self._channel.respond(message, failure=UsageError("cancelled"))
+                    continue
+                self._current = number
                 self._answer(message)
+                self._current = None
         except OSError:
             pass  # the client is gone
         finally:
@@ -103,6 +124,9 @@ class Adapter:
         try:
             for message in self._channel.messages():
                 if not isinstance(message, dict) or message.get("type") != "request":
+                    continue
+                if message.get("command") == "cancel":
+                    self._cancel(message)
                     continue
                 self._ask(message, is_urgent=message.get("command") in _URGENT)
                 if message.get("command") == "disconnect":
@@ -122,6 +146,18 @@ class Adapter:
                 if target is not None and not taken.is_set():
                     target.interrupt()
 
+    def _cancel(self, message: dict[str, Any]) -> None:
+        """Drop a request that waits, or interrupt the run that goes on for it. What else goes on
+        comes to its end."""
+        arguments = message.get("arguments")
+        number = arguments.get("requestId") if isinstance(arguments, dict) else None
+        if isinstance(number, int):
+            self._cancelled.add(number)
+            target = None if self._session is None else self._session.debugger.target
+            if number == self._current and target is not None:
+                target.interrupt()
+        self._channel.respond(message)
+
     def _answer(self, message: dict[str, Any]) -> None:
         self._after = _nothing
         command = message.get("command")
@@ -131,10 +167,10 @@ class Adapter:
                 raise UsageError(f"etdb does not know the request {command!r}")
             body = handler(self, JsonValue(message.get("arguments") or {}))
         except EtscopeError as error:
-            self._channel.respond(message, failure=str(error))
+            self._channel.respond(message, failure=error)
             return
         except Exception as error:  # an adapter that dies would take the session with it
-            self._channel.respond(message, failure=f"a bug of etdb: {error!r}")
+            self._channel.respond(message, failure=RuntimeError(f"a bug of etdb: {error!r}"))
             return
         self._channel.respond(message, body)
         try:
@@ -173,14 +209,15 @@ class Adapter:
             raise UsageError("a session is open already")
         from etscope.etdb.commands.targets import read_inputs
 
-        paths = arguments.texts("files")
+        paths = given_or_last(arguments.texts("files"))
         inputs = arguments.texts("inputs")
         if not paths:
             raise UsageError(
-                "name the files to debug", hint='"files": ["model.etrecord", "model.pte"]'
+                "no run is kept here: name the files to debug",
+                hint='"files": ["model.etrecord", "model.pte"]',
             )
         session = Session(
-            *(str(Path(path).expanduser()) for path in paths),
+            *paths,
             inputs=read_inputs(*inputs) if inputs else None,
             force=bool(arguments.optional("force", JsonValue.flag)),
         )
@@ -209,6 +246,38 @@ class Adapter:
         """Execute a command that moves the run, and tell the client where it is."""
         self.tell(self.session.execute(line), moved=True)
 
+    def leave(self, arguments: JsonValue, line: str) -> None:
+        """Move by a command when the request is answered."""
+        _ = self.session  # raises
+        thread = arguments.optional("threadId", JsonValue.whole)
+        self._thread = _OTHER if thread == _OTHER and self.other else _RUN
+        self._after = lambda: self.move(line)
+
+    @property
+    def other(self) -> str:
+        """The function of expressions that gives values of the other side: the reference beside the
+        device, the recorded run beside the reference. "" without one."""
+        debugger, target = self.debugger, self.debugger.target
+        if target is None or not target.is_reference:
+            return "ref" if target is not None and debugger.can_compare else ""
+        return "device" if debugger.recorded is not None else ""
+
+    def select_frame(self, number: int) -> tuple[int, str]:
+        """Make a frame of the client the session's. Returns its place in the stack, and the
+        function of its side, as `other`."""
+        place, side = divmod(max(number, 1) - 1, 2)
+        stop = self.debugger.stop
+        if stop is not None and place < len(frames_of(stop)):
+            self.debugger.frame, self.debugger.level = place, level_of_frame(stop, place)
+        return place, self.other if side else ""
+
+    def path_of(self, arguments: JsonValue) -> str:
+        """The path of a request's source: the client's, or of the number that it has for it."""
+        source = arguments.get("source")
+        path = source.optional("path", JsonValue.text) or ""
+        number = source.optional("sourceReference", JsonValue.whole) or 0
+        return self._files[number - 1] if not path and 0 < number <= len(self._files) else path
+
     def tell(self, result: Result, *, moved: bool) -> None:
         """Show a result in the console; tell where the run stands, if it moved."""
         self._variables = None
@@ -221,7 +290,7 @@ class Adapter:
             if last and bool(self._launched.optional("exitAtEnd", JsonValue.flag)):
                 self._channel.event("terminated")
                 return
-        self._channel.event("stopped", **stopped_body(stopped))
+        self._channel.event("stopped", **stopped_body(stopped, self._thread))
 
     def source_of(self, line: SourceLine) -> dict[str, Any]:
         """A file as the client opens it: by its path, or by a number if it is not here."""
@@ -234,11 +303,11 @@ class Adapter:
         return source
 
 
-def stopped_body(stopped: Stopped) -> dict[str, Any]:
+def stopped_body(stopped: Stopped, thread: int) -> dict[str, Any]:
     """The body of the event for a stop."""
     body: dict[str, Any] = {
         "reason": stopped.reason,
-        "threadId": _THREAD,
+        "threadId": thread,
         "allThreadsStopped": True,
     }
     if stopped.text:
@@ -254,25 +323,28 @@ def stopped_body(stopped: Stopped) -> dict[str, Any]:
 
 @request("initialize")
 def _initialize(adapter: Adapter, arguments: JsonValue) -> Body:
+    adapter._shows_progress = bool(arguments.optional("supportsProgressReporting", JsonValue.flag))
     return {**_CAPABILITIES, "exceptionBreakpointFilters": filters()}
 
 
 @request("launch")
 @request("attach")
 def _launch(adapter: Adapter, arguments: JsonValue) -> Body:
-    adapter.open(arguments)
+    if not adapter._shows_progress:
+        adapter.open(arguments)
+        return None
+    about = {"progressId": f"start {adapter._current}"}
+    adapter._channel.event("progressStart", title="etdb: opening the files", **about)
+    try:
+        adapter.open(arguments)
+    finally:
+        adapter._channel.event("progressEnd", **about)
     return None
 
 
 @request("configurationDone")
-def _configuration_done(adapter: Adapter, arguments: JsonValue) -> Body:
-    _ = adapter.session  # raises
-    adapter._after = adapter.begin
-    return None
-
-
 @request("restart")
-def _restart(adapter: Adapter, arguments: JsonValue) -> Body:
+def _begin(adapter: Adapter, arguments: JsonValue) -> Body:
     _ = adapter.session  # raises
     adapter._after = adapter.begin
     return None
@@ -301,17 +373,18 @@ def _set(
 
 @request("setBreakpoints")
 def _set_breakpoints(adapter: Adapter, arguments: JsonValue) -> Body:
-    source = arguments.get("source")
-    path = source.optional("path", JsonValue.text) or ""
-    number = source.optional("sourceReference", JsonValue.whole) or 0
-    if not path and 0 < number <= len(adapter._files):
-        path = adapter._files[number - 1]
+    path = adapter.path_of(arguments)
     return _set(adapter, lambda points: points.set_lines(path, arguments.entries("breakpoints")))
 
 
 @request("setFunctionBreakpoints")
 def _set_functions(adapter: Adapter, arguments: JsonValue) -> Body:
     return _set(adapter, lambda points: points.set_functions(arguments.entries("breakpoints")))
+
+
+@request("setInstructionBreakpoints")
+def _set_instructions(adapter: Adapter, arguments: JsonValue) -> Body:
+    return _set(adapter, lambda points: points.set_instructions(arguments.entries("breakpoints")))
 
 
 @request("setDataBreakpoints")
@@ -348,12 +421,42 @@ def _moving(command: str, line: str) -> None:
     @request(command)
     def _move(adapter: Adapter, arguments: JsonValue) -> Body:
         _ = adapter.session  # raises
-        adapter._after = lambda: adapter.move(line)
+        adapter.leave(arguments, line)
         return {"allThreadsContinued": True} if command == "continue" else None
 
 
 for _command, _line in _MOVES.items():
     _moving(_command, _line)
+
+
+@request("restartFrame")
+def _restart_frame(adapter: Adapter, arguments: JsonValue) -> Body:
+    adapter.select_frame(arguments.get("frameId").whole())
+    adapter.leave(arguments, "restart")
+    return None
+
+
+@request("gotoTargets")
+def _goto_targets(adapter: Adapter, arguments: JsonValue) -> Body:
+    debugger, line = adapter.debugger, arguments.get("line").whole()
+    selector = picked_line(debugger, adapter.path_of(arguments), line).selector
+    targets = [
+        {
+            "id": stop.position,
+            "label": stop_lines(debugger, stop)[0],
+            "line": line,
+            **_pointer(stop),
+        }
+        for stop in debugger.some_target().stops
+        if selector.matches(fields_of_stop(stop))
+    ]
+    return {"targets": targets}
+
+
+@request("goto")
+def _goto(adapter: Adapter, arguments: JsonValue) -> Body:
+    adapter.leave(arguments, f"goto {arguments.get('targetId').count()}")
+    return None
 
 
 @request("pause")
@@ -367,32 +470,45 @@ def _pause(adapter: Adapter, arguments: JsonValue) -> Body:
 
 @request("threads")
 def _threads(adapter: Adapter, arguments: JsonValue) -> Body:
-    target = adapter.debugger.target
-    name = "no run" if target is None else f"{target.method or 'method'}, run {target.run}"
-    return {"threads": [{"id": _THREAD, "name": name}]}
+    if adapter._session is None or adapter.debugger.target is None:
+        return {"threads": [{"id": _RUN, "name": "no run"}]}
+    target = adapter.debugger.some_target()
+    names = [f"{target.method or 'method'}, run {target.run} ({target.kind})"]
+    names += {"ref": ["the same in PyTorch"], "device": ["the recorded run"], "": []}[adapter.other]
+    return {"threads": [{"id": at, "name": name} for at, name in enumerate(names, _RUN)]}
+
+
+def _pointer(stop: Stop) -> dict[str, str]:
+    number = stop.instruction
+    return {} if number is None else {"instructionPointerReference": str(number)}
 
 
 @request("stackTrace")
 def _stack_trace(adapter: Adapter, arguments: JsonValue) -> Body:
     debugger = adapter.debugger
+    side = int(arguments.optional("threadId", JsonValue.whole) == _OTHER)
     stop = debugger.stop
     if stop is None:
         where = "the run is over" if debugger.ended else "the run has not begun"
-        return {"stackFrames": [{"id": 1, "name": where, "line": 0, "column": 0}], "totalFrames": 1}
+        found = [{"id": side + 1, "name": where, "line": 0, "column": 0,
+                  "presentationHint": "label"}]  # fmt: skip
+        return {"stackFrames": found, "totalFrames": 1}
     lines = frames_of(stop) or [line for line in [line_of(stop)] if line is not None]
-    modules = [f"{path or '(root)'}: {kind}" for path, kind in modules_of(stop)]
+    modules = modules_of(stop)
     operator = stop.node or stop.name
-    found: list[dict[str, Any]] = []
+    found = []
     for number, line in enumerate(lines):
-        function = line.function or "module"
-        name = f"{operator} in {function}" if not number else function
-        if number < len(modules):
-            name += f" ({modules[number]})"
-        source = adapter.source_of(line)
-        found.append(
-            {"id": number + 1, "name": name, "line": line.line, "column": 1, "source": source}
-        )
-    found = found or [{"id": 1, "name": operator, "line": 0, "column": 0}]
+        one: dict[str, Any] = {"id": 2 * number + side + 1, "line": line.line, "column": 1,
+                               "source": adapter.source_of(line)}  # fmt: skip
+        one["name"] = function = line.function or "module"
+        if not number:
+            one |= {"name": f"{operator} in {function}", **_pointer(stop)}
+        if modules:
+            path, kind = modules[level_of_frame(stop, number)]
+            one["moduleId"] = path or "(root)"
+            one["name"] += f" ({path or '(root)'}: {kind})"
+        found.append(one)
+    found = found or [{"id": side + 1, "name": operator, "line": 0, "column": 0, **_pointer(stop)}]
     first = arguments.optional("startFrame", JsonValue.whole) or 0
     count = arguments.optional("levels", JsonValue.whole) or len(found)
     return {"stackFrames": found[first : first + count], "totalFrames": len(found)}
@@ -400,8 +516,10 @@ def _stack_trace(adapter: Adapter, arguments: JsonValue) -> Body:
 
 @request("scopes")
 def _scopes(adapter: Adapter, arguments: JsonValue) -> Body:
-    arguments.get("frameId").whole()
-    return {"scopes": [] if adapter.debugger.stop is None else adapter.variables.scopes()}
+    place, other = adapter.select_frame(arguments.get("frameId").whole())
+    if adapter.debugger.stop is None:
+        return {"scopes": []}
+    return {"scopes": adapter.variables.scopes(other, place)}
 
 
 @request("variables")
@@ -418,7 +536,10 @@ def _variables(adapter: Adapter, arguments: JsonValue) -> Body:
 @request("evaluate")
 def _evaluate(adapter: Adapter, arguments: JsonValue) -> Body:
     text = arguments.get("expression").text()
-    if arguments.optional("context", JsonValue.text) == "repl":
+    context = arguments.optional("context", JsonValue.text)
+    if (frame := arguments.optional("frameId", JsonValue.whole)) is not None:
+        frame, _ = adapter.select_frame(frame)
+    if context == "repl":
         before = adapter.debugger.stopped
         result = adapter.session.execute(text)
         if result.error is not None:
@@ -430,8 +551,9 @@ def _evaluate(adapter: Adapter, arguments: JsonValue) -> Body:
         if result.answer.ends:
             _end(adapter, arguments)
         return {"result": result.text.rstrip("\n"), "variablesReference": 0}
-    value = evaluate(parse(text), DebuggerScope(adapter.debugger))
-    described = adapter.variables.described(value, text)
+    # What the mouse is over is a name of Python; a watch has names of nodes first.
+    scope = DebuggerScope(adapter.debugger, frame if context == "hover" else None)
+    described = adapter.variables.described(evaluate(parse(text), scope), text)
     return {"result": described.pop("value"), **described}
 
 
@@ -464,6 +586,46 @@ def _completions(adapter: Adapter, arguments: JsonValue) -> Body:
     word, found = Completer(adapter.debugger).complete(line)
     start = len(line) - len(word)
     return {"targets": [{"label": text, "start": start, "length": len(word)} for text in found]}
+
+
+@request("readMemory")
+def _read_memory(adapter: Adapter, arguments: JsonValue) -> Body:
+    """The reference of a tensor is its expression; its bytes are counted from 0."""
+    expression = arguments.get("memoryReference").text()
+    value = evaluate(parse(expression), DebuggerScope(adapter.debugger))
+    if not isinstance(value, (np.ndarray, np.generic, RemoteTensor)):
+        raise UsageError(f"{expression} is not a tensor")
+    offset = arguments.optional("offset", JsonValue.whole) or 0
+    count = min(arguments.get("count").count(), _MOST_READ)
+    body: dict[str, Any] = {"address": str(offset)}
+    if not 0 <= offset < value.nbytes:
+        return {**body, "unreadableBytes": count}
+    data = raw_bytes(value, offset, count)
+    return {**body, "data": base64.b64encode(data).decode()}
+
+
+@request("disassemble")
+def _disassemble(adapter: Adapter, arguments: JsonValue) -> Body:
+    """An address is the number of an instruction, and each is one byte long."""
+    records = instructions_of(adapter.debugger).records
+    first = address_of(arguments, "memoryReference")
+    first += arguments.optional("instructionOffset", JsonValue.whole) or 0
+    count = min(arguments.get("instructionCount").count(), _MOST_INSTRUCTIONS)
+    target = adapter.debugger.target
+    stops = {} if target is None else {stop.instruction: stop for stop in target.stops}
+    found: list[dict[str, Any]] = []
+    for number in range(first, first + count):
+        if not 0 <= number < len(records):
+            found.append({"address": str(number), "instruction": "", "presentationHint": "invalid"})
+            continue
+        record, stop = records[number], stops.get(number)
+        one: dict[str, Any] = {"address": str(number)}
+        one["instruction"] = f"{record.event or record.label}  {values_text(record)}"
+        if stop is not None and (line := line_of(stop)) is not None:
+            one |= {"location": adapter.source_of(line), "line": line.line, "column": 1}
+            one["symbol"] = stop.node or stop.name
+        found.append(one)
+    return {"instructions": found}
 
 
 @request("exceptionInfo")

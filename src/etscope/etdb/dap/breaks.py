@@ -9,9 +9,10 @@ from typing import Any
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN
 from etscope.etdb.commands.breaks import parse_known, write_selector
-from etscope.etdb.commands.source import known_lines, picked_stops, stops_at_line
+from etscope.etdb.commands.source import Picked, picked_stops, stops_at_line
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expression import parse
+from etscope.etdb.python_code import known_lines
 from etscope.formats.json_values import JsonValue
 
 _DIVERGENCE = "gap(sqnr) < 60"  # dB; float kernels that are right stay above 90
@@ -47,13 +48,9 @@ class EditorBreakpoints:
 
     def set_lines(self, path: str, wanted: Sequence[JsonValue]) -> list[dict[str, Any]]:
         """Replace the breakpoints of a file."""
-        files = [one for one in known_lines(self._debugger) if _is_same(one, path)]
 
         def picked(of: JsonValue) -> dict[str, Any]:
-            line = of.get("line").whole()
-            if not files:
-                raise UsageError(f"no operator comes from {path}")
-            found = stops_at_line(self._debugger, f"{path}:{line}", files, line)
+            found = picked_line(self._debugger, path, of.get("line").whole())
             return {"selector": found.selector, "place": found.text}
 
         answers = self._replace(f"file {path}", wanted, picked)
@@ -69,6 +66,15 @@ class EditorBreakpoints:
             return {"selector": found.selector, "place": found.text}
 
         return self._replace("function", wanted, picked)
+
+    def set_instructions(self, wanted: Sequence[JsonValue]) -> list[dict[str, Any]]:
+        """Replace the breakpoints by instruction: addresses are numbers of instructions."""
+
+        def picked(of: JsonValue) -> dict[str, Any]:
+            found = picked_stops(self._debugger, f"id:{address_of(of, 'instructionReference')}")
+            return {"selector": found.selector, "place": found.text}
+
+        return self._replace("instruction", wanted, picked)
 
     def set_data(self, wanted: Sequence[JsonValue]) -> list[dict[str, Any]]:
         """Replace the breakpoints by the node that is written."""
@@ -123,6 +129,25 @@ class EditorBreakpoints:
         if (log := one.optional("logMessage", JsonValue.text)) is not None:
             fields["log"] = log
         return fields
+
+
+def address_of(of: JsonValue, name: str) -> int:
+    """The number of an instruction: an address that the client has, with its offset. Raises
+    `UsageError` for others."""
+    text = of.get(name).text()
+    try:
+        number = int(text, 0)
+    except ValueError:
+        raise UsageError(f"{text!r:.40} is not the number of an instruction") from None
+    return number + (of.optional("offset", JsonValue.whole) or 0)
+
+
+def picked_line(debugger: Debugger, path: str, line: int) -> Picked:
+    """The stops at a line of a file. Raises `UsageError` without any."""
+    files = [one for one in known_lines(debugger) if _is_same(one, path)]
+    if not files:
+        raise UsageError(f"no operator comes from {path}")
+    return stops_at_line(debugger, f"{path}:{line}", files, line)
 
 
 def _is_same(file: str, path: str) -> bool:

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from etscope.errors import FormatError, reading
+from etscope.errors import PAGE, EtscopeError, FormatError, reading
 
 _MOST_BYTES = 16 << 20  # of a message: a client sends little
 _MOST_HEADER = 4096
+_PLAIN = str.maketrans("{}", "()")  # braces in a message are names of variables
 _WHAT = "message of the Debug Adapter Protocol"
 
 
@@ -51,9 +52,9 @@ class Channel:
         return None
 
     def respond(
-        self, request: Any, body: dict[str, Any] | None = None, *, failure: str | None = None
+        self, request: Any, body: dict[str, Any] | None = None, *, failure: Exception | None = None
     ) -> None:
-        """Answer a request; with a message if it failed."""
+        """Answer a request; with a message, and a link to what it means, if it failed."""
         command, number = request.get("command"), request.get("seq")
         answer: dict[str, Any] = {
             "type": "response",
@@ -62,12 +63,12 @@ class Channel:
             "success": failure is None,
         }
         if failure is not None:
-            answer["message"] = failure.split("\n", 1)[0]
-            shown = {
-                "id": 1,
-                "format": failure.replace("{", "(").replace("}", ")"),
-                "showUser": True,
-            }
+            text = str(failure)
+            answer["message"] = text.split("\n", 1)[0]
+            shown = {"id": 1, "format": text.translate(_PLAIN), "showUser": True}
+            if isinstance(failure, EtscopeError):
+                link = {"url": f"{PAGE}#{failure.slug}", "urlLabel": "About this error"}
+                shown.update(link)
             answer["body"] = {"error": shown}
         elif body is not None:
             answer["body"] = body

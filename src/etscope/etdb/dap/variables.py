@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from etscope.errors import EtscopeError, MissingDataError
+from etscope.etdb.commands.values import MOST_FETCHED
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expression import evaluate, parse
-from etscope.etdb.output import tensor_statistics, value_lines
+from etscope.etdb.output import duration_text, tensor_statistics, value_lines
+from etscope.etdb.python_code import python_names
 from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.remote_tensor import RemoteTensor
+from etscope.units import format_bytes
 
 _MOST_ROWS = 1000  # of a tensor without a page asked for
+_MOST_SENT = 4 << 20  # bytes of rows that are described by their numbers
 # A variable: its name, and the expression that it is the value of.
 Listed = Sequence[tuple[str, str]]
+Children = Callable[[int, int | None, str], list[dict[str, Any]]]
 
 
 class Variables:
@@ -25,37 +31,54 @@ class Variables:
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
-        self._children: list[Callable[[int, int | None, str], list[dict[str, Any]]]] = []
-        self._names: list[dict[str, str]] = []  # of the settable children: their expressions
+        self._children: list[Children] = []
+        self._expressions: list[Callable[[str], str | None]] = []  # of settable children, by name
 
-    def scopes(self) -> list[dict[str, Any]]:
-        """The scopes of the current stop."""
+    def scopes(self, other: str, frame: int) -> list[dict[str, Any]]:
+        """The scopes of the current stop. other: the function of expressions that gives the values
+        of the other side, "ref" or "device"; "" for those of the run. frame: of the stack."""
         debugger = self._debugger
         nodes = debugger.here().nodes
         reads = list(dict.fromkeys(name for node in nodes for name in node.inputs))
         own = {node.name for node in nodes}
         placeholders = self._placeholders()
         inside = [name for name in reads if name not in own]
+
+        def named(names: Sequence[str]) -> Listed:
+            return [(name, f"{other}({name})" if other else name) for name in names]
+
         found: dict[str, tuple[str, Listed]] = {
-            "Output": ("locals", [("$", "$")]),
-            "Inputs": ("arguments", [(n, n) for n in inside if n not in placeholders]),
-            "Weights and state": ("", [(n, n) for n in inside if n in placeholders]),
-        }
-        if debugger.can_compare:
+            "Output": ("returnValue", [("$", f"{other}()" if other else "$")]),
+            "Locals": ("locals", [
+                (name, f"{other}({node})" if other else node)
+                for name, node in python_names(debugger, frame).items()
+            ]),
+            "Inputs": ("arguments", named([n for n in inside if n not in placeholders])),
+            "Weights and state": ("", named([n for n in inside if n in placeholders])),
+        }  # fmt: skip
+        if debugger.can_compare and not other:
             found["Reference"] = ("", [("ref($)", "ref()"), ("gap(sqnr)", "gap(sqnr)"),
                                        ("gap(max_abs)", "gap(max_abs)")])  # fmt: skip
-        found["Model inputs"] = ("", [(n, n) for n in self._model_inputs()])
+        found["Model inputs"] = ("", named(self._model_inputs()))
+        times = [] if debugger.here().ticks is None or other else [self._time()]
         return [
             {
                 "name": name,
                 "variablesReference": self._listing(listed),
                 "namedVariables": len(listed),
-                "expensive": name not in ("Output", "Inputs"),
+                "expensive": name not in ("Output", "Locals", "Inputs") or other == "ref",
                 **({"presentationHint": hint} if hint else {}),
             }
             for name, (hint, listed) in found.items()
             if listed
-        ]
+        ] + times
+
+    def _time(self) -> dict[str, Any]:
+        """The scope of the operator's time."""
+        text = duration_text(self._debugger, self._debugger.here().ticks or 0)
+        one = {"name": "time", "value": text, "variablesReference": 0}
+        number = self._added(lambda *page: [one])
+        return {"name": "Time", "variablesReference": number, "expensive": False}
 
     def children(
         self, reference: int, start: int = 0, count: int | None = None, kind: str = ""
@@ -66,7 +89,7 @@ class Variables:
 
     def expression_of(self, reference: int, name: str) -> str:
         """The expression of a child that can be set. Raises `MissingDataError` for others."""
-        found = self._names[self._place(reference)].get(name)
+        found = self._expressions[self._place(reference)](name)
         if found is None:
             raise MissingDataError(f"{name!r} cannot be set here")
         return found
@@ -78,34 +101,30 @@ class Variables:
 
     def described(self, value: Any, expression: str) -> dict[str, Any]:
         """A value as a variable or result: its text, type and children."""
-        text = value_lines(value)[0]
-        described: dict[str, Any] = {"value": text, "variablesReference": 0}
         if isinstance(value, (list, tuple)) and any(
             np.ndim(one) for one in value if one is not None
         ):
             parts = [(f"[{n}]", f"{expression}[{n}]", one) for n, one in enumerate(value)]
-            described["value"] = f"{len(value)} outputs"
-            described["variablesReference"] = self._values(parts)
-            described["namedVariables"] = len(parts)
-        elif isinstance(value, (np.ndarray, RemoteTensor)) and value.ndim:
-            described["type"] = f"{value.dtype}{list(value.shape)}"
-            facts = _facts(value)
-            described["variablesReference"] = self._tensor(value, expression, facts)
-            described["namedVariables"] = len(facts)
-            described["indexedVariables"] = value.shape[0]
-        else:
-            described["type"] = type(value).__name__
-        return described
+            return {
+                "value": f"{len(value)} outputs",
+                "variablesReference": self._added(lambda start, count, kind: [
+                    {"name": name, "evaluateName": text, **self.described(one, text)}
+                    for name, text, one in parts
+                ]),
+                "namedVariables": len(parts),
+            }  # fmt: skip
+        if isinstance(value, (np.ndarray, RemoteTensor)) and value.ndim:
+            return self._tensor(value, expression, part=value)
+        kind = type(value).__name__
+        return {"value": value_lines(value)[0], "type": kind, "variablesReference": 0}
 
     # -- kinds of parents
 
     def _added(
-        self,
-        children: Callable[[int, int | None, str], list[dict[str, Any]]],
-        names: dict[str, str],
+        self, children: Children, expression_of: Callable[[str], str | None] = lambda name: None
     ) -> int:
         self._children.append(children)
-        self._names.append(names)
+        self._expressions.append(expression_of)
         return len(self._children)
 
     def _listing(self, listed: Listed) -> int:
@@ -114,11 +133,15 @@ class Variables:
         def children(start: int, count: int | None, kind: str) -> list[dict[str, Any]]:
             return [] if kind == "indexed" else [self._one(*one) for one in listed]
 
-        return self._added(children, {name: text for name, text in listed if "(" not in text})
+        return self._added(children, {n: text for n, text in listed if "(" not in text}.get)
 
     def _one(self, name: str, expression: str) -> dict[str, Any]:
         scope = DebuggerScope(self._debugger)
         try:
+            if expression.startswith("gap("):
+                size = getattr(evaluate(parse("$"), scope), "nbytes", 0)
+                if size > MOST_FETCHED:
+                    raise MissingDataError(f"evaluate {expression} to read {format_bytes(size)}")
             value = evaluate(parse(expression), scope)
         except EtscopeError as error:
             return {"name": name, "value": f"({error.message})", "variablesReference": 0}
@@ -127,43 +150,57 @@ class Variables:
         described = self.described(value, expression)
         return {"name": name, "evaluateName": expression, **described, **hint}
 
-    def _values(self, parts: Sequence[tuple[str, str, Any]]) -> int:
+    def _tensor(
+        self, whole: Any, expression: str, at: tuple[int, ...] = (), part: Any = None
+    ) -> dict[str, Any]:
+        """A tensor, or its part at leading indices: statistics first, then the elements or rows by
+        index, a page at a time. part: its numbers; None for a part that is too large to be read."""
+        shape = whole.shape[len(at) :]
+        size = math.prod(shape) * whole.nbytes // max(whole.size, 1)
+        is_large = part is None or size > MOST_FETCHED
+        named = 6 if not is_large and _is_numeric(whole) else 1
+        described: dict[str, Any] = {
+            "value": f"{whole.dtype}{list(shape)}, {format_bytes(size)}"
+            if is_large
+            else value_lines(part)[0],
+            "type": f"{whole.dtype}{list(shape)}",
+            "memoryReference": _place(expression, at),
+            "namedVariables": 0 if part is None else named,
+            "indexedVariables": shape[0],
+        }
+
         def children(start: int, count: int | None, kind: str) -> list[dict[str, Any]]:
-            return [
-                {"name": name, "evaluateName": expression, **self.described(value, expression)}
-                for name, expression, value in parts
-            ]
-
-        return self._added(children, {})
-
-    def _tensor(self, tensor: Any, expression: str, facts: dict[str, str]) -> int:
-        """Statistics first, then the elements or rows by index, a page at a time."""
-
-        def children(start: int, count: int | None, kind: str) -> list[dict[str, Any]]:
-            found = []
-            if kind != "indexed" and not start:
-                found = [
-                    {"name": name, "value": text, "variablesReference": 0,
-                     "presentationHint": {"kind": "virtual", "attributes": ["readOnly"]}}
-                    for name, text in facts.items()
-                ]  # fmt: skip
+            found: list[dict[str, Any]] = []
+            if kind != "indexed" and not start and part is not None:
+                if is_large:
+                    number = self._added(lambda *page: _statistics(part))
+                    found = [{"name": "statistics", "value": "", "variablesReference": number}]
+                else:
+                    found = _statistics(part)
             if kind == "named":
                 return found
-            last = min(tensor.shape[0], start + (count or _MOST_ROWS))
-            rows = tensor[start:last] if last > start else []
-            for number, row in enumerate(rows, start):
-                part = f"{expression}[{number}]"
-                value = (
-                    row.item()
-                    if isinstance(row, (np.ndarray, np.generic)) and not row.ndim
-                    else row
-                )
-                described = self.described(value, part)
-                found.append({"name": f"[{number}]", "evaluateName": part, **described})
+            last = min(shape[0], start + (_MOST_ROWS if count is None else count))
+            numbers = range(start, last)
+            rows: Sequence[Any] = [None] * len(numbers)
+            if len(shape) == 1 or size // max(shape[0], 1) * len(numbers) <= _MOST_SENT:
+                page = (*(at if part is None else ()), slice(start, last))
+                rows = np.asarray((whole if part is None else part)[page]) if numbers else ()
+            for number, row in zip(numbers, rows, strict=True):
+                inner = (*at, number)
+                if len(shape) == 1:
+                    one = self.described(row.item() if isinstance(row, np.generic) else row, "")
+                else:
+                    one = self._tensor(whole, expression, inner, row)
+                place = _place(expression, inner)
+                found.append({"name": f"[{number}]", "evaluateName": place, **one})
             return found
 
-        page = range(min(tensor.shape[0], 1 << 20))
-        return self._added(children, _Indices(expression, len(page)))
+        def expression_of(name: str) -> str | None:
+            number = name[1:-1]
+            known = name[:1] == "[" and number.isdecimal() and int(number) < shape[0]
+            return _place(expression, (*at, int(number))) if known else None
+
+        return {**described, "variablesReference": self._added(children, expression_of)}
 
     def _placeholders(self) -> set[str]:
         if self._debugger.record is None:
@@ -177,24 +214,25 @@ class Variables:
         return [name for name in graph.inputs if name not in graph.parameters]
 
 
-class _Indices(dict[str, str]):
-    """The expressions of the rows or elements of a tensor, by "[12]"."""
-
-    def __init__(self, expression: str, count: int) -> None:
-        super().__init__()
-        self._expression, self._count = expression, count
-
-    def get(self, name: str, default: Any = None) -> Any:
-        inner = name[1:-1]
-        known = name[:1] == "[" and inner.isdecimal() and int(inner) < self._count
-        return f"{self._expression}{name}" if known else default
+def _place(expression: str, at: tuple[int, ...]) -> str:
+    """The expression of a part: "$[3, 0]"."""
+    return f"{expression}[{', '.join(map(str, at))}]" if at else expression
 
 
-def _facts(tensor: Any) -> dict[str, str]:
-    """Statistics of a tensor, by name."""
-    if tensor.dtype.kind not in "biufV" or not tensor.size:
-        return {"elements": str(tensor.size)}
-    one = tensor_statistics(tensor)
-    numbers = {"min": one.least, "max": one.greatest, "mean": one.mean, "std": one.deviation}
-    facts = {name: f"{number:.6g}" for name, number in numbers.items()}
-    return {**facts, "NaN": str(one.nan), "Inf": str(one.plus_inf + one.minus_inf)}
+def _is_numeric(tensor: Any) -> bool:
+    return tensor.dtype.kind in "biufV" and tensor.size > 0
+
+
+def _statistics(tensor: Any) -> list[dict[str, Any]]:
+    """Statistics of a tensor as variables."""
+    facts = {"elements": str(tensor.size)}
+    if _is_numeric(tensor):
+        one = tensor_statistics(tensor)
+        numbers = {"min": one.least, "max": one.greatest, "mean": one.mean, "std": one.deviation}
+        facts = {name: f"{number:.6g}" for name, number in numbers.items()}
+        facts |= {"NaN": str(one.nan), "Inf": str(one.plus_inf + one.minus_inf)}
+    hint = {"kind": "virtual", "attributes": ["readOnly"]}
+    return [
+        {"name": name, "value": text, "variablesReference": 0, "presentationHint": hint}
+        for name, text in facts.items()
+    ]

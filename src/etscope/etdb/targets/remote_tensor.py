@@ -65,8 +65,12 @@ class RemoteTensor:
         if part is None:
             return np.asarray(self)[key]
         first, shape, rest = part
-        flat = self._runner().read(self._value, self._info, first, math.prod(shape))
+        flat = self.stored(first, math.prod(shape))
         return _in_logical_shape(flat, shape, self._info.dim_order)[rest]
+
+    def stored(self, first: int, count: int) -> npt.NDArray[Any]:
+        """Fetch elements in the order of the runner's memory."""
+        return self._runner().read(self._value, self._info, first, count)
 
     def statistics(self) -> Statistics:
         """Statistics of the elements, computed by the runner."""
@@ -148,6 +152,18 @@ def reduce_remotely(name: str, tensor: RemoteTensor) -> Any:
     if tensor.dtype.kind in "iu":
         return tensor.dtype.type(int(value)) if abs(value) < _EXACT else None
     return (tensor.dtype if tensor.dtype.kind == "f" else np.dtype(np.float32)).type(value)
+
+
+def raw_bytes(tensor: Any, offset: int, count: int) -> bytes:
+    """Read bytes of a tensor: of the runner's in the order of its memory, of an array row by
+    row."""
+    size = tensor.dtype.itemsize
+    first, last = offset // size, -(-min(offset + count, tensor.nbytes) // size)
+    if isinstance(tensor, RemoteTensor):
+        part = tensor.stored(first, last - first)
+    else:
+        part = np.asarray(tensor).reshape(-1)[first:last]
+    return part.tobytes()[offset - first * size :][:count]
 
 
 def leading_part(tensor: RemoteTensor, count: int) -> npt.NDArray[Any]:
