@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 from pathlib import Path
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
@@ -56,78 +57,93 @@ def python_names(debugger: Debugger, frame: int) -> dict[str, str]:
     value.
 
     These are tensors that statements of the frame have assigned (`y = …`), and arguments: those of
-    the model, and the argument of an inner function with only one.
+    the model, and the argument of an inner function with only one. The file must agree with the
+    record; a variable that the function also binds without an operator (`y = x`) is not known.
     """
     stop = debugger.stop
     frames = [] if stop is None else frames_of(stop)
     if stop is None or debugger.record is None or not stop.nodes or frame >= len(frames):
         return {}
     linked = debugger.edge(debugger.method)
-    depth, own = len(frames) - frame, frames[frame]
+    graph, depth, own = linked.graph, len(frames) - frame, frames[frame]
+    stacks = debugger.capture.once(("stacks", linked.name), lambda: _stacks(linked))
+    function = next(
+        (
+            one
+            for one in debugger.capture.once(("python", own.file), lambda: _functions(own, stacks))
+            if one.name == own.function and one.lineno <= own.line <= (one.end_lineno or 0)
+        ),
+        None,
+    )
+    if function is None:
+        return {}
     callers, module = frames[frame + 1 :], module_of_frame(stop.nodes[-1], depth)
-    inside: dict[str, SourceLine] = {}  # the frame's line that each of its nodes comes from
-    for path, stack in debugger.capture.once(("frames", linked.name), lambda: _stacks(linked)):
+    inside: dict[str, int] = {}  # the frame's line that each of its nodes comes from
+    for path, stack in stacks.items():
         line = stack[-depth] if len(stack) >= depth else None
         if (
             line is not None
             and (line.file, line.function) == (own.file, own.function)
             and stack[len(stack) - depth + 1 :] == callers
-            and module_of_frame(linked.graph.calls[path], depth) == module
+            and module_of_frame(graph.calls[path], depth) == module
         ):
-            inside[path] = line
-    names = _arguments(debugger, linked, inside, own) if depth > 1 else {}
-    if depth == 1:
-        names = {name: name for name in linked.graph.inputs if name not in linked.graph.parameters}
-    lines = list(inside.items())
-    for at, (path, line) in enumerate(lines):
-        following = lines[at + 1][1] if at + 1 < len(lines) else None
-        if line != following:  # a statement assigns when its last operator is over
-            names.update(dict.fromkeys(_assigned(line.text), path))
+            inside[path] = line.line
+    arguments = [one.arg for one in function.args.args if one.arg != "self"]
+    inputs = [name for name in graph.inputs if name not in graph.parameters]
+    names = {name: name for name in arguments if depth == 1 and name in inputs}
+    known = graph.by_name
+    reads = {name for path in inside for name in graph.calls[path].inputs if name in known}
+    outer = {one for one in reads - {*graph.parameters} if known[one].name not in inside}
+    if depth > 1 and len(arguments) == len(outer) == 1:
+        names = {arguments[0]: outer.pop()}
+    assigned, silent = _bindings(function, set(inside.values()))
+    lines = [*inside.items(), ("", 0)]
+    for (path, at), (_, following) in pairwise(lines):
+        if at != following and at in assigned:  # when its last operator is over
+            names[assigned[at]] = path
         if path == stop.path:
             break
-    return names
+    return {name: path for name, path in names.items() if name not in silent}
 
 
-def _stacks(linked: LinkedGraph) -> list[tuple[str, list[SourceLine]]]:
-    """The paths of the graph's calls in order, each with the user's frames, innermost first."""
-    return [
-        (path, user_frames(source_lines(node.stack_trace)))
-        for path, node in linked.graph.calls.items()
-    ]
+def _stacks(linked: LinkedGraph) -> dict[str, list[SourceLine]]:
+    """The user's frames of each call of the graph, in order: path -> frames, innermost first."""
+    calls = linked.graph.calls.items()
+    return {path: user_frames(source_lines(node.stack_trace)) for path, node in calls}
 
 
-def _arguments(
-    debugger: Debugger, linked: LinkedGraph, inside: dict[str, SourceLine], own: SourceLine
-) -> dict[str, str]:
-    """The argument of a function with only one, if its operators read one value from outside."""
-    lines = read_lines(own.file, known_lines(debugger).get(own.file, {}))
-    try:
-        tree = ast.parse("\n".join(lines.get(n, "") for n in range(1, max(lines, default=0) + 1)))
-    except (SyntaxError, ValueError, RecursionError):  # of the lines in the record
-        return {}
-    functions = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name == own.function
-        and node.lineno <= own.line <= (node.end_lineno or 0)
-    ]  # fmt: skip
-    names = [one.arg for one in functions[-1].args.args if one.arg != "self"] if functions else []
-    graph = linked.graph
-    reads = [name for path in inside for name in graph.calls[path].inputs]
-    outer = {name for name in reads if name not in inside and name not in graph.parameters}
-    return {names[0]: outer.pop()} if len(names) == 1 and len(outer) == 1 else {}
-
-
-def _assigned(text: str) -> list[str]:
-    """The names that a statement assigns a single value to."""
-    try:
-        statements = ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError):  # `return x`, the head of a loop
+def _functions(own: SourceLine, stacks: dict[str, list[SourceLine]]) -> list[ast.FunctionDef]:
+    """The functions of a frame's file, inner ones first; none if it is not the one of the
+    record."""
+    known = {
+        line.line: line.text for stack in stacks.values() for line in stack if line.file == own.file
+    }
+    lines = read_lines(own.file, known)
+    if lines is known:
         return []
-    found = []
-    for one in statements:
-        targets = one.targets if isinstance(one, ast.Assign) else (
-            [one.target] if isinstance(one, (ast.AugAssign, ast.AnnAssign)) else []
+    try:
+        tree = ast.parse("\n".join(lines.values()))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)][::-1]
+
+
+def _bindings(function: ast.FunctionDef, lines: set[int]) -> tuple[dict[int, str], set[str]]:
+    """The name that the statement at each line assigns a single value to; and the names that are
+    also bound otherwise, or where none of `lines` is."""
+    assigned: dict[int, str] = {}
+    for node in ast.walk(function):
+        targets = node.targets if isinstance(node, ast.Assign) else (
+            [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
         )  # fmt: skip
-        found += [target.id for target in targets if isinstance(target, ast.Name)]
-    return found
+        if isinstance(node, ast.stmt) and len(targets) == 1 and isinstance(targets[0], ast.Name):
+            span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if not lines.isdisjoint(span):
+                assigned.update(dict.fromkeys(span, targets[0].id))
+    silent = {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        and assigned.get(node.lineno) != node.id
+    }  # fmt: skip
+    return assigned, silent

@@ -181,7 +181,7 @@ class Variables:
                 return found
             last = min(shape[0], start + (_MOST_ROWS if count is None else count))
             numbers = range(start, last)
-            rows: Sequence[Any] = [None] * len(numbers)
+            rows: Any = [None] * len(numbers)
             if len(shape) == 1 or size // max(shape[0], 1) * len(numbers) <= _MOST_SENT:
                 page = (*(at if part is None else ()), slice(start, last))
                 rows = np.asarray((whole if part is None else part)[page]) if numbers else ()
