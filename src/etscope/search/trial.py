@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from etscope.analysis.metrics import Metric, measure
 from etscope.analysis.statistics.compare_samples import drawn_orders
-from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
+from etscope.errors import FormatError, MismatchError, UsageError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.json_values import read_json, to_json
 from etscope.formats.torch_files.tensor_files import tensor_files_in
@@ -75,11 +75,11 @@ TrialT = TypeVar("TrialT", bound=Trial)
 class SearchOptions:
     """Options of a search.
 
-    resume: continue with the trials in the folder. progress: a function that is called before each
-    new trial, with a description, and after it, with the trial.
+    resume: continue with the trials that the folder has; False refuses a folder that has some.
+    progress: a function that is called after each new trial, with a description and the trial.
     """
 
-    resume: bool = False
+    resume: bool = True
     progress: Callable[[Any, Any], None] | None = None
 
 
@@ -118,12 +118,6 @@ class SearchState(Generic[TrialT]):
             file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
-def check_resume(folder: PathLike | None, *, resume: bool) -> None:
-    """Raise `UsageError` for a search to resume without its folder."""
-    if resume and folder is None:
-        raise UsageError("there is nothing to resume", hint="name the folder of the earlier search")
-
-
 @contextmanager
 def search_folder(folder: PathLike | None) -> Iterator[Path]:
     """Make the folder that keeps a search's results; without one they are kept while it lasts."""
@@ -141,22 +135,19 @@ def open_state(
     options: SearchOptions,
     search: str = "search",
 ) -> SearchState[TrialT]:
-    """Return the state in the folder to resume, else an empty one; nothing is written yet.
+    """Return the state in the folder, else an empty one; nothing is written yet.
 
     search: the kind of search, for messages. Raises `MismatchError` for the state of another model
-    or other options, `UsageError` when there is a state that is not to be resumed,
-    `MissingFileError` when there is none to resume, `FormatError` for a damaged one.
+    or other options, `UsageError` when there is a state that is not to be resumed, `FormatError`
+    for a damaged one.
     """
     path = folder / STATE_FILE
-    if not options.resume:
-        if path.exists():
-            raise UsageError(
-                f"{path} is from an earlier {search}",
-                hint="resume the search (--resume), remove the file, or name another folder",
-            )
-        return SearchState(path, given, {}, options.progress)
     if not path.exists():
-        raise MissingFileError(f"there is nothing to resume: {path} does not exist")
+        return SearchState(path, given, {}, options.progress)
+    if not options.resume:
+        raise UsageError(
+            f"{path} is from an earlier {search}", hint="remove it, or name another folder"
+        )
     with reading(f"state of a {search}", path):
         content = read_json(path, f"state of a {search}")
         if (version := content.get("version").whole()) != VERSION:
@@ -172,8 +163,7 @@ def open_state(
             before, after = ("none" if value is None else f"{value!s:.60}" for value in (was, now))
             raise MismatchError(
                 f"{path} is from another {name}: {before}, and now it is {after}",
-                hint="resume with the model and the options of the first run, or start anew in "
-                "another folder",
+                hint="give the model and the options of the first run, or another folder",
             )
     return SearchState(path, given, trials, options.progress)
 

@@ -198,21 +198,19 @@ def test_an_interrupted_bisection_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UsageError, match="earlier bisection"):
         quick(model, inputs, tmp_path)
     again: list[Any] = []
-    found = quick(
-        model, inputs, tmp_path, resume=True, progress=lambda piece, _: again.append(piece)
-    )
+    found = quick(model, inputs, tmp_path, progress=lambda piece, _: again.append(piece))
     assert found.nodes == [["tan"]]
     assert again
     assert not set(again) & set(tried)
 
     with pytest.raises(MismatchError, match=r"another check: snr 40\.0, and now it is mae"):
-        quick(model, inputs, tmp_path, resume=True, check="mae", tolerance=1.0)
+        quick(model, inputs, tmp_path, check="mae", tolerance=1.0)
     other, _ = generated(3, Tangent())
     with pytest.raises(MismatchError, match="another model"):
-        quick(other, inputs, tmp_path, resume=True)
+        quick(other, inputs, tmp_path)
     (tmp_path / "state.json").write_text('{"version": 1, "given": [], "trials": {"0": {}}}')
     with pytest.raises(FormatError, match=r"state\.json"):
-        quick(model, inputs, tmp_path, resume=True)
+        quick(model, inputs, tmp_path)
 
 
 # -- the repro

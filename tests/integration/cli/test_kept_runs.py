@@ -105,7 +105,7 @@ def test_the_list_and_what_is_removed(run: Run, kept: Path) -> None:
 
 
 def test_a_cap_that_is_reached_is_said(run: Run, kept: Path) -> None:
-    assert run("runs", "cap", "--count", 1)[1] == ".etscope/runs keeps 1 run and 2.00 GiB\n"
+    assert run("runs", "cap", 1)[1] == ".etscope/runs keeps 1 run and 2.00 GiB\n"
     _, _, err = run("run", artifacts("int_outputs").pte, "--iterations", 2)
     assert f"removed {kept.name}: the limit is 1 run and 2.00 GiB" in err
     assert not kept.exists()

@@ -184,7 +184,7 @@ def test_an_interrupted_search_goes_on(
 
     with pytest.raises(KeyboardInterrupt):
         tried(linear, progress=interrupt)
-    found = tried(linear, resume=True, progress=lambda words, _: seen.append(words))
+    found = tried(linear, progress=lambda words, _: seen.append(words))
     assert found.best is not None and found.best.words == "backend xnnpack"
     assert seen[:3] == ["baseline", "backend xnnpack", "threads 1"]
     assert seen[-1].startswith("again: ")
@@ -195,12 +195,12 @@ def test_an_interrupted_search_goes_on(
 
     for name in ("rounds", "_attempt"):
         monkeypatch.setattr(Laboratory, name, measures)
-    again = tried(linear, resume=True, progress=measures)
+    again = tried(linear, progress=measures)
     assert again.table().values == found.table().values
     with pytest.raises(MismatchError, match="another options"):
-        tried(linear, resume=True, backend="xnnpack")
-    with pytest.raises(UsageError, match="resume the search"):
-        tried(linear)
+        tried(linear, backend="xnnpack")
+    with pytest.raises(UsageError, match="from an earlier search"):
+        tried(linear, resume=False)
 
 
 @pytest.mark.usefixtures("replayed")

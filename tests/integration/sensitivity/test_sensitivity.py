@@ -91,7 +91,6 @@ def found(folder: Path, printed: Printed, told: list[str]) -> Sensitivity:
         inputs,
         tolerance=TOLERANCE,
         folder=folder / "kept",
-        resume=True,
         progress=lambda what, variant: told.append(what),
         **OPTIONS,
     )
@@ -162,7 +161,7 @@ def test_the_table_has_a_row_for_each_program(found: Sensitivity) -> None:
 
 
 def test_a_tolerance_that_is_not_reached(found: Sensitivity, folder: Path) -> None:
-    asked = (*arguments(folder, tolerance=500), "--resume", "--limit", 4, "-f", "json")
+    asked = (*arguments(folder, tolerance=500), "--limit", 4, "-f", "json")
     document = json.loads(etscope(*asked, code=1).out)
     rows = document["rows"]
     assert [row["role"] for row in rows] == ["int8", *["variant"] * 3, "float"]
@@ -177,9 +176,9 @@ def test_the_state_of_another_model_is_refused(found: Sensitivity, folder: Path)
     model, inputs = planted()
     model.head.bias.data += 1  # type: ignore[union-attr, operator]
     with pytest.raises(MismatchError, match="is from another model"):
-        sensitivity(model, inputs, folder=folder / "kept", resume=True, **OPTIONS)
-    with pytest.raises(UsageError, match="is from an earlier search"):
         sensitivity(model, inputs, folder=folder / "kept", **OPTIONS)
+    with pytest.raises(UsageError, match="is from an earlier search"):
+        sensitivity(model, inputs, folder=folder / "kept", resume=False, **OPTIONS)
 
 
 def test_variants_that_all_fail_are_an_error_with_the_reason(
@@ -203,7 +202,6 @@ def test_variants_that_all_fail_are_an_error_with_the_reason(
         ({"metric": "nonsense"}, "unknown metric"),
         ({"tolerance": float("nan")}, "not NaN"),
         ({"group": "file"}, "unknown grouping"),
-        ({"resume": True}, "nothing to resume"),
         ({"rounds": 0}, "at least one round"),
         ({"samples": [(torch.zeros(4, 9),)]}, "sample 0 cannot be fed"),
     ],

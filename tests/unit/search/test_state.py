@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError
+from etscope.errors import FormatError, MismatchError, UsageError
 from etscope.search.trial import STATE_FILE, SearchOptions, SearchState, Trial, open_state
 
 GIVEN: dict[str, object] = {"model": "1f2e", "limit": None}
@@ -50,8 +50,6 @@ def test_trials_come_back_and_are_reported_once(tmp_path: Path) -> None:
 
 
 def test_an_earlier_state_is_not_lost(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="nothing to resume"):
-        opened(tmp_path)
     opened(tmp_path, resume=False).save()
     with pytest.raises(UsageError, match="from an earlier hunt"):
         opened(tmp_path, resume=False)

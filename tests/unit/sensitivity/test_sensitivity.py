@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.metrics import find_metric
-from etscope.errors import FormatError, MissingFileError
+from etscope.errors import FormatError
 from etscope.run.execute import IsolationOptions
 from etscope.search.sensitivity import _sensitivity as _measure
 from etscope.search.sensitivity._sensitivity import (
@@ -100,8 +100,8 @@ def test_rounds_are_interleaved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_state_keeps_what_json_cannot(tmp_path: Path) -> None:
-    given, resumed = {"model": "m"}, SensitivityOptions(resume=True)
-    state = open_variants(tmp_path, given, SensitivityOptions())
+    given, options = {"model": "m"}, SensitivityOptions()
+    state = open_variants(tmp_path, given, options)
     known = {
         variant_key(["a"]): Variant(math.inf, 10, worst=-math.inf, worst_sample=3),
         variant_key(["b"]): Variant(failure="lower", detail="why"),
@@ -111,15 +111,13 @@ def test_a_state_keeps_what_json_cannot(tmp_path: Path) -> None:
     state.save()
     program = tmp_path / "programs" / f"{variant_key(['a'])}.pte"
     program.write_bytes(b"")
-    assert open_variants(tmp_path, given, resumed).trials == known
+    assert open_variants(tmp_path, given, options).trials == known
     program.unlink()
-    again = open_variants(tmp_path, given, resumed)
+    again = open_variants(tmp_path, given, options)
     assert again.trials == {variant_key(["b"]): known[variant_key(["b"])]}
     (tmp_path / "state.json").write_text('{"version": 1}')
     with pytest.raises(FormatError):
-        open_variants(tmp_path, given, resumed)
-    with pytest.raises(MissingFileError):
-        open_variants(tmp_path / "nowhere", given, resumed)
+        open_variants(tmp_path, given, options)
 
 
 # -- the search among sets whose errors are known, against all sets tried

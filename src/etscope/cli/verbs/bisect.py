@@ -20,7 +20,6 @@ from etscope.cli.options.export import (
     load_torch,
     quantize_option,
     seed_option,
-    strict_option,
 )
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.settings import Setting, setting, switch
@@ -45,7 +44,7 @@ found, 0 the whole model is good, 4 the model could not be judged.
     {
         "Model": ("--backend", "--quantize", "--inputs"),
         "Check": ("--check", "--tolerance", "--command", "--against"),
-        "Search": ("--output", "--resume", "-X"),
+        "Search": ("--output", "-X"),
         "Output": ("--format",),
     },
     details=_DETAILS,
@@ -98,16 +97,14 @@ found, 0 the whole model is good, 4 the model could not be judged.
     "folder",
     metavar="DIR",
     required=True,
-    help="Folder for state.json and repro/.",
+    help="Folder for state.json and repro/. An interrupted search in it continues.",
 )
-@click.option("--resume", is_flag=True, help="Continue from the state in DIR.")
 @setting("timeout", type=float, metavar="SECONDS", help="Time limit of each run of a piece.")
 @switch(
     "isolate",
     True,
     "Run each piece in a process of its own. Without: faster, but a crash ends the search.",
 )
-@strict_option
 @seed_option
 @lambda function: output_options(function, to_file=False)
 def command(
@@ -124,7 +121,7 @@ def command(
     \b
     etscope bisect model.py:Model --backend xnnpack
     etscope bisect model.etrecord --check crash
-    etscope bisect model.py:Model -o found --resume
+    etscope bisect model.py:Model -o found
     """
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name

@@ -136,9 +136,11 @@ _OPTIONS = (
         help="Begin no trial after this time: 90s, 5m, 1h.",
     ),
     path_option(
-        "--keep", "folder", metavar="DIR", help="Keep results, and the best export, in DIR."
+        "--keep",
+        "folder",
+        metavar="DIR",
+        help="Keep results, and the best export, in DIR, and continue from those in it.",
     ),
-    click.option("--resume", is_flag=True, help="Continue from the results in DIR."),
     backend_option("portable"),
     backend_options_option,
     quantize_option,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ _SUMMARY = "summary.json"
 
 
 @click.group(invoke_without_command=True)
-@output_options
+@partial(output_options, to_file=False)
 @click.pass_context
 def command(context: click.Context, output: OutputOptions) -> None:
     """List the kept runs, the last one first.
@@ -33,7 +34,7 @@ def command(context: click.Context, output: OutputOptions) -> None:
     etscope runs
     etscope runs show @1
     etscope runs remove @2 @3
-    etscope runs cap --count 20
+    etscope runs cap 20 500MB
     etscope runs import run.etdp model.pte
 
     @0 is the last run and the default of all commands, @1 is the run before. Runs are in
@@ -63,7 +64,7 @@ def command(context: click.Context, output: OutputOptions) -> None:
 
 @command.command("show")
 @click.argument("runs", nargs=-1, callback=kept_runs(1), metavar="[RUN]...")
-@output_options
+@partial(output_options, to_file=False)
 def show(runs: tuple[str, ...], output: OutputOptions) -> None:
     """Show the files and facts of RUN. Default: the last run."""
     from etscope.model.report import Report, Section, facts
@@ -108,10 +109,16 @@ def remove(runs: tuple[str, ...]) -> None:
 
 
 @command.command("cap")
-@click.option("--count", type=POSITIVE, metavar="N", help="Number of runs to keep.")
-@click.option("--size", metavar="BYTES", help="Total size to keep: 500MB, 2GiB.")
+@click.argument("count", type=POSITIVE, required=False)
+@click.argument("size", required=False)
 def cap(count: int | None, size: str | None) -> None:
-    """Show or change the limit of kept runs. The oldest runs are removed first."""
+    """Show or change the limit of kept runs, and of their size. The oldest runs are removed first.
+
+    \b
+    etscope runs cap
+    etscope runs cap 20
+    etscope runs cap 20 500MB
+    """
     from etscope.capture.kept_runs import KeptRuns, size_of, within
 
     runs = KeptRuns()

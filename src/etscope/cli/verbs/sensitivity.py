@@ -21,7 +21,6 @@ from etscope.cli.options.export import (
     backend_option,
     load_torch,
     seed_option,
-    strict_option,
 )
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.settings import Setting, setting, switch
@@ -52,7 +51,7 @@ Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
         "Model": ("--backend", "--inputs"),
         "Parts": ("--group", "--select"),
         "Limits": ("--metric", "--tolerance"),
-        "Search": ("--keep", "--resume", "-X"),
+        "Search": ("--keep", "-X"),
         "Output": ("--limit", "--format", "--output"),
     },
     details=_DETAILS,
@@ -93,8 +92,12 @@ Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
     "--method", "-m", metavar="NAME", help="Method to try. Default: forward, or the only one."
 )
 @click.option("--limit", "-n", type=COUNT, metavar="N", help="Show only the N best.")
-@path_option("--keep", "folder", metavar="DIR", help="Keep results and programs in DIR.")
-@click.option("--resume", is_flag=True, help="Continue from the results in DIR.")
+@path_option(
+    "--keep",
+    "folder",
+    metavar="DIR",
+    help="Keep results and programs in DIR, and continue from those in it.",
+)
 @setting(
     "timeout", type=float, metavar="SECONDS", help="Time limit of each run that measures an error."
 )
@@ -103,7 +106,6 @@ Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
     True,
     "Run each program in a process of its own first. Without: faster, but a crash ends everything.",
 )
-@strict_option
 @seed_option
 @columns_option
 @output_options

@@ -148,7 +148,6 @@ class BisectOptions(IsolationOptions, SearchOptions):
     seed: torch's random seed, set before the model is made.
     isolate: run each piece in a separate process, so that a crash counts as a bad result.
     timeout: seconds for each run.
-    resume: use the results that are already in the folder.
     progress: a function that is called after each piece with the `Piece` and its `Answer`.
     """
 
@@ -215,8 +214,8 @@ def bisect(
     options, changes: fields of `BisectOptions`, as `backend="xnnpack"`; changes go before
         `options`.
 
-    Raises `MissingDataError` when the whole model is unknown, `MismatchError` when the state to
-    resume is from another model or other options, `RuntimeFailure` when the piece does not fail in
+    Raises `MissingDataError` when the whole model is unknown, `MismatchError` when the state in the
+    folder is from another model or other options, `RuntimeFailure` when the piece does not fail in
     a fresh process, and what `load_model` and `export` raise.
     """
     options = replace(options, **changes)

@@ -47,7 +47,6 @@ from etscope.search.trial import (
     RUN,
     SearchOptions,
     Trial,
-    check_resume,
     open_model,
     open_state,
     require_export,
@@ -114,8 +113,7 @@ class RemedyOptions(ExportOptions, SearchOptions):
     """Options of `try_remedies()`.
 
     runs: how programs are run. effort: what is tried.
-    folder: the folder for results and programs, and for the files of the best export. resume: use
-        the results that are already in it.
+    folder: the folder for results and programs, and for the files of the best export.
     words: options of `etscope export` that made the `Source`, for the printed command.
     progress: a function that is called with a description of each trial, and with the trial.
 
@@ -132,7 +130,6 @@ class RemedyOptions(ExportOptions, SearchOptions):
         """Raise `UsageError` for values that are not allowed."""
         self.runs.check()
         self.effort.check()
-        check_resume(self.folder, resume=self.resume)
         for name in _NOT_TRIED:
             if getattr(self, name):
                 raise UsageError(f"try_remedies does not have the option {name}")

@@ -263,7 +263,7 @@ class Remedies:
             )
         not_tried = sum(one.trial is None for one in self.outcomes)
         if not_tried:
-            notes.append(f"{not_tried} not tried: the budget was used up; --resume goes on.")
+            notes.append(f"{not_tried} not tried: the budget was used up; --keep DIR goes on.")
         if self.best is None or self.confirmation is None:
             notes.append("No change that was tried is surely faster with the same numbers.")
         else:

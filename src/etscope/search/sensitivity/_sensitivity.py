@@ -44,7 +44,6 @@ from etscope.search.trial import (
     WARMUP,
     SearchOptions,
     SearchState,
-    check_resume,
     check_tolerance,
     open_model,
     open_state,
@@ -83,7 +82,7 @@ class SensitivityOptions(IsolationOptions, SearchOptions):
     dynamic_shapes, method, strict, seed: as for `export` and `load_model`.
     isolate: measure the errors of each program in a separate process, so that a crash is recorded
         as the program's result. timeout: seconds for each such run.
-    folder: where results and programs are saved. resume: use the results that are already there.
+    folder: where results and programs are saved.
     progress: called after each measurement, with a description of the variant and the variant.
     """
 
@@ -108,7 +107,6 @@ class SensitivityOptions(IsolationOptions, SearchOptions):
         self.check_timeout()
         if self.rounds < 1:
             raise UsageError("times need at least one round")
-        check_resume(self.folder, resume=self.resume)
         check_grouping(self.group, self.select)
 
 

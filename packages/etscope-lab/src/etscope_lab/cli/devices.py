@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,7 +36,7 @@ _PATIENCE = 2.0  # seconds before the user reads that the scheduler does not ans
     "--check", is_flag=True, help="Check each device now. Exit code 5 if one cannot be reached."
 )
 @in_lab
-@output_options
+@partial(output_options, to_file=False)
 def devices(check: bool, where: LabOptions, output: OutputOptions) -> int:
     """List the lab's devices: their state, their attributes (which selectors match), and the
     conditions last seen on them.
@@ -90,7 +91,7 @@ def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
 @click.option("--program", type=FILE, help="A program that etscope calibrate --make-program wrote.")
 @calibration_options
 @in_lab
-@output_options
+@partial(output_options, to_file=False)
 def calibrate(
     names: tuple[str, ...],
     program: str | None,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,7 @@ def _jobs_table(jobs: list[Job], total: int) -> Table:
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait at most this long."
 )
 @in_lab
-@output_options
+@partial(output_options, to_file=False)
 def status(
     job_id: str, wait: bool, timeout: float | None, where: LabOptions, output: OutputOptions
 ) -> int:

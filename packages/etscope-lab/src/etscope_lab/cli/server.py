@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -164,7 +165,7 @@ def add(name: str, scope: str, expires: datetime | None, where: LabOptions) -> N
 
 @token.command("list", short_help="List the tokens.")
 @in_lab
-@output_options
+@partial(output_options, to_file=False)
 def list_tokens(where: LabOptions, output: OutputOptions) -> None:
     """List the lab's tokens, without their secrets."""
     from etscope.model.table import Column, Kind, Table
