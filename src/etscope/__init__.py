@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TimeScale,
         compare_results,
     )
+    from etscope.search.matrix import matrix
 
 __all__ = [
     "BundledProgram",
@@ -36,6 +37,7 @@ __all__ = [
     "compare_results",
     "generate_etrecord",
     "inspector",
+    "matrix",
     "parse_etrecord",
 ]
 
@@ -51,6 +53,7 @@ __getattr__, __dir__ = lazy_names(
         "TimeScale": "etscope.inspector",
         "compare_results": "etscope.inspector",
         "generate_etrecord": "etscope.etrecord",
+        "matrix": "etscope.search.matrix",
         "parse_etrecord": "etscope.etrecord",
         "inspector": "etscope.inspector",
     },

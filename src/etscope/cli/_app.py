@@ -125,6 +125,7 @@ _VERBS = {  # by their heading in the help
         "export": "Export a PyTorch model to ExecuTorch.",
         "run": "Run a model or a program, and show where the time goes.",
         "generate": "Generate tokens with a language model, and measure its speed.",
+        "matrix": "Compare backends, quantizations and threads in one table.",
         "calibrate": "Measure the peak compute and memory rates of this machine.",
     },
     "Understand a run": {

@@ -210,7 +210,7 @@ def test_rounds_are_common_to_all_programs(monkeypatch: pytest.MonkeyPatch) -> N
         order.append(setting.export["quantize"])
         return 1000.0 * (1 + len(order) / 10)
 
-    monkeypatch.setattr(Laboratory, "_time", time)
+    monkeypatch.setattr(Laboratory, "time", time)
     sides = [Setting({"quantize": scheme}) for scheme in ("int8", "8da4w", "8da8w")]
     state: Any = None
     bench = Laboratory(state, {}, sides[0], Runs(rounds=6), SQNR, state, Path())

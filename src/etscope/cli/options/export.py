@@ -91,6 +91,15 @@ def backend_option(
     )
 
 
+backends_option = click.option(
+    "--backend",
+    "backends",
+    metavar="NAME[,NAME…]",
+    multiple=True,
+    default=RUN_HERE,
+    type=_BackendNames(False),
+    help=f"Backend, or several that take operators in order: {', '.join(BACKENDS)}. Repeatable.",
+)
 backend_options_option = pairs_option(
     "--backend_options",
     cls=Setting,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ from etscope.search.trial import (
 if TYPE_CHECKING:
     from etscope.bridge.lowering.variants import FloatMethod
     from etscope.export import Exported, Source
-    from etscope.run import Call, Run
+    from etscope.run import Call, Latency, Run
 
 BASELINE = "baseline"  # key of its trial
 RUNS = "runs"  # folder of the runs that findings are of
@@ -102,7 +102,8 @@ class Laboratory:
     def path(self, setting: Setting) -> Path:
         """The path of a setting's program, which does not depend on threads."""
         stem = hashlib.sha256(setting.of_export.encode()).hexdigest()[:16]
-        return self.folder / PROGRAMS / f"{stem}.pte"
+        backend = str(setting.export.get("backend", "")).replace(",", "-")
+        return self.folder / PROGRAMS / f"{backend}-{stem}.pte"
 
     def exported(self, setting: Setting) -> Exported:
         """Export the model. Raises `UsageError` for a change that the model does not take, and
@@ -130,37 +131,52 @@ class Laboratory:
         return self.state.trial(key, lambda: self._attempt(key, setting))
 
     def _attempt(self, key: str, setting: Setting) -> Trial:
+        trial = self.untimed(setting)
+        if key == BASELINE or trial.failure is not None:
+            return trial
+        try:
+            return replace(trial, rounds=self.rounds((self.baseline, setting), self.runs.seed))
+        except EtscopeError as failure:
+            return Trial(size=trial.size, failure=RUN, detail=failure.message)
+
+    def untimed(self, setting: Setting) -> Trial:
+        """Export a setting, unless its program is there, run it and compare its outputs."""
         path = self.path(setting)
         if not path.is_file():
             try:
                 done = self.exported(setting)
-            except (UsageError, ExportFailure) as failure:
-                kind = APPLY if isinstance(failure, UsageError) else LOWER
+            except EtscopeError as failure:
+                kind = LOWER if isinstance(failure, ExportFailure) else APPLY
                 return Trial(failure=kind, detail=failure.message)
             done.save(path.parent, path.stem, bundle=False)
         size = path.stat().st_size
         try:
-            error = self._error(setting)
-            sides = (self.baseline, setting)
-            rounds = () if key == BASELINE else self.rounds(sides, self.runs.seed)
+            return Trial(self._error(setting), size)
         except EtscopeError as failure:
             return Trial(size=size, failure=RUN, detail=failure.message)
-        return Trial(error, size, rounds)
 
     def recorded(self, setting: Setting) -> Trace:
         """Run a setting's program with event tracing and return the trace. The run is saved in the
         search's folder and used again by later calls."""
-        from etscope.run import Call
-
         path = self.path(setting)
         folder = self.folder / RUNS / f"{path.stem}-{setting.threads or 0}"
         if not (folder / RUN_JSON).is_file():
-            call = Call(self.method, self.inputs(setting, self.method))
-            record = path.with_suffix(".etrecord")
-            with self._run(setting, call, etrecord=record, trace=True) as done:
-                done.save(make_folder(folder), programs=False)
+            self.keep(setting, folder, programs=False)
         opened = read_etrecord(path.with_suffix(".etrecord"))
         return Trace(dump=read_etdump(folder / RUN_ETDP), record=opened)
+
+    def keep(
+        self, setting: Setting, folder: Path, iterations: int | None = None, *, programs: bool
+    ) -> Latency:
+        """Run a setting's program with event tracing, save the run in a folder, and return the
+        times without tracing. programs: with copies of the program and its record."""
+        from etscope.run import Call
+
+        call = Call(self.method, self.inputs(setting, self.method), iterations)
+        record = self.path(setting).with_suffix(".etrecord")
+        with self._run(setting, call, etrecord=record, trace=True) as done:
+            done.save(make_folder(folder), programs=programs)
+            return done.latency
 
     def confirmed(self, key: str, setting: Setting) -> Trial:
         """Time a setting again in fresh rounds: twice as many, in another order."""
@@ -236,11 +252,12 @@ class Laboratory:
 
         A run is one number, the lower quartile of its executions, as in A/B jobs of the lab.
         """
-        programs = [functools.partial(self._time, side) for side in sides]
+        programs = [functools.partial(self.time, side) for side in sides]
         found = timed_rounds(programs, self.runs.rounds if count is None else count, seed)
         return tuple(map(tuple, found.tolist()))
 
-    def _time(self, setting: Setting, iterations: int) -> float:
+    def time(self, setting: Setting, iterations: int) -> float:
+        """The lower quartile of the times of a program's executions, ns."""
         from etscope.run import Call
 
         call = Call(self.method, self.inputs(setting, self.method), iterations, WARMUP)

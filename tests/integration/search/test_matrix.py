@@ -1,0 +1,240 @@
+"""`etscope matrix`: real programs in a table, and the choice among times that were planted."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from etscope.cli import main
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.app_report import read_app_report
+from etscope.search.matrix import Choice, Matrix, matrix
+from etscope.search.remedies import Laboratory, Setting, Trial
+from tests.support.schemas import validate
+
+MODEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(64, 64)
+
+    @staticmethod
+    def example_inputs():
+        return (torch.randn(8, 64, generator=torch.Generator().manual_seed(1)),)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.body(x))
+"""
+
+
+class Net(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(MODEL)
+    return tmp_path
+
+
+def test_a_real_matrix_goes_on_and_its_rows_can_be_opened(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Interrupted after the first program, it measures the others only."""
+    seen: list[str] = []
+    options: dict[str, Any] = {"threads": (1,), "rounds": 8}
+
+    def stop(what: str, trial: Trial) -> None:
+        seen.append(what)
+        if what == "portable float, 1 thread":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        matrix("net.py:Net", **options, progress=stop)
+    found = matrix("net.py:Net", **options, progress=lambda what, _: seen.append(what))
+    assert seen[:5] == [
+        "portable float", "portable float, 1 thread", "portable int8", "xnnpack float",
+        "xnnpack float, 1 thread",
+    ]  # fmt: skip
+    assert len(seen) == len(set(seen))
+    assert validate(found.to_json()) == "matrix"
+    portable, unquantized, xnnpack, int8 = found.cells
+    assert unquantized.result == "does not apply" and "quantizer" in unquantized.detail
+    assert (unquantized.threads, unquantized.time_ns, unquantized.run) == (None, None, None)
+    assert (portable.delegated, xnnpack.delegated) == (0.0, 0.5)
+    assert int8.size is not None and xnnpack.size is not None and int8.size < xnnpack.size
+    assert int8.sqnr is not None and 20 < int8.sqnr < 60 < (xnnpack.sqnr or 0)
+    for cell in (portable, xnnpack, int8):
+        assert cell.run is not None and cell.program is not None and cell.memory
+        assert cell.low_ns is not None and cell.high_ns is not None
+        assert cell.low_ns <= (cell.time_ns or 0) <= cell.high_ns
+        assert Path(cell.program).stat().st_size == cell.size
+        assert main(["explain", cell.run]) == 0
+    assert "gelu" in capsys.readouterr().out
+
+    # The command continues, too; and a page has the runs of all rows.
+    words = ["matrix", "net.py:Net", "--threads", "1"]
+    assert main([*words, "-o", "matrix.html"]) in (0, 4)
+    page = Path("matrix.html").read_text()
+    assert "portable-float-1" in page and "other numbers" not in page
+    measured = capsys.readouterr().err.splitlines()
+    assert all(" rounds: " in line for line in measured), measured
+    Path("net.py").write_text(MODEL.replace("gelu", "relu"))
+    other = matrix("net.py:Net", backends=("portable",), quantize=("float",), **options)
+    assert other.folder != found.folder
+
+
+# -- the choice, from trials that were planted
+
+FIVE = {"portable float": 8.0, "xnnpack float": 2.0, "xnnpack int8": 1.0}
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Returns a function that makes a matrix of times in ms, by backend and scheme; nothing is
+    exported or run. noise: the relative deviation of each round."""
+
+    def make(
+        times: Mapping[str, float],
+        sqnr: Mapping[str, float | None] = {},
+        noise: float = 0.005,
+        **options: Any,
+    ) -> Matrix:
+        draw = random.Random(0)
+
+        def name(setting: Setting) -> str:
+            return f"{setting.export['backend']} {setting.export['quantize'] or 'float'}"
+
+        def untimed(laboratory: Laboratory, setting: Setting) -> Trial:
+            if name(setting) not in times:
+                return Trial(failure="lower", detail="no such operator")
+            return Trial(sqnr.get(name(setting), 100.0), 1000)
+
+        def ns(setting: Setting) -> float:
+            return 1e6 * times[name(setting)] * draw.gauss(1, noise)
+
+        def rounds(_: Laboratory, sides: Sequence[Setting], seed: int, count: int) -> Any:
+            return tuple(tuple(ns(side) for side in sides) for _ in range(count))
+
+        def keep(_: Laboratory, setting: Setting, folder: Path, *__: Any, **___: Any) -> Any:
+            folder.mkdir(parents=True)
+            (folder / "run.json").write_text("{}")
+            return type("Latency", (), {"samples_ns": np.full(10, ns(setting))})
+
+        monkeypatch.setattr(Laboratory, "untimed", untimed)
+        monkeypatch.setattr(Laboratory, "rounds", rounds)
+        monkeypatch.setattr(Laboratory, "keep", keep)
+        monkeypatch.setattr(Laboratory, "time", lambda _, setting, count: ns(setting))
+        monkeypatch.setattr("etscope.search.matrix._Part._of_program", lambda *_: {"memory": 500})
+        names = [one.split() for one in times]
+        options.setdefault("backends", tuple(dict.fromkeys(one for one, _ in names)))
+        options.setdefault("threads", (1,))
+        return matrix((Net(), torch.ones(2)), folder=tmp_path / "kept", **options)
+
+    return make
+
+
+def choice(found: Matrix) -> Choice:
+    (one,) = found.choices
+    return one
+
+
+def test_the_fastest_with_the_numbers_is_chosen(planted: Any) -> None:
+    found = planted(FIVE, sqnr={"xnnpack int8": 12.0})
+    chosen = choice(found)
+    assert chosen.cell is not None and chosen.cell.words == "xnnpack float, 1 thread"
+    assert "the fastest of 2 programs" in chosen.reason and chosen.ties == ()
+    assert chosen.commands[0] == "etscope export MODEL --backend xnnpack"
+    results = {cell.words: cell.result for cell in found.cells}
+    assert results["xnnpack int8, 1 thread"] == "other numbers"
+    assert results["portable int8"] == "cannot be lowered"
+    (shown,) = (row for row in zip(found.table().values["backend"], found.table().values["result"],
+                strict=True) if row[1] == "chosen")  # fmt: skip
+    assert shown == ("xnnpack", "chosen")
+    assert "portable int8: no such operator" in found.table().notes
+
+
+def test_int8_is_chosen_when_its_numbers_suffice(planted: Any) -> None:
+    chosen = choice(planted(FIVE, sqnr={"xnnpack int8": 30.0}))
+    assert chosen.cell is not None and chosen.cell.words == "xnnpack int8, 1 thread"
+
+
+@pytest.mark.parametrize("value", [None, math.nan, 19.9])
+def test_unknown_numbers_are_not_chosen(planted: Any, value: float | None) -> None:
+    found = planted({"xnnpack int8": 1.0}, sqnr={"xnnpack int8": value}, quantize=("int8",))
+    assert choice(found).cell is None and "Nothing is chosen" in choice(found).reason
+    assert found.cells[0].result == ("numbers unknown" if value is None else "other numbers")
+    assert validate(found.to_json()) == "matrix"
+
+
+def test_what_does_not_fit_is_not_chosen(planted: Any) -> None:
+    found = planted(FIVE, fits=1400)
+    assert {cell.result for cell in found.cells if cell.run} == {"too large"}
+    assert "within 1.37 KiB" in choice(found).reason
+
+
+def test_times_that_overlap_are_not_told_apart(planted: Any) -> None:
+    """After three times as many rounds, too."""
+    found = planted({"xnnpack float": 1.0, "xnnpack int8": 1.02}, noise=0.2)
+    chosen = choice(found)
+    assert chosen.cell is None and len(chosen.ties) == 2
+    assert chosen.reason.startswith("Cannot tell which is fastest: ")
+    assert chosen.commands == ()
+
+
+def test_of_equal_times_the_better_numbers_are_chosen(planted: Any) -> None:
+    times = {"xnnpack float": 1.0, "xnnpack int8": 1.0}
+    chosen = choice(planted(times, sqnr={"xnnpack int8": 30.0}, noise=0.001))
+    assert chosen.cell is not None and chosen.cell.quantize == "float"
+    assert [one.quantize for one in chosen.ties] == ["int8"]
+
+
+def test_programs_that_are_far_slower_keep_the_times_of_their_run(planted: Any) -> None:
+    found = planted({"portable float": 50.0, "xnnpack float": 1.0}, noise=0.0, quantize=("float",))
+    times = {cell.backend: cell.time_ns for cell in found.cells}
+    assert times == {"portable": pytest.approx(5e7), "xnnpack": pytest.approx(1e6)}
+    state = json.loads((found.folder / "state.json").read_text())
+    (key,) = (key for key in state["trials"] if "rounds:" in key)
+    assert key == "15 rounds: xnnpack float, 1 thread"
+
+
+def test_records_of_the_benchmark_database(planted: Any, tmp_path: Path) -> None:
+    found = planted({"xnnpack float": 2.0}, noise=0.0)
+    records = found.records()
+    failures = [one for one in records if one["metric"]["name"] == "FAILURE_REPORT"]
+    assert [one["model"]["backend"] for one in failures] == ["xnnpack_int8"]
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps([one for one in records if one not in failures]))
+    report = read_app_report(path)
+    assert report.metrics["inference_latency(ms)"] == pytest.approx(2.0)
+    assert (report.model, report.backend) == ("Net", "xnnpack_float")
+    path.write_text(json.dumps(failures))
+    with pytest.raises(MissingDataError, match="the job failed"):
+        read_app_report(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"quantize": ("int3",)}, "unknown scheme 'int3'"),
+        ({"threads": (0,)}, "at least 1"),
+        ({"backends": ()}, "needs a backend"),
+        ({"tolerance": math.nan}, "not NaN"),
+        ({"contexts": (64,)}, "for a language model"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        matrix((Net(), torch.ones(2)), **options)
