@@ -50,7 +50,7 @@ $(DEMO): pyproject.toml constraints.txt hatch_build.py
 	@touch $@
 
 demo: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(DEMO))  ## Export a model, run it, show its operators with their source lines
-	@$(BIN)/python examples/demo.py
+	@mkdir -p demo-output && cd demo-output && $(abspath $(BIN))/etscope run --demo
 
 native: $(INSTALLED)  ## Build the native runner (if it is not) and print its path
 	@$(BIN)/python -m etscope.run.native

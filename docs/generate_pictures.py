@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support.browser.launched import FLAGS  # noqa: E402 - the root is on the path from here
 
 IMAGES = ROOT / "docs" / "images"
-COMMAND = ("inspect", "float", "--limit", "6")
+COMMAND = ("inspect", "--limit", "6")
 WIDTH = 132
 
 

@@ -24,6 +24,7 @@ from etscope.errors import UsageError
 from tests.support.artifacts import artifacts
 from tests.support.cli.fixtures import Run
 from tests.support.cli.fixtures import run as run_command
+from tests.support.schemas import VALIDATORS
 from tests.support.timed_dumps import timed_dump
 
 __all__ = ["run_command"]
@@ -31,12 +32,7 @@ __all__ = ["run_command"]
 OK, WORSE, UNKNOWN, NONE = (one.value for one in (
     Outcome.OK, Outcome.WORSE, Outcome.CANNOT_TELL, Outcome.NOT_COMPARED
 ))  # fmt: skip
-
-
 ROOT = Path(__file__).resolve().parents[3]
-VALIDATOR = Draft202012Validator(
-    json.loads((ROOT / "docs" / "reference" / "schemas" / "check.json").read_text())
-)
 
 
 @pytest.fixture
@@ -50,7 +46,6 @@ def rows(run: Run, *words: object) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit code, and the rows of the JSON by quantity."""
     code, out, _ = run(*words, "-f", "json")
     document = json.loads(out)
-    VALIDATOR.validate(document)
     assert document["exit_code"] == code
     return code, {row["quantity"]: row for row in document["rows"]}
 
@@ -311,7 +306,7 @@ def test_every_damage_of_a_baseline_is_a_bad_file(
         code, out, err = run("bad.json", sides["base"])
         assert (code, out) == (3, "") and "bad.json" in err and "bug" not in err, err
         assert run("bad.json")[0] == 3
-        assert not VALIDATOR.is_valid(document), document
+        assert not VALIDATORS["check"].is_valid(document), document
     Path("bad.json").write_text(json.dumps({**whole, "schema": "etscope.check/9"}))
     code, _, err = run("bad.json", sides["base"])
     assert code == 3 and "etscope.check/9" in err and "see:" in err

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from etscope.cli import main
+from tests.support.schemas import validate_output
 
 _SAID = (
     *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"),
@@ -24,11 +25,14 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command of etscope in this process: its exit code, its output and its errors."""
+    """Runs a command of etscope in this process: its exit code, its output and its errors. JSON has
+    its published form."""
 
     def command(*words: object) -> tuple[int, str, str]:
-        code = main([str(word) for word in words])
+        texts = [str(word) for word in words]
+        code = main(texts)
         said = capsys.readouterr()
+        validate_output(texts, said.out)
         return code, said.out, said.err
 
     return command

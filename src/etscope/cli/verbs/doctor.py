@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from etscope.cli.options.common import output_options
@@ -19,8 +23,6 @@ if TYPE_CHECKING:
     from etscope.model.table import Table
 
 _SECONDS = 120  # a cold import of torch and executorch takes ten
-# Versions that etscope's own tests ran with, and the oldest of the extra `torch`.
-_OLDEST = {"torch": (2, 9), "executorch": (1, 2)}
 _RUNTIME = """
 import json
 from executorch.runtime import Runtime
@@ -55,8 +57,8 @@ class _Part(NamedTuple):
     fix: str | None = None
 
 
-@verb({"Output": ("--format", "--output")})
-@output_options
+@verb({"Output": ("--format",)})
+@partial(output_options, to_file=False)
 def command(output: OutputOptions) -> int:
     """Show what of ExecuTorch and of etscope's extras is installed, and how to install the rest.
 
@@ -70,7 +72,7 @@ def command(output: OutputOptions) -> int:
 
     with progress("looking at the installation"):
         needed = [*_needed()]
-        others = [*_native(), *_backends(), *_extras()]
+        others = [*_native(), *_backends(), *_extras(), *_completion()]
     output.write_tables([_table([*needed, *others])])
     return 0 if all(part.state == _OK for part in needed) else 5
 
@@ -97,7 +99,7 @@ def _needed() -> Iterator[_Part]:
     for name in ("torch", "executorch"):
         version = _version(name)
         state = _OK if version else _MISSING
-        if version and _numbers(version) < _OLDEST[name]:
+        if version and _numbers(version) < _oldest(name):
             state = _OLD
         yield _Part(name, state, version, "export and run", None if state == _OK else install)
     if not _is_there("executorch"):
@@ -165,6 +167,30 @@ def _extras() -> Iterator[_Part]:
         yield _Part(f"extra {extra}", state, versions or None, _USES.get(extra, ""), fix)
 
 
+_SHELLS = {  # the file that the shell reads, and the line that installs the completion
+    "bash": (".bashrc", """echo 'eval "$(etscope --completion bash)"' >> ~/.bashrc"""),
+    "zsh": (".zshrc", """echo 'eval "$(etscope --completion zsh)"' >> ~/.zshrc"""),
+    "fish": (
+        ".config/fish/completions/etscope.fish",
+        "etscope --completion fish > ~/.config/fish/completions/etscope.fish",
+    ),
+}
+
+
+def _completion() -> Iterator[_Part]:
+    """Yield whether the user's shell completes etscope's commands; nothing for other shells."""
+    shell = Path(os.environ.get("SHELL", "")).name
+    if shell not in _SHELLS:
+        return
+    name, fix = _SHELLS[shell]
+    try:
+        known = "etscope" in (Path.home() / name).read_text(encoding="utf-8", errors="replace")
+    except (OSError, RuntimeError):  # there is no such file, or no home
+        known = False
+    state, line = (_OK, None) if known else (_MISSING, fix)
+    yield _Part("completion", state, shell, "Tab completes commands and options", line)
+
+
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
@@ -177,6 +203,16 @@ def _version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _oldest(distribution: str) -> tuple[int, ...]:
+    """Return the oldest version that etscope's extra `torch` takes; () if it does not say."""
+    wanted = re.compile(rf"{distribution}>=([\d.]+).*extra == ['\"]torch['\"]")
+    try:
+        found = map(wanted.match, metadata.requires("etscope") or ())
+    except metadata.PackageNotFoundError:  # sources that are not installed
+        return ()
+    return next((_numbers(one[1]) for one in found if one is not None), ())
 
 
 def _numbers(version: str) -> tuple[int, ...]:

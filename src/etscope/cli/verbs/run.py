@@ -65,7 +65,10 @@ and verifies them: the native runner succeeds in exactly these, and fails with o
     details=_DETAILS,
     cls=ExportCommand,
 )
-@click.argument("program", type=FILE, metavar="MODEL|PROGRAM")
+@click.argument("program", type=FILE, metavar="MODEL|PROGRAM", required=False)
+@click.option(
+    "--demo", is_flag=True, help="Write a small model to keyword_spotter.py, and run that."
+)
 @export_options
 @run_options
 @program_files_options
@@ -80,7 +83,8 @@ and verifies them: the native runner succeeds in exactly these, and fails with o
 @as_view("by", "limit", "all_runs")
 @output_options
 def command(
-    program: str,
+    program: str | None,
+    demo: bool,
     options: RunArguments,
     files: GivenFiles,
     pools: bool,
@@ -95,9 +99,19 @@ def command(
     etscope run model.py:Model --backend xnnpack
     etscope run model.py:Model --inputs float32[1,3,224,224]
     etscope run model.pte --iterations 100
+    etscope run --demo
     """
     from etscope.cli.output.progress import progress
 
+    if (program is None) != demo:
+        raise UsageError(
+            "run needs a MODEL or a PROGRAM, or --demo and neither",
+            hint="etscope run --demo runs a small model",
+        )
+    if program is None:
+        program = _demo_model()
+        if not given_options(["backend"]):
+            export["backend"] = "xnnpack"
     if (inside := _inside(program, files)) is not None:
         program, files = inside
     is_program = _is_program(program)
@@ -130,6 +144,20 @@ def command(
             target = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             run = _run_of_model(program, options, target, export, bundle=folder is not None)
         return options.finish(run, folder, view, output)
+
+
+def _demo_model() -> str:
+    """Write the demo's model to this folder, unless it is there; return its name."""
+    import etscope
+    from etscope.formats.bytes.files import copy_file
+
+    path = Path("keyword_spotter.py")
+    if not path.exists():
+        package = Path(etscope.__file__).parent
+        inside = package / "examples" / path  # of a wheel; else this is a checkout
+        copy_file(inside if inside.is_file() else package.parents[1] / "examples" / path, path)
+        click.echo(f"wrote {path}: the model of the demo", err=True)
+    return f"{path}:KeywordSpotter"
 
 
 def _is_program(text: str) -> bool:
