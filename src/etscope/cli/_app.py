@@ -196,6 +196,7 @@ def _print_completion(ctx: click.Context, option: click.Parameter, shell: str | 
     is_eager=True,
     expose_value=False,
     callback=_print_completion,
+    hidden=True,  # etscope doctor shows the line that installs it
     help="Print the completion script for a shell.",
 )
 @click.pass_obj

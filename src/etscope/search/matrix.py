@@ -156,19 +156,11 @@ class Cell:
         return found
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The combination, as plain values by the names of the fields."""
-        names = ("backend", "quantize", "context", "threads")
-        return {name: getattr(self, name) for name in names}
-
-    @property
     def time_text(self) -> str:
         """The time with its interval: "0.41 ms (0.40 to 0.43)"."""
-        time, *ends = (self.time_ns, self.low_ns, self.high_ns)
-        first, low, high = (
-            "?" if one is None else format_duration(one / _MS, "ms") for one in (time, *ends)
-        )
-        return f"{first} ms ({low} to {high})"
+        times = (self.time_ns, self.low_ns, self.high_ns)
+        texts = ["?" if one is None else format_duration(one / _MS, "ms") for one in times]
+        return "{} ms ({} to {})".format(*texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +183,7 @@ class Matrix:
     """The rows of a model, and a choice for each context length."""
 
     model: str
-    folder: Path
+    folder: str
     method: str
     tolerance: float
     fits: int | None
@@ -201,119 +193,80 @@ class Matrix:
     def table(self) -> Table:
         """Return a row for each combination; the choices and reasons are the notes."""
         chosen = [choice.cell for choice in self.choices]
-
-        def ms(name: str) -> list[float | None]:
-            times = (getattr(cell, name) for cell in self.cells)
-            return [None if one is None else one / _MS for one in times]
-
-        def of(name: str) -> list[Any]:
-            return [getattr(cell, name) for cell in self.cells]
-
-        content: dict[Column, Sequence[Any]] = {
-            Column("backend"): of("backend"),
-            Column("quantize"): of("quantize"),
-            Column("context", Kind.COUNT): of("context"),
-            Column("threads", Kind.COUNT): of("threads"),
-            Column("result"): ["chosen" if cell in chosen else cell.result for cell in self.cells],
-            Column("time", Kind.DURATION, "ms"): ms("time_ns"),
-            Column("low", Kind.DURATION, "ms", priority=2): ms("low_ns"),
-            Column("high", Kind.DURATION, "ms", priority=2): ms("high_ns"),
-            Column("sqnr", Kind.FLOAT, "dB", title="SQNR"): of("sqnr"),
-            Column("size", Kind.BYTES): of("size"),
-            Column("memory", Kind.BYTES, priority=1): of("memory"),
-            Column("delegated", Kind.SHARE, priority=1): of("delegated"),
-            Column("run", Kind.PATH, priority=9): of("run"),
-            Column("detail", priority=9): [cell.detail or None for cell in self.cells],
-        }
+        columns = [
+            Column("backend"),
+            Column("quantize"),
+            Column("context", Kind.COUNT),
+            Column("threads", Kind.COUNT),
+            Column("result"),
+            Column("time", Kind.DURATION, "ms"),
+            Column("low", Kind.DURATION, "ms", priority=2),
+            Column("high", Kind.DURATION, "ms", priority=2),
+            Column("sqnr", Kind.FLOAT, "dB", title="SQNR"),
+            Column("size", Kind.BYTES),
+            Column("memory", Kind.BYTES, priority=1),
+            Column("delegated", Kind.SHARE, priority=1),
+            Column("run", Kind.PATH, priority=9),
+            Column("detail", priority=9),
+        ]
+        rows = [to_json(cell) for cell in self.cells]
+        for row, cell in zip(rows, self.cells, strict=True):
+            row |= {
+                "result": "chosen" if cell in chosen else cell.result,
+                "sqnr": cell.sqnr,
+                "detail": cell.detail or None,
+            }
+            for name in ("time", "low", "high"):
+                row[name] = row[f"{name}_ns"] and row[f"{name}_ns"] / _MS
         if all(cell.context is None for cell in self.cells):
-            content = {k: v for k, v in content.items() if k.name != "context"}
-        return Table.of(content, title=f"{self.model} · {self.method}", notes=(*self._notes(),))
+            columns = [column for column in columns if column.name != "context"]
+        title = f"{self.model} · {self.method}"
+        return Table.of_cells(columns, rows, title=title, notes=(*self._notes(),))
 
     def _notes(self) -> Iterator[str]:
         for choice in self.choices:
             yield choice.reason
             yield from choice.commands
-        for detail, cells in self._details().items():
-            yield f"{'; '.join(cells)}: {detail}"
+        details = dict.fromkeys(cell.detail for cell in self.cells if cell.detail)
+        for detail in details:
+            yield "; ".join(one.words for one in self.cells if one.detail == detail) + f": {detail}"
         yield (
             "Times: programs in turn, of each round the lower quartile; low and high are a 95% "
             "interval. SQNR: of the worst output, against the float model in PyTorch."
         )
         yield f"Each row's run is in {self.folder}: etscope explain RUN."
 
-    def _details(self) -> Mapping[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for cell in self.cells:
-            if cell.detail:
-                found.setdefault(cell.detail, []).append(cell.words)
-        return found
-
     def to_json(self) -> dict[str, Any]:
         """Return plain values; docs/reference/schemas/matrix.json describes them."""
-        places = {id(cell): number for number, cell in enumerate(self.cells)}
+        return {"schema": SCHEMA, **to_json(self)}
 
-        def place(cell: Cell | None) -> int | None:
-            return None if cell is None else places[id(cell)]
-
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "folder": str(self.folder),
-            "method": self.method,
-            "tolerance_db": self.tolerance,
-            "fits_bytes": self.fits,
-            "cells": [to_json(cell) for cell in self.cells],
-            "choices": [
-                {
-                    "context": choice.context,
-                    "cell": place(choice.cell),
-                    "ties": [place(cell) for cell in choice.ties],
-                    "reason": choice.reason,
-                    "commands": list(choice.commands),
-                }
-                for choice in self.choices
-            ],
-        }
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return records of PyTorch's benchmark database, schema v3: one for each quantity of a
-        row, and a FAILURE_REPORT for each row that was not exported or run.
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield records of PyTorch's benchmark database, schema v3: one for each quantity of a row,
+        and a FAILURE_REPORT for each row that was not exported or run.
 
         The form is that of ExecuTorch's `.github/scripts/extract_benchmark_results.py`.
         """
-        conditions = conditions_here()
-        runner = {"name": conditions.cpu or platform.machine(), "type": platform.system()}
-        return [record | {"runners": [runner]} for cell in self.cells for record in self._of(cell)]
-
-    def _of(self, cell: Cell) -> Iterator[dict[str, Any]]:
-        """Yield the records of a row, without the machine."""
-        about: dict[str, Any] = {"app_type": "etscope", "benchmark_config": json.dumps(cell.config)}
-        values: dict[str, Any] = {
-            "inference_latency(ms)": None if cell.time_ns is None else cell.time_ns / _MS,
-            "sqnr(dB)": cell.sqnr if cell.sqnr is None or math.isfinite(cell.sqnr) else None,
-            "program_size(bytes)": cell.size,
-            "planned_memory(bytes)": cell.memory,
-            "delegated_share": cell.delegated,
-        }
-        metrics = [(name, [one]) for name, one in values.items() if one is not None]
-        if cell.run is None:
-            about |= {"job_conclusion": "FAILURE", "job_report": json.dumps(to_json(cell))}
-            metrics = [("FAILURE_REPORT", [0])]
-        for name, found in metrics:
-            yield {
-                "benchmark": {"name": "ExecuTorch", "mode": "inference", "extra_info": about},
-                "model": {
-                    "name": self.model,
-                    "type": "OSS model",
-                    "backend": f"{cell.backend}_{cell.quantize}",
-                },
-                "metric": {
-                    "name": name,
-                    "benchmark_values": found,
-                    "target_value": 0,
-                    "extra_info": {"method": self.method},
-                },
+        runner = {"name": conditions_here().cpu or platform.machine(), "type": platform.system()}
+        for cell in self.cells:
+            extra = {"app_type": "etscope", "benchmark_config": json.dumps(to_json(cell))}
+            values = {
+                "inference_latency(ms)": None if cell.time_ns is None else cell.time_ns / _MS,
+                "sqnr(dB)": cell.sqnr,
+                "program_size(bytes)": cell.size,
+                "planned_memory(bytes)": cell.memory,
+                "delegated_share": cell.delegated,
             }
+            if cell.run is None:
+                extra["job_conclusion"], values = "FAILURE", {"FAILURE_REPORT": 0}
+            about = {
+                "benchmark": {"name": "ExecuTorch", "mode": "inference", "extra_info": extra},
+                "model": {"name": self.model, "backend": f"{cell.backend}_{cell.quantize}"},
+                "runners": [runner],
+            }
+            for name, value in values.items():
+                if value is not None and math.isfinite(value):
+                    metric = {"name": name, "benchmark_values": [value], "target_value": 0}
+                    yield {**about, "metric": {**metric, "extra_info": {"method": self.method}}}
 
 
 @takes_fields(MatrixOptions)
@@ -348,7 +301,7 @@ def matrix(
     found = [part.measured() for part in parts]
     return Matrix(
         source.spec or source.name,
-        parts[0].laboratory.folder,
+        str(parts[0].laboratory.folder),
         parts[0].laboratory.method,
         options.tolerance,
         options.fits,
@@ -515,20 +468,11 @@ class _Part:
     def _rounds(self, cells: Sequence[Cell], more: int = 1) -> dict[str, Sequence[float]]:
         """The times of programs in common rounds, ns, by the words of the row; empty if they could
         not be taken. more: so many times the rounds of the options."""
-        laboratory, rounds = self.laboratory, more * self.options.rounds
-        names = [cell.words for cell in cells]
-
-        def attempt() -> Trial:
-            try:
-                settings = [self._setting(cell) for cell in cells]
-                return Trial(rounds=laboratory.rounds(settings, laboratory.runs.seed, rounds))
-            except EtscopeError as failure:
-                return Trial(failure=RUN, detail=failure.message)
-
         if not cells:
             return {}
-        trial = laboratory.state.trial(f"{rounds} rounds: {' | '.join(names)}", attempt)
-        return dict(zip(names, zip(*trial.rounds, strict=True), strict=False))
+        settings = {cell.words: self._setting(cell) for cell in cells}
+        trial = self.laboratory.in_common(settings, more * self.options.rounds)
+        return dict(zip(settings, zip(*trial.rounds, strict=True), strict=False))
 
     # -- the choice
 

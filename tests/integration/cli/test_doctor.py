@@ -70,12 +70,12 @@ def test_completion_is_told_with_the_line_that_installs_it(
         monkeypatch.setenv("SHELL", f"/bin/{shell}")
         (found,) = doctor._completion()
         assert found.state == "missing" and f"--completion {shell}" in (found.fix or "")
-        (tmp_path / doctor._SHELLS[shell][0]).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / doctor._SHELLS[shell]).parent.mkdir(parents=True, exist_ok=True)
         path = shutil.which(shell)
         if path is not None:  # the line itself, with a command of that name
             tools = tmp_path / "bin"
             tools.mkdir(exist_ok=True)
-            (tools / "etscope").write_text("#!/bin/sh\necho : etscope\n")
+            (tools / "etscope").write_text("#!/bin/sh\necho :\n")
             (tools / "etscope").chmod(0o755)
             environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)}
             subprocess.run([path, "-c", found.fix], env=environment, check=True)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -167,14 +168,8 @@ def _extras() -> Iterator[_Part]:
         yield _Part(f"extra {extra}", state, versions or None, _USES.get(extra, ""), fix)
 
 
-_SHELLS = {  # the file that the shell reads, and the line that installs the completion
-    "bash": (".bashrc", """echo 'eval "$(etscope --completion bash)"' >> ~/.bashrc"""),
-    "zsh": (".zshrc", """echo 'eval "$(etscope --completion zsh)"' >> ~/.zshrc"""),
-    "fish": (
-        ".config/fish/completions/etscope.fish",
-        "etscope --completion fish > ~/.config/fish/completions/etscope.fish",
-    ),
-}
+# The file that each shell reads.
+_SHELLS = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}
 
 
 def _completion() -> Iterator[_Part]:
@@ -182,13 +177,14 @@ def _completion() -> Iterator[_Part]:
     shell = Path(os.environ.get("SHELL", "")).name
     if shell not in _SHELLS:
         return
-    name, fix = _SHELLS[shell]
-    try:
-        known = "etscope" in (Path.home() / name).read_text(encoding="utf-8", errors="replace")
-    except (OSError, RuntimeError):  # there is no such file, or no home
-        known = False
-    state, line = (_OK, None) if known else (_MISSING, fix)
-    yield _Part("completion", state, shell, "Tab completes commands and options", line)
+    line = f"etscope --completion {shell}"
+    script = f"{line} | source" if shell == "fish" else f'eval "$({line})"'
+    fix: str | None = f"echo '{script}' >> ~/{_SHELLS[shell]}"
+    with suppress(OSError, RuntimeError):  # there is no such file, or no home
+        text = (Path.home() / _SHELLS[shell]).read_text(encoding="utf-8", errors="replace")
+        fix = None if line in text else fix
+    state = _MISSING if fix else _OK
+    yield _Part("completion", state, shell, "Tab completes commands and options", fix)
 
 
 def _is_there(module: str) -> bool:

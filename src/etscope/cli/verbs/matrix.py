@@ -150,7 +150,7 @@ def _write(found: Matrix, output: OutputOptions) -> None:
         if chosen == "html":
             out.write(_page(found, table))
         elif chosen in ("json", "v3"):
-            content = found.to_json() if chosen == "json" else found.records()
+            content = found.to_json() if chosen == "json" else [*found.records()]
             out.write(dumps(content) + "\n")
         else:
             write_table(table, chosen, out, color=COLOR[output.color])

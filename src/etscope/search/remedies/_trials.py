@@ -191,18 +191,20 @@ class Laboratory:
 
         return self.state.trial(f"again: {key}", attempt)
 
-    def in_common(self, settings: Mapping[str, Setting]) -> Trial:
+    def in_common(self, settings: Mapping[str, Setting], count: int | None = None) -> Trial:
         """Time settings together, in rounds that run all of them. The times are in the order of
-        `settings`.
+        `settings`. count: of the rounds; by default that of the options.
         """
 
         def attempt() -> Trial:
             try:
-                return Trial(rounds=self.rounds(tuple(settings.values()), self.runs.seed))
+                rounds = self.rounds(tuple(settings.values()), self.runs.seed, count)
             except EtscopeError as failure:
                 return Trial(failure=RUN, detail=failure.message)
+            return Trial(rounds=rounds)
 
-        return self.state.trial(f"in common rounds: {' | '.join(settings)}", attempt)
+        number = "" if count is None else f"{count} "
+        return self.state.trial(f"in common {number}rounds: {' | '.join(settings)}", attempt)
 
     # -- numbers
 
