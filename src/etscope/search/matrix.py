@@ -390,7 +390,8 @@ class _Part:
         """Yield a row for each number of threads; one for a program that does not run."""
         threads = self.options.threads or (1, os.cpu_count() or 1)
         setting = replace(self.settings[backend, scheme], threads=threads[0])
-        trial = self.laboratory.state.trial(f"{backend} {scheme}", lambda: self._exported(setting))
+        path = self.laboratory.path(setting)
+        trial = self._trial(f"{backend} {scheme}", path, lambda: self._exported(setting))
         cell = Cell(
             backend=backend,
             quantize=scheme,
@@ -402,13 +403,21 @@ class _Part:
             size=trial.size,
         )
         if trial.size is not None:
-            cell = replace(cell, **self._of_program(self.laboratory.path(setting)))
+            cell = self._of_program(cell, path)
         if trial.failure is not None:
             yield cell
             return
         cell = replace(cell, result=self._judged(cell))
         for number in dict.fromkeys(threads):
             yield self._of_run(replace(cell, threads=number))
+
+    def _trial(self, name: str, file: Path, attempt: Callable[[], Trial]) -> Trial:
+        """Return the known trial, or a new one if the file that it made is gone."""
+        state = self.laboratory.state
+        known = state.trials.get(name)
+        if known is not None and (known.size or known.rounds) and not file.is_file():
+            del state.trials[name]
+        return state.trial(name, attempt)
 
     def _exported(self, setting: Setting) -> Trial:
         """Export, run and compare. What the export warns of is the detail."""
@@ -418,20 +427,17 @@ class _Part:
         told = [str(one.message) for one in caught if issubclass(one.category, EtscopeWarning)]
         return replace(trial, detail=trial.detail or " ".join(told))
 
-    def _of_program(self, path: Path) -> dict[str, Any]:
-        """The quantities of a program, by the field of a cell."""
-        measured = measure(open_capture(path, path.with_suffix(".etrecord")))
-        amounts = [(one.quantity, one.method, one.value) for one in measured.amounts]
-        shares = (
-            value
-            for quantity, method, value in amounts
-            if (quantity, method) == ("delegated", self.laboratory.method)
-        )
-        return {
-            "memory": int(sum(value for quantity, _, value in amounts if quantity == "memory")),
-            "delegated": next(shares, None),
-            "program": str(path),
-        }
+    def _of_program(self, cell: Cell, path: Path) -> Cell:
+        """Return the row with the quantities of its program."""
+        cell = replace(cell, program=str(path))
+        try:
+            amounts = measure(open_capture(path, path.with_suffix(".etrecord"))).amounts
+        except EtscopeError as failure:
+            return replace(cell, detail=cell.detail or failure.message)
+        timed = (None, self.laboratory.method)
+        found = {one.quantity: one.value for one in amounts if one.method in timed}
+        memory = [one.value for one in amounts if one.quantity == "memory"]
+        return replace(cell, memory=int(sum(memory)), delegated=found.get("delegated"))
 
     def _judged(self, cell: Cell) -> str:
         if cell.sqnr is None:
@@ -443,12 +449,10 @@ class _Part:
 
     def _of_run(self, cell: Cell) -> Cell:
         """Run a program with a number of threads, keep the run, and return the row."""
-        state, setting = self.laboratory.state, self._setting(cell)
+        setting = self._setting(cell)
         folder = self.laboratory.folder / _RUNS / f"{cell.backend}-{cell.quantize}-{cell.threads}"
         folder = folder.with_name(folder.name.replace(",", "-"))
-        if not (folder / RUN_JSON).is_file():
-            state.trials.pop(cell.words, None)
-        trial = state.trial(cell.words, lambda: self._kept(setting, folder))
+        trial = self._trial(cell.words, folder / RUN_JSON, lambda: self._kept(setting, folder))
         if trial.failure is not None:
             return replace(cell, result=FAILURES[trial.failure], detail=trial.detail)
         return _timed(replace(cell, run=str(folder)), [one for (one,) in trial.rounds])

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from etscope.cli import main
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.app_report import read_app_report
-from etscope.search.matrix import Choice, Matrix, matrix
+from etscope.search.matrix import Choice, Matrix, _Part, matrix
 from etscope.search.remedies import Laboratory, Setting, Trial
 from tests.support.schemas import validate
 
@@ -133,7 +134,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setattr(Laboratory, "rounds", rounds)
         monkeypatch.setattr(Laboratory, "keep", keep)
         monkeypatch.setattr(Laboratory, "time", lambda _, setting, count: ns(setting))
-        monkeypatch.setattr("etscope.search.matrix._Part._of_program", lambda *_: {"memory": 500})
+        monkeypatch.setattr(_Part, "_of_program", lambda _, cell, __: replace(cell, memory=500))
         names = [one.split() for one in times]
         options.setdefault("backends", tuple(dict.fromkeys(one for one, _ in names)))
         options.setdefault("threads", (1,))

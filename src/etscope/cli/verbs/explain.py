@@ -139,7 +139,7 @@ _OPTIONS = (
         "--keep",
         "folder",
         metavar="DIR",
-        help="Keep results, and the best export, in DIR, and continue from those in it.",
+        help="Keep results, and the best export, in DIR. An earlier search in it continues.",
     ),
     backend_option("portable"),
     backend_options_option,

@@ -96,7 +96,7 @@ Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
     "--keep",
     "folder",
     metavar="DIR",
-    help="Keep results and programs in DIR, and continue from those in it.",
+    help="Keep results and programs in DIR. An earlier search in it continues.",
 )
 @setting(
     "timeout", type=float, metavar="SECONDS", help="Time limit of each run that measures an error."
