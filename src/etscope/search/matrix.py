@@ -337,7 +337,9 @@ class _Part:
         if options.folder is None:
             digest = hashlib.sha256(json.dumps(given).encode()).hexdigest()[:8]
             folder = make_folder(_FOLDER / f"{source.name}-{digest}")
-            (_FOLDER / ".gitignore").write_text("*\n")  # results are not source code
+            (_FOLDER / ".gitignore").write_text(
+                "*\n", encoding="utf-8"
+            )  # results are not source code
         else:
             folder = Path(options.folder, *(() if context is None else (f"context-{context}",)))
         make_folder(folder / PROGRAMS)

@@ -148,12 +148,11 @@ def command(
 
 def _demo_model() -> str:
     """Write the demo's model to this folder, unless it is there; return its name."""
-    import etscope
     from etscope.formats.bytes.files import copy_file
 
     path = Path("keyword_spotter.py")
     if not path.exists():
-        package = Path(etscope.__file__).parent
+        package = Path(__file__).resolve().parents[2]
         inside = package / "examples" / path  # of a wheel; else this is a checkout
         copy_file(inside if inside.is_file() else package.parents[1] / "examples" / path, path)
         click.echo(f"wrote {path}: the model of the demo", err=True)
