@@ -122,7 +122,7 @@ class RunFiles:
         if dump is None:
             raise MissingDataError(
                 f"{self.name} has no ETDump",
-                hint="etscope run records an ETDump: name that file, too",
+                hint="etscope run records an ETDump, unless the run fails: name that file, too",
             )
         trace = Trace(
             dump=read_etdump(dump),

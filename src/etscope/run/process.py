@@ -216,11 +216,19 @@ _CODES = {
     0x31: "DelegateMemoryAllocationFailed",
     0x32: "DelegateInvalidHandle",
 }
+_UNSUPPORTED = (
+    "the log says what its kernel does not support: lower the model so that the operator "
+    "is decomposed or delegated, or give it other inputs"
+)
 # What kernels say of an index that is outside of a tensor: `embedding`, `index_select`, `gather`,
 # `index` and others.
 _OUTSIDE = re.compile(r"out of (range|bounds)|indices_ptr\[", re.IGNORECASE)
 # While a method is loaded; the reason is on the line before.
 REFUSED_TENSOR = re.compile(r"Failed parsing tensor at index (?P<value>\d+)")
+
+# `ET_CHECK`, which aborts; and a delegate whose data the backend does not take.
+_ABORTED = re.compile(r"In function (?P<function>\w+)\(\), assert failed (?P<reason>.+)")
+_REFUSED_CALL = re.compile(r"Init failed for backend (?P<backend>\w+): (?P<code>0x\w+)")
 
 _BEYOND_PLAN = re.compile(
     r"offset_bytes \((\d+)\) \+ size_bytes \((\d+)\) >= allocator size \((\d+)\) "
@@ -282,12 +290,7 @@ def explained(log: str) -> tuple[str, str] | None:
             "model so that the operator is decomposed or delegated",
         )
     if failed := FAILED.search(log):
-        code = int(failed["code"], 16)
-        named = f"{failed['code']}, {_CODES[code]}" if code in _CODES else failed["code"]
-        hint = (
-            "the log says what its kernel does not support: lower the model so that the operator "
-            "is decomposed or delegated, or give it other inputs"
-        )
+        hint = _UNSUPPORTED
         if _OUTSIDE.search(log):
             hint = "an index is outside of the tensor that it picks from: give other inputs"
         elif failed["operator"] is None:
@@ -297,7 +300,7 @@ def explained(log: str) -> tuple[str, str] | None:
             )
         return (
             f"{failed['operator'] or 'a delegate call'} failed at instruction "
-            f"{failed['instruction']} (error {named})",
+            f"{failed['instruction']} (error {_named_code(failed['code'])})",
             hint,
         )
     if beyond := _BEYOND_PLAN.search(log):
@@ -312,7 +315,33 @@ def explained(log: str) -> tuple[str, str] | None:
             "the runtime could not get the memory that it asked for",
             "see etscope info for the memory plan",
         )
+    return _refused(log)
+
+
+def _refused(log: str) -> tuple[str, str] | None:
+    """Explain a kernel that aborts, or a backend that does not load its part of the program."""
+    stored = (
+        "store quantized weights as integers (`convert_pt2e(…, fold_quantize=True)`), if the model "
+        "quantizes them when it runs"
+    )
+    if aborted := _ABORTED.search(log):
+        function, reason = aborted["function"], aborted["reason"]
+        return (
+            f"{function} ended the runtime's process: {reason}",
+            stored if "quantize" in function else _UNSUPPORTED,
+        )
+    if refused := _REFUSED_CALL.search(log):
+        return (
+            f"{refused['backend']} does not load its part of the program (error "
+            f"{_named_code(refused['code'])})",
+            f"the log has the backend's reason: {stored}, or lower the model for another backend",
+        )
     return None
+
+
+def _named_code(code: str) -> str:
+    name = _CODES.get(int(code, 16))
+    return code if name is None else f"{code}, {name}"
 
 
 def _named(pattern: str, log: str) -> list[str]:

@@ -37,7 +37,8 @@ def check(seeds: range) -> None:
 
 
 def test_each_family_is_named_and_its_twin_is_not() -> None:
-    check(range(len(FAMILIES)))
+    first = 56  # draws branches inside a branch, and a method that only reads state
+    check(range(first, first + len(FAMILIES)))
 
 
 @pytest.mark.nightly

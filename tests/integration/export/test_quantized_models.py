@@ -11,8 +11,9 @@ pytest.importorskip("torchao")
 
 from etscope.backends.registry.export_options import ExportOptions
 from etscope.bridge.lowering.variants import float_methods
-from etscope.errors import ExportFailure, UsageError
+from etscope.errors import ExportFailure, RuntimeFailure, UsageError
 from etscope.export import export
+from etscope.run import run
 from etscope.search.sensitivity import sensitivity
 from tests.support.quantized.models import MODELS
 from tests.support.quantized.survey import BACKENDS, answers
@@ -53,6 +54,15 @@ def test_an_operator_without_a_kernel(name: str, why: str, way_out: str) -> None
         export(model, inputs)
     assert "models.py" in caught.value.message
     assert way_out in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights_that_the_program_quantizes(backend: str) -> None:
+    model, inputs = MODELS["xnn_unfolded"]()
+    made = export(model, inputs, backend=backend)
+    with pytest.raises(RuntimeFailure) as caught:
+        run(made.program_bytes(), inputs, iterations=1)
+    assert "fold_quantize=True" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("name", ["float8_weights", "words_8", "subclass_weight"])

@@ -251,3 +251,5 @@ def test_the_command(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     assert "not a length of time" in capfd.readouterr().err
     assert main(["explain", "nothing.etdp", "-X", "everything=true"]) == 2
     assert "-X everything is for --try" in capfd.readouterr().err
+    assert main(["explain", "slow_linear.py:make"]) == 2
+    assert "is a MODEL, not a run" in capfd.readouterr().err

@@ -7,6 +7,7 @@ a test can ask both: is the fault real, and is it named?
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -85,17 +86,25 @@ def _made(
 
 
 def branches(draw: random.Random, *, sound: bool) -> Planted:
-    """Two `torch.cond`, the first result used after the second (pytorch/executorch#21490)."""
-    size, factor = draw.randint(1, 9), draw.uniform(2, 9)
+    """Two `torch.cond`, the first result used after the second (pytorch/executorch#21490); half of
+    them inside a branch of a third."""
+    size, is_nested = draw.randint(1, 9), draw.random() < 0.5
 
-    def forward(self: Model, flag: Any, one: Any, other: Any) -> Any:
-        first = torch.cond(flag, lambda x: x * factor, lambda x: x - 1, (one,))
+    def both(flag: Any, one: Any, other: Any) -> Any:
+        first = torch.cond(flag, lambda x: x * 7, lambda x: x - 1, (one,))
         first = first.clone() if sound else first
         second = torch.cond(flag, lambda x: x * 3 + 1, lambda x: (x + 5) * 2, (other,))
         return first + second, first * 1.0
 
+    def neither(flag: Any, one: Any, other: Any) -> Any:
+        return one - other, other * 2.0
+
+    def forward(self: Model, outer: Any, *inputs: Any) -> Any:
+        return torch.cond(outer, both, neither, inputs) if is_nested else both(*inputs)
+
     values = torch.rand(size) + 1, torch.rand(size) + 3
-    runs = [(torch.tensor(flag), *values) for flag in (True, False)]
+    flags = itertools.product((True, False), repeat=2)
+    runs = [(torch.tensor(one), torch.tensor(other), *values) for one, other in flags]
     kind = None if sound else "overwritten-value"
     # Upstream's record does not hold control flow.
     return _made("branches", kind, Model(forward), *runs, record=False)
@@ -154,8 +163,8 @@ def start(draw: random.Random, *, sound: bool) -> Planted:
 
 
 def shared(draw: random.Random, *, sound: bool) -> Planted:
-    """Two methods over one buffer."""
-    size = draw.randint(2, 9)
+    """Two methods over one buffer, which the first may only read."""
+    size, reads_only = draw.randint(2, 9), draw.random() < 0.5
     model = Model(lambda self, x: x, held=torch.zeros(size))
 
     class Reads(nn.Module):
@@ -164,6 +173,8 @@ def shared(draw: random.Random, *, sound: bool) -> Planted:
             self.model = model
 
         def forward(self, x: Any) -> Any:
+            if reads_only:
+                return self.model.held + x
             self.model.held.add_(x)
             return self.model.held * 1.0
 

@@ -35,7 +35,6 @@ from etscope.units import format_float, listed
 
 if TYPE_CHECKING:
     from etscope.analysis.faults.state import OtherWeight
-    from etscope.analysis.memory.state import StateTensor
     from etscope.analysis.memory.stored import StoredTensor
     from etscope.analysis.program.correlate import Attribution
 
@@ -530,7 +529,7 @@ def _undefined(export: Export) -> Iterator[Finding]:
             explanation=Explanation(
                 Sureness.MEASURED,
                 ("The program stores no start value for it.",),
-                tuple(site for one in (first, *others) for site in _readers(export, one.state)),
+                _sites(export, method, [n for one in (first, *others) for n in one.read_by]),
                 (
                     Remedy(
                         "Export with `etscope export`, which keeps the start value, or "
@@ -546,18 +545,18 @@ def _unshared(export: Export) -> Iterator[Finding]:
     from etscope.analysis.faults.state import unshared_state
 
     for one in unshared_state(export):
-        state, writers = one.copy, " and ".join(one.written_by)
+        writers = " and ".join(one.written_by)
         write = "writes" if len(one.written_by) == 1 else "write"
         yield Finding(
             "unshared-state",
             Severity.PROBLEM,
-            f"{state.method} has its own copy of {state.name}: it does not see what {writers} "
+            f"{one.method} has its own copy of {one.name}: it does not see what {writers} "
             f"{write} there.",
-            state.method,
+            one.method,
             explanation=Explanation(
                 Sureness.MEASURED,
                 ("The memory plan of each method has its own bytes for it.",),
-                _readers(export, state),
+                _sites(export, one.method, one.read_by),
                 (
                     Remedy(
                         "Plan it once: `ExecutorchBackendConfig(memory_planning_pass="
@@ -568,17 +567,16 @@ def _unshared(export: Export) -> Iterator[Finding]:
         )
 
 
-def _readers(export: Export, state: StateTensor) -> tuple[Site, ...]:
-    """Return the instructions that read a buffer."""
-    from etscope.analysis.faults.state import instructions_at
-
-    attributions = export.attributions[state.method]
+def _sites(export: Export, method: str, numbers: Sequence[int]) -> tuple[Site, ...]:
+    """Return the places of instructions."""
+    attributions = export.attributions[method]
+    records = instructions(export.needed_program, method).records
     return tuple(
         Site(
-            record.label,
-            record.instruction_id,
-            module=attributions[record.instruction_id].module or None,
-            line=attributions[record.instruction_id].source,
+            records[number].label,
+            number,
+            module=attributions[number].module or None,
+            line=attributions[number].source,
         )
-        for record in instructions_at(export.needed_program, state, lambda one: one.inputs)
+        for number in numbers
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,12 @@ import numpy.typing as npt
 
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
-from etscope.analysis.memory.stored import StoredTensor, parameter_name, stored_tensors
+from etscope.analysis.memory.stored import (
+    STATE,
+    StoredTensor,
+    parameter_name,
+    stored_tensors,
+)
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MissingDataError
 from etscope.formats.bytes.files import BytesLike
@@ -25,18 +30,25 @@ from etscope.formats.program.scalar_type import as_numpy
 class UndefinedState:
     """A buffer with a start value in the model and none in the program.
 
-    value: the number that all its elements have; None if they differ.
+    value: the number that all its elements have; None if they differ. read_by: the instructions
+    that read it.
     """
 
     state: StateTensor
     value: float | None
+    read_by: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UnsharedState:
-    """A method's own copy of a buffer that other methods change in theirs."""
+    """A method's own copy of a buffer that other methods change in theirs.
 
-    copy: StateTensor
+    read_by: the instructions of the method that read it.
+    """
+
+    method: str
+    name: str
+    read_by: tuple[int, ...]
     written_by: tuple[str, ...]
 
 
@@ -57,7 +69,8 @@ def undefined_state(export: Export) -> Iterator[UndefinedState]:
             if start is not None and start.any():
                 numbers = start.reshape(-1)
                 is_constant = bool((numbers == numbers[0]).all())
-                yield UndefinedState(one, float(numbers[0]) if is_constant else None)
+                value = float(numbers[0]) if is_constant else None
+                yield UndefinedState(one, value, _read_by(export.needed_program, one))
 
 
 def _start_value(record: RecordView, method: str, name: str) -> npt.NDArray[Any] | None:
@@ -72,8 +85,8 @@ def _start_value(record: RecordView, method: str, name: str) -> npt.NDArray[Any]
 def unshared_state(export: Export) -> Iterator[UnsharedState]:
     """Yield the copies of buffers that another method changes in its own copy.
 
-    Names come from the program or the record. `MemoryPlanningPass(share_mutable_buffers=True)`
-    gives all methods the same bytes.
+    In a method that changes no copy, the buffer is a constant. Names come from the program or the
+    record. `MemoryPlanningPass(share_mutable_buffers=True)` gives all methods the same bytes.
     """
     state = program_state(export)
     shared = {method: group for group in state.groups for method in group}
@@ -82,14 +95,27 @@ def unshared_state(export: Export) -> Iterator[UnsharedState]:
         for one in tensors:
             if one.name is not None:
                 copies[one.name, str(one.tensor)].append(one)
-    for held in copies.values():
+    program = export.needed_program
+    constants = _constants(export) if copies and len(program.methods) > 1 else {}
+    for (name, _), held in copies.items():
+        readers = dict(constants.get(name, {}))
         if len({shared.get(one.method, (one.method,)) for one in held}) > 1:
-            program = export.needed_program
-            writers = [one.method for one in held if instructions_at(program, one, _written)]
-            for one in held:
-                others = tuple(method for method in writers if method != one.method)
-                if others:
-                    yield UnsharedState(one, others)
+            readers |= {one.method: _read_by(program, one) for one in held}
+        writers = [one.method for one in held if _instructions_at(program, one, _written)]
+        for method, read_by in readers.items():
+            if others := tuple(writer for writer in writers if writer != method):
+                yield UnsharedState(method, name, read_by, others)
+
+
+def _constants(export: Export) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
+    """Return the instructions that read each constant, by name and method. Needs a record."""
+    found: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
+    if export.record is not None:
+        for one in stored_tensors(export.needed_program, export.edge_nodes):
+            name = parameter_name(one, export.edge_nodes(one.method).symbols.graph)
+            if name is not None and one.kind != STATE and one.instruction is not None:
+                found[name][one.method] = (one.instruction,)
+    return found
 
 
 def _written(record: InstructionRecord) -> tuple[int, ...]:
@@ -97,21 +123,26 @@ def _written(record: InstructionRecord) -> tuple[int, ...]:
     return (*record.outputs, *(record.inputs if "update_cache" in record.label else ()))
 
 
-def instructions_at(
+def _read_by(program: Program, state: StateTensor) -> tuple[int, ...]:
+    """The instructions that read a buffer."""
+    return _instructions_at(program, state, lambda record: record.inputs)
+
+
+def _instructions_at(
     program: Program, state: StateTensor, of: Callable[[InstructionRecord], Iterable[int]]
-) -> list[InstructionRecord]:
+) -> tuple[int, ...]:
     """Return the instructions that use a buffer. of: which values to check: the ones that an
     instruction reads, or the ones that it changes.
     """
     values = program.method(state.method).values
-    return [
-        record
+    return tuple(
+        record.instruction_id
         for record in instructions(program, state.method).records
         if any(
             getattr(values[index], "allocation", None) == state.place
             for index in unfolded(values, of(record))
         )
-    ]
+    )
 
 
 # -- weights that differ from the record's

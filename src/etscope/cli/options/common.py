@@ -413,6 +413,18 @@ def error_options(function: Function) -> Function:
     return as_one_parameter(function, "errors", ErrorOptions, options)
 
 
+_CONFIG = "config.json"  # of a transformers model
+
+
+def names_model(text: str) -> bool:
+    """True if a name means a model rather than a file or a folder of a run."""
+    path = Path(text)
+    if path.suffix in (".py", ".pt2") or (":" in text and not path.exists()):
+        return True
+    config = path / _CONFIG if path.is_dir() else path
+    return config.name == _CONFIG and config.is_file()
+
+
 @dataclass(frozen=True)
 class GivenFiles:
     """The files of a run or of a program, as the command line names them."""
@@ -431,9 +443,17 @@ class GivenFiles:
 
     @functools.cached_property
     def files(self) -> RunFiles:
-        """The files of the run. Raises the errors of `run_of_files`."""
+        """The files of the run. Raises the errors of `run_of_files`, and `UsageError` for a
+        MODEL.
+        """
         from etscope.capture.files import run_of_files
 
+        for name in filter(names_model, self.given):
+            raise UsageError(
+                f"{name} is a MODEL, not a run",
+                hint=f"record a run first: etscope run {name} --save ran; or, for etscope explain, "
+                "add --try",
+            )
         return run_of_files(self.given, self._of_options)
 
     @functools.cached_property

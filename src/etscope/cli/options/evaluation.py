@@ -16,12 +16,13 @@ from etscope.cli.options.common import (
     as_one_parameter,
     file_option,
     given_options,
+    names_model,
     names_of,
     path_option,
     some_of,
     split_values,
 )
-from etscope.cli.options.export import load_torch, names_model
+from etscope.cli.options.export import load_torch
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.settings import setting, switch
 from etscope.errors import UsageError

@@ -248,18 +248,6 @@ def export_options(function: Function) -> Function:
     return add_options(function, options)
 
 
-_CONFIG = "config.json"  # of a transformers model
-
-
-def names_model(text: str) -> bool:
-    """True if a name means a model rather than a file or a folder of a run."""
-    path = Path(text)
-    if path.suffix in (".py", ".pt2") or (":" in text and not path.exists()):
-        return True
-    config = path / _CONFIG if path.is_dir() else path
-    return config.name == _CONFIG and config.is_file()
-
-
 def load_torch(wanted_by: str) -> None:
     """Import PyTorch and ExecuTorch quietly, before the notices of user code."""
     from etscope.cli.output.progress import progress

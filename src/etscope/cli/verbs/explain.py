@@ -86,7 +86,7 @@ class RemedyArguments:
         from etscope.errors import UsageError
 
         if given := given_options(self.values):
-            raise UsageError(f"{given[0]} is for --try", hint="add --try, and a MODEL")
+            raise UsageError(f"{given[0]} is for --try", hint="add --try, and name a MODEL")
 
     @property
     def words(self) -> list[str]:
