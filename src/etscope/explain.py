@@ -27,6 +27,7 @@ from etscope.formats.bytes.files import PathLike
 from etscope.model.finding import Files, Finding
 from etscope.model.table import Column, Kind, Table
 from etscope.support.options import takes_fields
+from etscope.support.shown import Shown
 from etscope.units import format_share
 
 __all__ = ["ExplainOptions", "ExplainedMethod", "explain"]
@@ -54,7 +55,7 @@ class ExplainOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedMethod:
+class ExplainedMethod(Shown):
     """The findings of a method in one phase, the most important first."""
 
     facts: Facts

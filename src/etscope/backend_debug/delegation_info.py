@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from etscope.support.optional import require
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,7 @@ class DelegationBreakdown:
 
 
 @dataclass
-class DelegationInfo:
+class DelegationInfo(Shown):
     """Delegates of a lowered graph, and its nodes inside and outside them by operator."""
 
     num_delegated_subgraphs: int

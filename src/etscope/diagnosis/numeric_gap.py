@@ -44,6 +44,7 @@ from etscope.formats.torch_files.pickle_reader import TensorSubclassError
 from etscope.model.graph import Graph, SourceLine
 from etscope.model.table import Column, Kind, Table, object_column
 from etscope.support.optional import require
+from etscope.support.shown import Shown
 from etscope.support.tensor_spill import TensorSpill
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ Keep = Callable[["GapRow", Any, Any], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GapRow:
+class GapRow(Shown):
     """A value of the device and its distance from the reference.
 
     event: the logged name of the instruction ("native_call_add.out", "DELEGATE_CALL"). node, op:
@@ -82,7 +83,7 @@ class GapRow:
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(Shown):
     """The compared values in the reference's order of computation.
 
     `graph` is the reference's, `run` the number of the run in the dump. `coverage` says what

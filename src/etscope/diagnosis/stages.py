@@ -43,6 +43,7 @@ from etscope.analysis.numerics.rows import FINE, WRONG, Narrowed, Numerics, guil
 from etscope.analysis.program.source_location import lines_of, module_path, short_lines
 from etscope.model.graph import Graph, Node, NodeValue, SourceLine
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 from etscope.units import listed
 
 EAGER, EXPORTED, QUANTIZED = "eager", "exported", "quantized"
@@ -109,7 +110,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StageRow:
+class StageRow(Shown):
     """An operator in all stages.
 
     node, op: its node in the first graph that has it. errors: its errors by the name of the stage.
@@ -134,7 +135,7 @@ class StageRow:
 
 
 @dataclass(frozen=True)
-class NumericStages:
+class NumericStages(Shown):
     """The operators of a model in all stages, in order of execution.
 
     first: the name of the first stage, which the second is compared with. absent: why stages are

@@ -69,6 +69,7 @@ from etscope.formats.etrecord.reader import (
     read_etrecord,
     slimmed_to_json,
 )
+from etscope.support.shown import Shown
 
 _JSON_MEMBERS = {
     "_debug_handle_map": DEBUG_HANDLES,
@@ -81,7 +82,7 @@ _TENSOR_MEMBERS = {
 }
 
 
-class ETRecord:
+class ETRecord(Shown):
     """The graphs of a model, and the maps from instructions to them.
 
     Build it with the `add_*` methods, or open one with `parse_etrecord`. An opened record reads
@@ -168,6 +169,9 @@ class ETRecord:
     def __repr__(self) -> str:
         path, names = (self._file.path, self._file.graph_names) if self._file else (None, ())
         return f"<ETRecord {path or 'in memory'}: {', '.join(names or self.edge_programs)}>"
+
+    def _repr_html_(self) -> str | None:
+        return None if self._file is None else self._file._repr_html_()
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *LOADERS})

@@ -21,6 +21,7 @@ from etscope.errors import (
 )
 from etscope.evaluation._dataset import Sample
 from etscope.formats.torch_files.tensor_files import read_tensor_file
+from etscope.support.shown import Shown
 
 _Scores = npt.NDArray[np.float64]
 
@@ -165,7 +166,7 @@ _TEXT = (".txt", ".csv", ".tsv")
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(Shown):
     """Labels by a sample's number, or by its name: one class for each row of its scores."""
 
     by_number: Sequence[tuple[int, ...]] = ()
@@ -287,7 +288,7 @@ _RIGHT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Shown):
     """Counts over all rows of scores.
 
     rows: the rows with a class of the reference. agree: the device has the same class; agree_top:

@@ -28,6 +28,7 @@ from etscope.analysis.program.source_location import short_lines
 from etscope.errors import MissingDataError, UsageError
 from etscope.evaluation._classification import Prediction, Task
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 
 # -- Errors of each operator over the samples: two floats for each compared value, and no tensor.
 
@@ -242,7 +243,7 @@ _NEAREST = 3  # operators with a sentence on missing samples: more would hide ot
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Shown):
     """A method compared on a dataset, the device against the reference.
 
     operators: in order of execution. samples: in the order of the dataset, skipped ones included.

@@ -18,6 +18,7 @@ from etscope.formats.generation import GenerationCalls
 from etscope.model.report import Report, Section, facts
 from etscope.model.table import Column, Kind, Table
 from etscope.run.generation.prompt import Tokenizer
+from etscope.support.shown import Shown
 
 Progress = Callable[[int, int | None], None]
 Ints = npt.NDArray[np.int64]
@@ -137,7 +138,7 @@ class TokenPlaces:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TokenEvaluation:
+class TokenEvaluation(Shown):
     """A language model compared with its reference on a text.
 
     program, reference: their names. agreement: the agreement at each predicted token. places: the

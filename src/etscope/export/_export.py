@@ -21,6 +21,7 @@ from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import Method, ValueKind
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
+from etscope.support.shown import Shown
 from etscope.units import listed
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ PROGRAM, RECORD, BUNDLE = ".pte", ".etrecord", ".bpte"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exported:
+class Exported(Shown):
     """A program, its record, and the expected outputs for its example inputs.
 
     program: the `ExecutorchProgramManager`.
@@ -243,7 +244,7 @@ SDPA = ("plain", "custom")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LanguageModel:
+class LanguageModel(Shown):
     """A transformers model that generates text, for `export`: its program has a cache of keys and
     values, and is called by ExecuTorch's runners.
 

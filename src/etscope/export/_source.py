@@ -34,6 +34,7 @@ from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.identify import describe
 from etscope.formats.torch_files.pt2_archive import is_pt2
 from etscope.support.optional import require
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     from etscope.formats.torch_files.tensor_files import TensorFile
@@ -54,7 +55,7 @@ FACTORY_HINT = """write a function that makes the model, and name it:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Source(Shown):
     """A model that was found, ready for `export`.
 
     spec: the user's name for it.

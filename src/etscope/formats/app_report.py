@@ -31,6 +31,7 @@ from etscope.formats.exported_program.exported_json import (
     sequence,
     text,
 )
+from etscope.support.shown import Shown
 
 __all__ = ["AppReport", "check_runtime", "check_tokens", "read_app_report"]
 
@@ -77,7 +78,7 @@ class AppGeneration:
 
 
 @dataclass(frozen=True, slots=True)
-class AppReport:
+class AppReport(Shown):
     """The report of an app.
 
     generations: in order; () without a language model. metrics: a benchmark's metrics; the name

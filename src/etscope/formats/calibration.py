@@ -43,6 +43,7 @@ from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.conditions import Conditions, conditions_here
 from etscope.formats.json_values import JsonValue, read_json
 from etscope.formats.run_json import SavedRun
+from etscope.support.shown import Shown
 
 __all__ = [
     "CACHE_FILES",
@@ -268,7 +269,7 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(Shown):
     """The measured peaks of a machine. marks: reasons to trust it less, in words. all_peaks: for
     each number of threads, the fewest first; never empty. path: its file."""
 

@@ -47,6 +47,7 @@ from etscope.errors import FormatError
 from etscope.formats.json_values import JsonValue
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import ShapeDynamism, TensorValue
+from etscope.support.shown import Shown
 
 __all__ = [
     "DECODE",
@@ -80,7 +81,7 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GenerationCalls:
+class GenerationCalls(Shown):
     """The calls of a pass as columns, int64 [calls], in order of execution.
 
     methods, phases: names for the indices `method` and `phase`. The top of this module describes
@@ -121,7 +122,7 @@ class GenerationCalls:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GenerationPass:
+class GenerationPass(Shown):
     """A process that generated. traced: None, "times" or "values". load_ns: reading the program
     and loading its methods. cold_first_token_ns: None if unknown."""
 
@@ -132,7 +133,7 @@ class GenerationPass:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Generation:
+class Generation(Shown):
     """A generation of a language model in run.json.
 
     prompt_tokens, generated_tokens: int64 ids of the text decoder; -1 for each position of an image

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from etscope.errors import FormatError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike, open_source
 from etscope.formats.exported_program.exported_json import is_integer, parse_json
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -46,7 +47,7 @@ def read_json(
 
 
 @dataclass(frozen=True, slots=True)
-class JsonValue:
+class JsonValue(Shown):
     """A value of a JSON file, and its place in it: "peaks[0].gemm[2].m", "" for the whole.
 
     Methods raise `FormatError` for a value of another kind. A null member counts as missing.

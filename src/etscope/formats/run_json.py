@@ -75,6 +75,7 @@ from etscope.formats.generation import (
     parse_generation,
 )
 from etscope.formats.json_values import JsonValue, read_json
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     from etscope.formats.conditions import Conditions
@@ -577,7 +578,7 @@ class SavedLatency:
 
 
 @dataclass(frozen=True)
-class SavedRun:
+class SavedRun(Shown):
     """The content of a run.json. Values are checked on access: each property raises `FormatError`
     if its part of the file is damaged."""
 

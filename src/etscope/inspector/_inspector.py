@@ -719,16 +719,13 @@ class Inspector:
         )
 
     def __repr__(self) -> str:
-        dump = self.trace.dump
-        methods = dict.fromkeys(str(one.method) for one in self.trace.profiles() if one.method)
-        of = f" of {', '.join(methods)}" if methods else ""
-        return f"<Inspector {dump.path or 'in memory'}: {dump.num_runs} runs{of}>"
+        return f"<Inspector {self.trace.headline}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """The page that a notebook shows: the times of the methods and their longest operators."""
-        from etscope.views.page.html import summary_html
+        from etscope.views.tables.results import html_of
 
-        return summary_html(self.trace, self._scale)
+        return html_of(self.trace, self._scale)
 
     def debug(self, inputs: Any = None) -> Any:
         """A session of ETDB (an `etscope.etdb.Session`) on this dump, its record and debug buffer.

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from etscope.errors import FormatError
 from etscope.formats.etdump.reader import ETDump, EventKind
+from etscope.support.shown import Shown
 
 __all__ = [
     "CALL_ROLES",
@@ -170,7 +171,7 @@ class EventKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(Shown):
     """Runs of one name that logged the same sequence of events.
 
     `runs` are their indices in the dump, `first` the row of each run's first event in `rows`, the
@@ -395,7 +396,7 @@ class TableEvent:
 
 
 @dataclass(frozen=True)
-class EventTable:
+class EventTable(Shown):
     """All timed events of a dump: K distinct events with N rows in all runs.
 
     methods: the method of each block; None if unknown. meanings: the meanings of each block's

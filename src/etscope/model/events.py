@@ -19,6 +19,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.model.statistics import statistic, summarize_rows
 from etscope.model.table import object_column
 from etscope.support.optional import require
+from etscope.support.shown import Shown
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 @dataclass
-class Event:
+class Event(Shown):
     """One execution of an operator, or a step of the framework, that the runtime logged.
 
     name: the name of the profiling event ("native_call_add.out", "DELEGATE_CALL"); a delegate's
@@ -386,7 +387,7 @@ class LazyEvent(_Lazy, Event):
 
 
 @dataclass
-class EventBlock:
+class EventBlock(Shown):
     """The runs of a dump with the same sequence of events, and these events.
 
     Loading is one block, each branch of a control flow another. `runs` are the indices of its runs

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+from etscope.support.shown import Shown
+
 __all__ = ["Finding"]
 
 # How a command takes each file, and the word for an unknown file.
@@ -146,7 +148,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Shown):
     """A sentence about a run that a reader should see first.
 
     kind: its name for programs ("slowest-module"). quantity: None without a number. place: where to

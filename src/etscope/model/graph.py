@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from etscope.errors import UsageError
 from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.support.shown import Shown
 
 # Operators, by `stem`, that do not compute. Memory planning turns some into views, and passes
 # remove others, so users of their output may read their input instead.
@@ -128,7 +129,7 @@ class Delegate:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(Shown):
     """A node of a graph.
 
     `kind` is fx's word: "placeholder", "call_function", "get_attr" or "output". `op` is the name in
@@ -181,7 +182,7 @@ class NodeValue:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(Shown):
     """Nodes in execution order. `name` is the graph's name in its file ("edge_dialect/forward").
 
     `parameters` maps a placeholder's name to the fully qualified name of the weight behind it.

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 
 __all__ = ["Report", "Section", "facts", "rows"]
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Section(Shown):
     """A part of a report: a table, and its name for programs (the table's title is for readers).
 
     `is_facts`: the table has one row, and each column is a fact; readable formats write one fact on
@@ -25,7 +26,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Shown):
     """Sections about one subject, which `about` identifies: {"file": "a.pte", "kind": "pte"}.
 
     summary: a short version in sentences, before the sections; Markdown then folds the sections.

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from etscope.errors import UsageError
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,7 +64,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(Shown):
     """Columns of equal length.
 
     `values[name]` has a column's values; None (or NaN in a float array) is a missing value. `depth`

@@ -28,6 +28,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.support.exits import exit_with
+from etscope.support.shown import Shown
 from etscope.units import format_bytes
 
 __all__ = [
@@ -116,7 +117,7 @@ class EValueDiff:
 
 
 @dataclass
-class ExecutionPlanDiff:
+class ExecutionPlanDiff(Shown):
     """Differences of two methods. Equal names, counts and sizes are None.
 
     `delegates_differ` lists delegates of equal backends with other data or options, as
@@ -161,7 +162,7 @@ class NamedDataDiff:
 
 
 @dataclass
-class PTEDiffResult:
+class PTEDiffResult(Shown):
     """Differences of two programs. `error`: why one is unreadable."""
 
     path_a: str

@@ -51,6 +51,7 @@ from etscope.run.execute import Executed, ExecutedJobs, Folder
 from etscope.run.job import NONE, JobCall, Result
 from etscope.run.program import Opened
 from etscope.support.optional import available
+from etscope.support.shown import Shown
 from etscope.units import format_bytes
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ _MS = 1e6  # ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Latency:
+class Latency(Shown):
     """The times of one call, in ns, around the runtime's `execute`.
 
     method: the method's name. case: the index of the bundled test case, None without one.
@@ -87,7 +88,7 @@ class Latency:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Outcome:
+class Outcome(Shown):
     """The result of separate runs, and their files. The files are in a temporary folder that is
     removed with this object, unless they are saved.
 

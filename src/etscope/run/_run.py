@@ -24,12 +24,13 @@ from etscope.run.job import ALL_EVENTS, NONE, Job, JobCall
 from etscope.run.process import FAILED, MISSING_KERNEL, REFUSED_TENSOR
 from etscope.run.program import Opened, open_program
 from etscope.support.options import takes_fields
+from etscope.support.shown import Shown
 
 _LINES = 3  # of Python in a message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class Call(Shown):
     """One method to execute on one set of inputs; None takes the value of the same option of
     `run()`.
 

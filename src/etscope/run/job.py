@@ -25,6 +25,7 @@ from etscope.formats.json_values import JsonValue
 from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.scalar_type import ScalarType, dense_view, dim_order_of, scalar_type_of
 from etscope.formats.run_json import MeasuredMemory, measured_memory
+from etscope.support.shown import Shown
 
 __all__ = ["INTERMEDIATE_OUTPUTS", "NONE", "Job"]
 
@@ -101,7 +102,7 @@ class PoolUse:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class Job(Shown):
     """One process, one load of the program, and the calls in order.
 
     data: external tensors of the program (.ptd).

@@ -26,6 +26,7 @@ from etscope.run.job import Job, PoolSizes, Result
 from etscope.run.process import PoolTooSmall
 from etscope.run.program import Opened, open_program
 from etscope.support.options import takes_fields
+from etscope.support.shown import Shown
 
 __all__ = ["PLANNED", "TEMPORARY", "smallest_pools"]
 
@@ -84,7 +85,7 @@ class MethodPools:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pools:
+class Pools(Shown):
     """The smallest pools of the methods of a program."""
 
     program: Program

@@ -62,6 +62,7 @@ TABLE_VIEWS: dict[str, ViewSpec] = {
     "csv": ViewSpec(f"{_FORMATS}:write_csv", ".csv", "comma-separated values"),
     "tsv": ViewSpec(f"{_FORMATS}:write_tsv", ".tsv", "tab-separated values"),
     "md": ViewSpec(f"{_FORMATS}:write_markdown", ".md", "a GitHub table"),
+    "html": ViewSpec(f"{_FORMATS}:write_html", ".html", "a part of an HTML page"),
     "parquet": ViewSpec(f"{_FORMATS}:write_parquet", ".parquet", "typed columns", binary=True),
 }
 

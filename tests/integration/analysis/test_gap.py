@@ -33,6 +33,7 @@ def test_a_table_has_a_row_for_each_pair_and_all_metrics() -> None:
     assert len(table) == len(gap.rows)
     assert {"instruction", "node", "op", *METRICS, "source", "handles"} <= set(table.names)
     assert repr(gap).startswith(f"<Gap of forward to {EDGE}") and len(repr(gap)) < 300
+    assert len(gap._repr_html_() or "") < 100_000
 
 
 class Altered(Reference):

@@ -19,7 +19,7 @@ from tests.support.golden_files import check_golden
 from tests.support.views import shapes
 
 TABLES = ("events", "kinds", "hostile", "empty")
-TEXT_FORMATS = ("json", "jsonl", "csv", "tsv", "md")
+TEXT_FORMATS = ("json", "jsonl", "csv", "tsv", "md", "html")
 
 
 def written(table: Table, name: str) -> str:

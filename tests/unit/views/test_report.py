@@ -49,7 +49,7 @@ def written(*reports: Report, format: str, width: int | None = None) -> str:
     return content
 
 
-@pytest.mark.parametrize("format", ["table", "md", "json", "csv", "jsonl"])
+@pytest.mark.parametrize("format", ["table", "md", "html", "json", "csv", "jsonl"])
 def test_golden(format: str) -> None:
     check_golden(
         f"report/two.{format}", written(report(), report("b.etdp"), format=format, width=80)

@@ -18,6 +18,7 @@ from etscope.analysis.statistics.compare_samples import (
     compare_all,
 )
 from etscope.errors import MismatchError, UsageError
+from etscope.support.shown import Shown
 from etscope.units import (
     TimeScale,
     count,
@@ -87,7 +88,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Shown):
     """A compared quantity.
 
     base, new: None where a side lacks it. change: as text; change_value: in the unit of the limit.

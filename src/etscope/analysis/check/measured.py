@@ -22,6 +22,7 @@ from typing import Any
 from etscope.errors import FormatError, MissingDataError, VersionError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike
 from etscope.formats.json_values import JsonValue, read_json, to_json
+from etscope.support.shown import Shown
 from etscope.units import TimeScale
 
 SCHEMA = "etscope.check/1"
@@ -99,7 +100,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Shown):
     """One side of a check.
 
     paths: of its "run" (the folder of all files), "dump", "record" and "program", where known.

@@ -12,12 +12,13 @@ from typing import Any
 from etscope.analysis.check.compare import Outcome, Row, value_text
 from etscope.analysis.check.measured import BY_NAME, SCHEMA, Measured, Part
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 
 _LISTED = 4  # quantities in a headline
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(Shown):
     """A finished check. base: None for a baseline that is only written. is_stored: BASE is a
     baseline, so its files may be gone. allows_unknown: "cannot tell" is a pass."""
 

@@ -26,6 +26,7 @@ from etscope.analysis.statistics.compare_samples import (
 )
 from etscope.formats.run_json import SavedMemory, SavedRun
 from etscope.model.table import grouped
+from etscope.support.shown import Shown
 from etscope.units import format_bytes, format_change, format_duration, format_float
 
 UNKNOWN = "unknown"
@@ -185,7 +186,7 @@ class MethodDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(Shown):
     """The changes of every method that both dumps ran."""
 
     methods: tuple[MethodDiff, ...]

@@ -48,6 +48,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
 from etscope.model.common_subsequence import matched_anywhere, matched_in_turn, with_gaps
+from etscope.support.shown import Shown
 from etscope.units import listed
 
 __all__ = ["Side", "diff_programs"]
@@ -56,7 +57,7 @@ NAMES_SHOWN = 3  # in a sentence, so that it stays one; new kernels are listed i
 
 
 @dataclass(frozen=True)
-class Side:
+class Side(Shown):
     """A program to compare.
 
     name: the name in sentences. record: the program's record, if there is one. data: its .ptd
@@ -320,7 +321,7 @@ class DelegateChange:
 
 
 @dataclass(frozen=True)
-class ProgramDiff:
+class ProgramDiff(Shown):
     """The differences of two programs, in the order of the later side."""
 
     before: Side

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from etscope.errors import UsageError
 from etscope.formats.program.scalar_type import as_numpy, scalar_type_of
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 
 __all__ = ["CaseCheck", "Verification", "compare_outputs"]
 
@@ -201,7 +202,7 @@ class CaseCheck(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Shown):
     """The outcome of comparing the outputs of test cases with the expected ones.
 
     rtol, atol: as given. dynamic: the methods that quantize dynamically, with a wider tolerance.

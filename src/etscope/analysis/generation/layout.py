@@ -23,6 +23,7 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.formats.program.scalar_type import ScalarType
+from etscope.support.shown import Shown
 
 __all__ = ["layout_of"]
 
@@ -74,7 +75,7 @@ class Encoder:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Shown):
     """The roles of a program's methods.
 
     prefill, decode: the same role when one method does both. embedding: the method that makes

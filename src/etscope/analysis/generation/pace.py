@@ -29,6 +29,7 @@ from etscope.formats.generation import (
 from etscope.model.report import Section, facts
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 from etscope.units import TimeScale, format_share
 
 __all__ = ["Pace", "phase_table"]
@@ -63,7 +64,7 @@ class PhasePace:
 
 
 @dataclass(frozen=True, eq=False)
-class Pace:
+class Pace(Shown):
     """The pace of the generations of a pass (traced or untraced), from its calls.
 
     load_ns: reading the program and loading its methods. cold_first_token_ns: the time to the first

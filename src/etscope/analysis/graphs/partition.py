@@ -18,6 +18,7 @@ from etscope.formats.exported_program.exported_json import mapping, sequence, te
 from etscope.formats.program.pte import Program
 from etscope.formats.program.xnnpack import XnnNode, known_operators
 from etscope.model.graph import Graph, Node
+from etscope.support.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class NodeRefusal:
 
 
 @dataclass(frozen=True)
-class Partition:
+class Partition(Shown):
     """The partition of a method.
 
     partitionings: the partitioners' answers, in order; None if unknown. refusals: by `id` of the

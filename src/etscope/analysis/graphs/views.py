@@ -31,6 +31,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.pte import Program
 from etscope.model.graph import Graph, Node
+from etscope.support.shown import Shown
 
 __all__ = ["GraphView", "graph_views"]
 
@@ -46,7 +47,7 @@ def given_bytes(node: Node) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewNode:
+class ViewNode(Shown):
     """A node of a view.
 
     key: unique in the view, and the same in every run of etscope: the node's name, in sub-graphs
@@ -84,7 +85,7 @@ class NodeError:
 
 
 @dataclass(frozen=True)
-class GraphView:
+class GraphView(Shown):
     """A graph with layers of attributes of its nodes: times, memory, errors.
 
     key: "exported/forward", "edge/forward", "executed/forward" or "<name in the record>", short

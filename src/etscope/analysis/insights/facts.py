@@ -25,6 +25,7 @@ from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.finding import Explanation, Finding, Place, Remedy, Severity, Site, Sureness
 from etscope.model.graph import Node
 from etscope.model.statistics import median, t_quantile
+from etscope.support.shown import Shown
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Level(Flag):
 
 
 @dataclass
-class Facts:
+class Facts(Shown):
     """A method's runs in one phase, with everything that was given with the dump.
 
     `partition`, `work` and `program` are None if the files do not have them; a rule that needs one

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.program.pte import Program, read_pte
 from etscope.support.lazy import MadeOnce
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     from etscope.analysis.matching.run_nodes import RunNodes
@@ -21,7 +22,7 @@ __all__ = ["Export"]
 
 
 @dataclass(frozen=True)
-class Export(MadeOnce):
+class Export(MadeOnce, Shown):
     """The program of an export, its record and its .ptd files; each may be missing.
 
     program: by default the record's.

@@ -41,6 +41,7 @@ from etscope.formats.program.pte_schema import Method, ShapeDynamism, TensorValu
 from etscope.formats.run_json import MeasuredMemory
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 from etscope.units import format_bytes
 
 __all__ = ["memory_by_context", "program_memory"]
@@ -67,7 +68,7 @@ _LENGTHS = 8  # powers of two in the table by context length: it fits one screen
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramMemory:
+class ProgramMemory(Shown):
     """The memory of each method that needs any, and of all methods together.
 
     plans, state: the memory plans and the state of the same program.

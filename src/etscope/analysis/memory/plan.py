@@ -32,6 +32,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     from etscope.analysis.matching.export import Export
@@ -195,7 +196,7 @@ class Arena:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class MemoryPlan(Shown):
     """The memory of a method.
 
     live_bytes: planned bytes that are live at each instruction; a method without instructions has

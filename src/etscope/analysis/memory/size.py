@@ -44,6 +44,7 @@ from etscope.formats.program.pte import STACK_TRACES, UNREAD, Program, read_prog
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 from etscope.units import format_bytes
 
 __all__ = ["size_files"]
@@ -69,7 +70,7 @@ _RECORD_KINDS = (
 
 
 @dataclass(frozen=True)
-class SizedFile:
+class SizedFile(Shown):
     """A file and its parts, which sum to its size. kind: from `identify`, or "debug_buffer". notes:
     what is unknown. data: the file's bytes, memory-mapped.
     """

@@ -17,6 +17,7 @@ from etscope.analysis.numerics.values import QuantizedRange
 from etscope.analysis.program.source_location import short_lines
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 
 _NAMED = 3  # operators in a sentence
 _MANY_CLIPPED = 0.01  # share of a value's numbers beyond its range, to speak of
@@ -107,7 +108,7 @@ def _squares(one: Sequence[Any], other: Sequence[Any]) -> float:
 
 
 @dataclass(frozen=True)
-class Quantization:
+class Quantization(Shown):
     """Errors of quantization in a run.
 
     outputs: errors of the method's outputs. operators: in the order of the quantized graph; empty

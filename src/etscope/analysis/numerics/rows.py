@@ -24,6 +24,7 @@ from etscope.errors import UsageError
 from etscope.model.finding import Finding, Severity, Sureness, remedies_of
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
+from etscope.support.shown import Shown
 from etscope.units import listed
 
 FINE, WRONG, INHERITED, BY_DESIGN = "fine", "wrong", "inherited", "by design"
@@ -80,7 +81,7 @@ class RowValues:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NumericsRow:
+class NumericsRow(Shown):
     """A value of the device, and where its error comes from.
 
     event, label: the names of the instruction, or of the operator inside a delegate. op: the node's
@@ -147,7 +148,7 @@ class NumericsRow:
 
 
 @dataclass(frozen=True)
-class Numerics:
+class Numerics(Shown):
     """The rows of a run in order of execution, and what they say.
 
     `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
@@ -464,7 +465,7 @@ def described(row: NumericsRow) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Narrowed:
+class Narrowed(Shown):
     """The place of a fault in a wrong delegate call, found by exports with taps.
 
     call: the original row of the call. row: the wrong row in the last export that narrowed the

@@ -29,6 +29,7 @@ from etscope.model.event_table import (
     Meaning,
     framework_ticks,
 )
+from etscope.support.shown import Shown
 from etscope.units import count
 
 __all__ = ["MethodProfile", "Row", "identity", "method_profile"]
@@ -42,7 +43,7 @@ Meanings = Callable[[Block], Mapping[int, Meaning]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Shown):
     """The time of one instruction, of one event inside a delegate, or of a remainder.
 
     kind: "kernel", "delegate", "control", "delegated", "other", "unaccounted" or "total". ticks,
@@ -145,7 +146,7 @@ class Excluded:
 
 
 @dataclass(frozen=True)
-class MethodProfile:
+class MethodProfile(Shown):
     """All runs of one method. `rows` are in run order, events of a delegate below their call.
 
     `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load` has

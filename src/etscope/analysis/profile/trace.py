@@ -75,6 +75,7 @@ from etscope.model.event_table import (
 )
 from etscope.model.exported_graph import graph_from_record
 from etscope.support.lazy import MadeOnce
+from etscope.support.shown import Shown
 
 __all__ = ["Trace", "runs_of"]
 
@@ -138,7 +139,7 @@ UNAVAILABLE = _Unavailable()
 
 
 @dataclass(frozen=True)
-class Trace(MadeOnce):
+class Trace(MadeOnce, Shown):
     """A dump, with its debug buffer, record and program if they were given.
 
     `forced`: use the record even if the runs contradict it. `calls`: the call of each run in the
@@ -159,6 +160,13 @@ class Trace(MadeOnce):
     all_runs: bool = False
     ran: SavedRun | None = None
     data: tuple[ExternalData, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """The dump's path, the number of its runs and the methods that ran."""
+        methods = dict.fromkeys(str(one.method) for one in self.profiles() if one.method)
+        of = f" of {', '.join(methods)}" if methods else ""
+        return f"{self.dump.path or 'in memory'}: {self.dump.num_runs} runs{of}"
 
     @property
     def trace(self) -> Trace:

@@ -27,6 +27,7 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.model.event_table import EventKey
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node, SourceLine, source_lines, stem
+from etscope.support.shown import Shown
 
 __all__ = ["UNATTRIBUTED", "Attribution", "handle_list"]
 
@@ -102,7 +103,7 @@ class MethodSymbols:
 
 
 @dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Shown):
     """The source of an event.
 
     debug_handles: as in the record: an int, a list, or None. The fields from `operator` on come

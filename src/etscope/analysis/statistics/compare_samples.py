@@ -93,6 +93,7 @@ from etscope.model.statistics import (
     t_quantile,
     two_sided_p,
 )
+from etscope.support.shown import Shown
 
 __all__ = [
     "Comparison",
@@ -229,7 +230,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Locations:
+class Locations(Shown):
     """Trimmed means and how well they are known: arrays of one element a set of samples.
 
     error, freedom: the standard error in the samples' unit and its degrees of freedom. by_range:

@@ -48,6 +48,7 @@ from etscope.errors import UsageError
 from etscope.formats.calibration import FLOAT16, FLOAT32, INT8, Calibration, MemoryLevel, Peaks
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.formats.run_json import SavedRun
+from etscope.support.shown import Shown
 from etscope.units import TimeScale
 
 __all__ = ["BOUNDS", "OVERHEAD_SHARE", "ProfileLimits"]
@@ -103,7 +104,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class ProfileLimits:
+class ProfileLimits(Shown):
     """The limits of the rows of a profile.
 
     source: the unit of the dump's ticks. calibration: None for the rates alone. threads: the run's

@@ -22,12 +22,13 @@ from etscope.analysis.work.program_work import ProgramWork, clamp_work, operator
 from etscope.analysis.work.sizes import run_sizes
 from etscope.formats.program.xnnpack import XnnNode
 from etscope.model.graph import Node
+from etscope.support.shown import Shown
 
 __all__ = ["ProfileWork", "profile_work"]
 
 
 @dataclass(frozen=True)
-class ProfileWork:
+class ProfileWork(Shown):
     """The work of a profile's rows in one run, the mean over its runs, by `id` of the row.
 
     together: for a row that has the work of several rows, these rows. It is unknown how the work

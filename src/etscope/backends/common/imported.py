@@ -13,6 +13,7 @@ import numpy.typing as npt
 from etscope.model.event_table import Clock, Quantity
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column
+from etscope.support.shown import Shown
 
 Ids = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
@@ -50,7 +51,7 @@ class ImportedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedSpans:
+class ImportedSpans(Shown):
     """Time spans of a file, as columns.
 
     start, duration: float64 [N], in `unit` ("us" or "cycles") of the file's clock. lane, name,
@@ -80,7 +81,7 @@ class ImportedSpans:
 
 
 @dataclass(frozen=True)
-class BackendFile:
+class BackendFile(Shown):
     """A file that a vendor's tool wrote.
 
     kind: the kind of file in words ("QNN optrace"). backends: ids of the delegates whose data it

@@ -57,7 +57,7 @@ class OutputOptions:
     @property
     def is_text(self) -> bool:
         """True for formats for people, with several tables; False for formats for programs."""
-        return self.chosen_format in ("table", "md")
+        return self.chosen_format in ("table", "md", "html")
 
     @property
     def most_rows(self) -> int | None:

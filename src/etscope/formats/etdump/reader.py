@@ -34,6 +34,7 @@ from etscope.formats.etdump.debug_values import (
 )
 from etscope.formats.identify import describe
 from etscope.formats.program.scalar_type import scalar_type
+from etscope.support.shown import Shown
 
 __all__ = ["DebugValue", "ETDump", "EventKind", "TensorRef", "read_etdump"]
 
@@ -47,7 +48,7 @@ class EventKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ETDump:
+class ETDump(Shown):
     """The content of an ETDump: R runs, E events. Arrays are read-only.
 
     Columns that end in `name` or `str` are indices into `strings`, the distinct strings in order

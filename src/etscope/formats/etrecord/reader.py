@@ -27,6 +27,7 @@ from etscope.formats.exported_program.exported_json import (
 )
 from etscope.formats.identify import describe
 from etscope.formats.json_values import JsonValue
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:  # the modules of members are loaded with the first one
     from etscope.formats.etrecord.own_members import Fingerprints, MethodPartition, MethodTaps
@@ -164,7 +165,7 @@ def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
     return RecordFile(archive)
 
 
-class RecordFile:
+class RecordFile(Shown):
     """An opened record. Missing parts are None: older versions write fewer."""
 
     def __init__(self, archive: ZipArchive) -> None:

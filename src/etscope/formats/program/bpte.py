@@ -26,6 +26,7 @@ from etscope.formats.program.scalar_type import (
     scalar_type,
     stored_tensor,
 )
+from etscope.support.shown import Shown
 
 __all__ = ["read_bundled", "read_program_file"]
 
@@ -134,7 +135,7 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BundledFile:
+class BundledFile(Shown):
     """A bundled program. `program_span` locates the program's bytes in the file."""
 
     version: int

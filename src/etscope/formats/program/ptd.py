@@ -38,6 +38,7 @@ from etscope.formats.program.scalar_type import (
     stored_tensor,
 )
 from etscope.formats.program.xnnpack import known_operators
+from etscope.support.shown import Shown
 
 __all__ = ["read_ptd", "write_ptd"]
 
@@ -71,7 +72,7 @@ class ExternalEntry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ExternalData:
+class ExternalData(Shown):
     """A .ptd file. `entries` are by key, in the order of the file; several may share one span.
     `tables`: the bytes before the data."""
 

@@ -61,6 +61,7 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.formats.program.scalar_type import checked_dim_order, dense_view, scalar_type
+from etscope.support.shown import Shown
 
 __all__ = ["read_pte"]
 
@@ -86,7 +87,7 @@ class Subsegments:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class Program(Shown):
     """An ExecuTorch program.
 
     `segments` are the parts of the file behind the tables, as spans of the file. Constant tensors

@@ -13,6 +13,7 @@ from enum import Enum, IntEnum
 
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.scalar_type import ScalarType
+from etscope.support.shown import Shown
 
 
 class ValueKind(Enum):
@@ -228,7 +229,7 @@ class Delegate:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class Method(Shown):
     """An entry point of the program; the schema's `ExecutionPlan`.
 
     `buffer_sizes[i]` is the size of the planned memory with the id i; 0 is not a buffer.

@@ -42,6 +42,7 @@ from etscope.search.trial import (
     versions,
 )
 from etscope.support.options import takes_fields
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.subprograms import Subject
@@ -56,7 +57,7 @@ SNR, DECIBELS = "snr", 40.0  # an error of 1 % of the signal's amplitude
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bisected:
+class Bisected(Shown):
     """The failing pieces of a model.
 
     whole: the answer for the whole model. found: failing pieces, as positions in `graph`, with

@@ -23,6 +23,7 @@ from etscope.model.finding import Finding
 from etscope.model.table import Column, Kind, Table
 from etscope.search.remedies._changes import Change, Setting
 from etscope.search.trial import FAILURES, Trial, reaches
+from etscope.support.shown import Shown
 from etscope.units import format_duration
 
 FASTER, SLOWER, SAME, UNSURE = "faster", "slower", "no difference", "cannot tell"
@@ -74,7 +75,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class Outcome(Shown):
     """One or several changes that were tried together.
 
     trial: None if they were not tried; `reason` says why. comparison: the comparison of their time
@@ -173,7 +174,7 @@ def in_order(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Remedies:
+class Remedies(Shown):
     """The results of the remedies for a model's findings.
 
     findings: the baseline's findings. outcomes: remedies and combinations: first the faster ones

@@ -18,6 +18,7 @@ from etscope.model.graph import Node
 from etscope.model.selector import Selector
 from etscope.model.table import Column, Kind, Table
 from etscope.search.trial import FAILURES, Trial, reaches
+from etscope.support.shown import Shown
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.keep_float import Unit
@@ -163,7 +164,7 @@ class Variant(Trial):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sensitivity:
+class Sensitivity(Shown):
     """Gains and costs of keeping parts of a model in float.
 
     int8, full: all quantized, and all in float. groups: the parts. variants: measurements by the

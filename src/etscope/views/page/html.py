@@ -1,66 +1,13 @@
-"""Write HTML: the built page with a report's data in it, and a run's summary for notebooks."""
+"""Write HTML: the built page with a report's data in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
-from etscope.analysis.tables.profile_table import DEFAULT_COLUMNS, profile_table
 from etscope.errors import MissingDependencyError
-from etscope.model.report import filled_columns
-from etscope.model.table import Kind, Table
 from etscope.views.output import dumps
-from etscope.views.tables.cells import is_number, table_texts, visible
-
-# -- A run's summary as static HTML, without scripts.
-
-_ROWS = 10  # the longest operators of each method
-_LONGEST = 60  # characters of a cell
-
-
-def summary_html(trace: Trace, scale: Scale) -> str:
-    """The times of each method and its longest operators, with all text from files escaped."""
-    name = trace.dump.path or "an ETDump in memory"
-    profiles = trace.profiles()
-    counts = f"{trace.dump.num_runs:,} runs, {trace.dump.num_events:,} events"
-    if not profiles:
-        counts += "; no method was executed with the tracer on"
-    parts = [f"<p><b>ETDump</b> {_text(name)}: {counts}</p>"]
-    parts += [_table(profile_table(profile, scale, limit=_ROWS)) for profile in profiles]
-    return f'<div class="etscope">{"".join(parts)}</div>'
-
-
-def _table(table: Table) -> str:
-    filled = set(filled_columns(table))
-    shown = table.select(name for name in DEFAULT_COLUMNS if name in filled)
-    head = "".join(_cell("th", column.kind, column.label) for column in shown.columns)
-    kinds = [column.kind for column in shown.columns]
-    rows = (zip(kinds, row, strict=True) for row in zip(*table_texts(shown), strict=True))
-    cells = ("".join(_cell("td", kind, text) for kind, text in row) for row in rows)
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    return (
-        f"<table><caption>{_text(shown.title)}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>"
-    )
-
-
-def _cell(tag: str, kind: Kind, text: str) -> str:
-    side = "right" if is_number(kind) else "left"
-    cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    style = f"text-align: {side}; padding: 2px 8px; white-space: nowrap"
-    return f'<{tag} style="{style}">{_text(cut)}</{tag}>'
-
-
-def _text(text: str) -> str:
-    """Escaped text without markup, with invisible characters made visible."""
-    return escape(visible(text))
-
-
-# -- The report's page.
 
 MARKER = "<!--etscope-data-->"
 BUILT = Path(__file__).parent / "_built" / "page.html"

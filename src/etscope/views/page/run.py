@@ -23,6 +23,7 @@ from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program
 from etscope.formats.run_json import SavedRun
 from etscope.model.report import Section
+from etscope.support.shown import Shown
 from etscope.units import TimeScale
 from etscope.views.page.elements import Lines
 from etscope.views.page.graphs import ShownGraph
@@ -43,7 +44,7 @@ class FileFact:
 
 
 @dataclass(frozen=True)
-class ReportRun:
+class ReportRun(Shown):
     """One run of a report, or a record or program alone; its results are computed once.
 
     name: shown in the report. scale: from the dump's ticks to the report's times. convert: the

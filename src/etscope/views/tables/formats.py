@@ -1,4 +1,4 @@
-"""Write tables as CSV, TSV, JSON, JSON Lines, GitHub Markdown and Parquet."""
+"""Write tables as CSV, TSV, JSON, JSON Lines, GitHub Markdown, HTML and Parquet."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from html import escape
 from itertools import chain, groupby
 from typing import Any, BinaryIO, TextIO
 
@@ -147,11 +148,7 @@ def write_markdown(table: Table, out: TextIO) -> None:
         out.write(f"**{escaped(table.title)}**\n\n")
     out.write(_line([escaped(column.label) for column in table.columns]))
     out.write(_line(["---:" if is_number(c.kind) else ":---" for c in table.columns]))
-    cells = [[escaped(text) for text in texts] for texts in table_texts(table)]
-    first_text = next((i for i, c in enumerate(table.columns) if c.kind is Kind.TEXT), None)
-    if table.depth is not None and first_text is not None:
-        prefixes = tree_prefixes(table.depth, _GUIDES)
-        cells[first_text] = [a + b for a, b in zip(prefixes, cells[first_text], strict=True)]
+    cells = _with_guides(table, [list(map(escaped, texts)) for texts in table_texts(table)])
     out.writelines(_line(row) for row in zip(*cells, strict=True))
     if table.findings:
         out.write("\n")
@@ -166,6 +163,15 @@ def write_markdown(table: Table, out: TextIO) -> None:
                 out.writelines(f"  - {escaped(text)}\n" for text in texts)
     for note in table.notes:
         out.write(f"\n{escaped(note)}\n")
+
+
+def _with_guides(table: Table, cells: list[list[str]]) -> list[list[str]]:
+    """Return the escaped cells of each column, with the guides of the tree before the names."""
+    first_text = next((i for i, c in enumerate(table.columns) if c.kind is Kind.TEXT), None)
+    if table.depth is not None and first_text is not None:
+        prefixes = tree_prefixes(table.depth, _GUIDES)
+        cells[first_text] = [a + b for a, b in zip(prefixes, cells[first_text], strict=True)]
+    return cells
 
 
 def write_list(sentences: Sequence[str], out: TextIO) -> None:
@@ -191,6 +197,44 @@ def escaped(text: str) -> str:
     for char, entity in _HTML:
         text = text.replace(char, entity)
     return _REFERENCE.sub(r"\1<!-- -->", text)
+
+
+# -- A part of an HTML page, without scripts and in ASCII, so that it can be inserted anywhere.
+
+_LONGEST = 200  # characters of a cell
+
+
+def write_html(table: Table, out: TextIO) -> None:
+    """Write the title, the table, the findings and the notes. Texts from files stay text."""
+    styles = [f"text-align: {'right' if is_number(c.kind) else 'left'}" for c in table.columns]
+    styles = [f' style="{style}; padding: 2px 8px"' for style in styles]
+
+    def row(tag: str, cells: Iterable[str]) -> str:
+        parts = zip(styles, cells, strict=True)
+        return f"<tr>{''.join(f'<{tag}{style}>{cell}</{tag}>' for style, cell in parts)}</tr>\n"
+
+    cells = _with_guides(table, [list(map(html_text, texts)) for texts in table_texts(table)])
+    parts = [f"<p><b>{html_text(table.title)}</b></p>\n"] if table.title else []
+    parts += ["<table><thead>", row("th", (html_text(column.label) for column in table.columns))]
+    parts += ["</thead><tbody>\n", *(row("td", one) for one in zip(*cells, strict=True))]
+    parts.append("</tbody></table>\n")
+    for finding in table.findings:
+        parts.append(f"<p>{html_text(str(finding['sentence']), None)}</p>\n<ul>")
+        parts += (
+            f"<li><code>{html_text(text.removeprefix(PASTED), None)}</code></li>"
+            if text.startswith(PASTED)
+            else f"<li>{html_text(text, None)}</li>"
+            for text in explanation_lines(finding)
+        )
+        parts.append("</ul>\n")
+    parts += (f"<p>{html_text(note, None)}</p>\n" for note in table.notes)
+    out.writelines(part.encode("ascii", "xmlcharrefreplace").decode() for part in parts)
+
+
+def html_text(text: str, longest: int | None = _LONGEST) -> str:
+    """Return text for HTML, without markup; cut if it is longer than a cell."""
+    cut = longest is not None and len(text) > longest
+    return escape(visible(f"{text[:longest]}…" if cut else text))
 
 
 # -- Parquet by pyarrow: typed columns, units and kinds in the metadata of the fields.

@@ -41,7 +41,7 @@ from etscope.views.tables.cells import (
     tree_prefixes,
     visible,
 )
-from etscope.views.tables.formats import write_folded, write_list
+from etscope.views.tables.formats import write_folded, write_html, write_list
 
 __all__ = ["write_reports"]
 
@@ -61,7 +61,7 @@ def write_reports(
     """
     if format == "json":
         _write_json(reports, schema, out)
-    elif TABLE_VIEWS[format].styled or format == "md":
+    elif TABLE_VIEWS[format].styled or format in ("md", "html"):
         _write_texts(reports, format, cast(TextIO, out), width, color)
     else:
         write_table(flat_table(reports), format, out)
@@ -76,6 +76,8 @@ def _write_texts(
             out.write(gap)
             if format == "md":
                 write_list(report.summary, out)
+            elif format == "html":
+                write_html(Table.of({Column("summary"): report.summary}), out)
             else:
                 write_sentences(report.summary, out, width=width)
             gap = "\n"

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from etscope import Inspector
 from etscope.errors import MissingDependencyError
 from etscope.views.page import html
 from etscope.views.page.html import MARKER, built_page, with_data
-from tests.support.artifacts import artifacts
-from tests.unit.views.page.test_document import HOSTILE, hostile_dump
+from tests.unit.views.page.test_document import HOSTILE
 
 PAGE = f"<!doctype html><html><body><div id=app></div>{MARKER}<script>go()</script></body></html>"
 
@@ -71,17 +69,3 @@ def test_the_built_page_is_one_file() -> None:
     found = Scripts(page)
     assert all("src" not in attributes for attributes, _ in found.scripts)
     assert "link" not in found.tags or not re.search(r"<link[^>]+href=.(?!data:)", page)
-
-
-def test_a_notebook_shows_the_longest_operators_and_hostile_names_as_text() -> None:
-    files = artifacts("cnn_portable")
-    inspector = Inspector(files.etdump_timing, etrecord=files.etrecord)
-    text = inspector._repr_html_()
-    assert "convolution.out" in text and "cnn.py:" in text
-    longest = max(inspector.trace.profiles()[0].rows, key=lambda row: float(row.ticks.mean()))
-    assert text.index(longest.name) < len(text) / 2
-    hostile = Inspector(etdump_data=hostile_dump())._repr_html_()
-    known = {"div", "p", "b", "table", "caption", "thead", "tbody", "tr", "th", "td"}
-    assert set(Scripts(text).tags) | set(Scripts(hostile).tags) <= known
-    assert "\u202e" not in hostile and "\x1b" not in hostile
-    assert len(hostile) < 20_000
