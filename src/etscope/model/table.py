@@ -130,6 +130,9 @@ class Table(Shown):
         values = {column.name: [row[column.name] for row in content] for column in columns}
         return cls(tuple(columns), values, title, notes, depth, breaks)
 
+    def __repr__(self) -> str:
+        return f"<Table {self.title!r}: {len(self):,} rows, {len(self.columns)} columns>"
+
     def __len__(self) -> int:
         return len(self.values[self.columns[0].name]) if self.columns else 0
 

@@ -316,7 +316,7 @@ def output_options(
     *,
     formats: Collection[str] = tuple(TABLE_VIEWS),
     to_file: bool = True,
-    help: str = "Output format. Default: from the suffix of --output, else table.",
+    help: str = "Format. Default: from the suffix of --output, else table.",
 ) -> Function:
     """Add `--format` and `-o/--output`: the parameter `output`, an `OutputOptions`.
 
@@ -334,7 +334,7 @@ def output_options(
             "--format",
             "-f",
             type=click.Choice(list(formats)),
-            help=help if to_file else "Output format. Default: table.",
+            help=help if to_file else "Format. Default: table.",
         ),
         *((file,) if to_file else ()),
     )
