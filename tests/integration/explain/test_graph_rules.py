@@ -103,7 +103,9 @@ def test_operators_written_by_hand() -> None:
     gelu = ("gelu", 'gelu(..., approximate="tanh")')
     for function in (*gelu, "layer_norm", "hardswish", "softmax"):
         (text,) = (text for text in texts if f"functional.{function}`" in text)
-        assert text.startswith("Write `torch.nn.functional.")
+        # XNNPACK has no layer norm: a small one is better in parts that it takes.
+        begin = "its means in four dimensions" if function == "layer_norm" else "`torch.nn."
+        assert text.startswith(f"Write {begin}")
         assert " at explained_graphs.py:" in text
     assert findings("lost-fusion", "alike") == []  # what only looks so
 
@@ -127,7 +129,7 @@ def test_positions_that_are_computed_in_each_run() -> None:
     found = one("runtime-constants", "positions", "computed")
     assert "arange" in names(found)
     assert changes(found) == [("pass", {"name": "fold_constants"})]
-    assert "What is read of them takes 2.00 KiB." in evidence(found)
+    assert "The values that other operators read take 2.00 KiB." in evidence(found)
     # Buffers and inputs are none.
     for model in (("positions", "kept"), ("cache",)):
         assert findings("runtime-constants", *model) == []
@@ -147,7 +149,7 @@ def test_float_between_int8(monkeypatch: pytest.MonkeyPatch) -> None:
     found = one("float-among-quantized", *model)
     assert "cumsum in float among int8 operators takes" in found.sentence
     assert "cumsum is not an operator of XnnpackBackend" in evidence(found)
-    assert "2 delegate calls would be 1." in evidence(found)
+    assert "there would be 1 delegate call instead of 2." in evidence(found)
     assert "Inputs and outputs of cumsum are int8" in evidence(found)
     assert remedy(found).startswith("XNNPACK has no kernel for cumsum: ")
     kept = [one for one in found.explanation.remedies if one.change == "keep_float"]  # type: ignore[union-attr]
@@ -182,7 +184,7 @@ def test_int8_throughout_is_fine(rule: str) -> None:
 def test_copies_that_change_nothing_and_part_delegates() -> None:
     found = one("needless-copies", "attention", "products")
     assert names(found) == {"expand_copy"}
-    assert "3 delegate calls would be 1." in evidence(found)
+    assert "there would be 1 delegate call instead of 3." in evidence(found)
     assert changes(found) == [("pass", {"name": "remove_dead_copies"})]
     assert len(facts("attention", "bmm").run_graph.calls) == 1  # type: ignore[union-attr]
 
@@ -274,19 +276,18 @@ def test_an_operator_outside_of_delegates_and_why() -> None:
     norm, mean = sorted(both, key=lambda found: "mean" in names(found))
     assert "layer_norm (native_layer_norm) runs outside of delegates" in norm.sentence
     assert "native_layer_norm is not an operator of XnnpackBackend" in evidence(norm)
-    assert "3 delegate calls would be 2." in evidence(norm)
+    assert "there would be 2 delegate calls instead of 3." in evidence(norm)
     assert "2 values of 4.00 KiB go between" in evidence(norm)
     assert "refused mean: “mean.dim only supports averaging 4D tensors" in evidence(mean)
     assert "x.unsqueeze(-1).mean((2, 3), keepdim=True)" in remedy(mean)
 
 
-def test_an_island_costs_the_transposes_at_its_borders() -> None:
+def test_the_transposes_at_the_borders_of_an_island_are_beside_its_time() -> None:
     found = one("outside-delegates", "convolved", "erf")
-    assert names(found) == {"erf", "Transpose"}
+    assert names(found) == {"erf"}  # as without the graph
+    assert "2 transposes take another" in evidence(found)
     outer = one("layout-conversions", "convolved", "erf")
-    assert found.explanation is not None and outer.explanation is not None
-    sites = {(site.instruction, site.name) for site in found.explanation.sites}
-    assert not sites & {(site.instruction, site.name) for site in outer.explanation.sites}
+    assert "XNNPACK added 2 transposes" in evidence(outer)  # of the model's input and output
 
 
 # A busy machine may have these of any model.

@@ -159,7 +159,7 @@ class Permuted(nn.Module):
 def test_transposes_between_layers_are_not_of_the_inputs() -> None:
     model = nn.Sequential(*(Permuted() for _ in range(3)))
     between, outer = found(model, "layout-conversions", torch.randn(1, 16, 12, 12))
-    if "come into the model" in between.sentence:
+    if "at the model's inputs" in between.sentence:
         between, outer = outer, between
     # Of each block two of its own and one of XNNPACK, of the first and last at the borders.
     assert "between operators" in between.sentence and "in 10 places" in between.sentence

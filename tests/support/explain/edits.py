@@ -44,14 +44,14 @@ def pair(name: str, slow: type[nn.Module], fast: type[nn.Module], *sizes: tuple[
 
 
 class ConvNext(nn.Module):
-    """Three blocks of a ConvNeXt with a norm over all of an image."""
+    """Two blocks of a ConvNeXt with a norm over all of an image."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 48, 4, 4)
-        self.each = nn.ModuleList(nn.Conv2d(48, 48, 7, padding=3, groups=48) for _ in range(3))
-        self.up = nn.ModuleList(nn.Conv2d(48, 96, 1) for _ in range(3))
-        self.down = nn.ModuleList(nn.Conv2d(96, 48, 1) for _ in range(3))
+        self.each = nn.ModuleList(nn.Conv2d(48, 48, 5, padding=2, groups=48) for _ in range(2))
+        self.up = nn.ModuleList(nn.Conv2d(48, 96, 1) for _ in range(2))
+        self.down = nn.ModuleList(nn.Conv2d(96, 48, 1) for _ in range(2))
         self.head = nn.Linear(48, 20)
 
     def act(self, x: torch.Tensor) -> torch.Tensor:
@@ -121,10 +121,10 @@ class Excited(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 32, 3, 2, 1)
-        self.each = nn.ModuleList(nn.Conv2d(32, 32, 3, padding=1, groups=32) for _ in range(3))
-        self.squeeze = nn.ModuleList(nn.Conv2d(32, 8, 1) for _ in range(3))
-        self.excite = nn.ModuleList(nn.Conv2d(8, 32, 1) for _ in range(3))
-        self.mix = nn.ModuleList(nn.Conv2d(32, 32, 1) for _ in range(3))
+        self.each = nn.ModuleList(nn.Conv2d(32, 32, 3, padding=1, groups=32) for _ in range(2))
+        self.squeeze = nn.ModuleList(nn.Conv2d(32, 8, 1) for _ in range(2))
+        self.excite = nn.ModuleList(nn.Conv2d(8, 32, 1) for _ in range(2))
+        self.mix = nn.ModuleList(nn.Conv2d(32, 32, 1) for _ in range(2))
 
     def weights(self, x: torch.Tensor, squeeze: nn.Module, excite: nn.Module) -> torch.Tensor:
         y = x.mean((2, 3), keepdim=True)
@@ -271,8 +271,8 @@ class Mixer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.along = nn.ModuleList(nn.Linear(self.tokens, self.tokens) for _ in range(3))
-        self.across = nn.ModuleList(nn.Linear(self.width, self.width) for _ in range(3))
+        self.along = nn.ModuleList(nn.Linear(self.tokens, self.tokens) for _ in range(2))
+        self.across = nn.ModuleList(nn.Linear(self.width, self.width) for _ in range(2))
         self.weight = nn.Parameter(torch.ones(self.width))
         self.head = nn.Linear(self.width, 10)
 
@@ -365,7 +365,7 @@ class Shuffled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 32, 3, 2, 1)
-        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(3))
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
         # The order of a shuffle, in the weights of a product.
         order = torch.eye(32)[torch.arange(32).view(2, 16).t().reshape(-1)]
         self.register_buffer("order", order[:, :, None, None])

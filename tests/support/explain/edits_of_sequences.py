@@ -29,9 +29,9 @@ class Wave(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(1, 32, 1)
         self.gates = nn.ModuleList(
-            nn.Conv2d(32, 64, (3, 1), padding=(2**i, 0), dilation=(2**i, 1)) for i in range(3)
+            nn.Conv2d(32, 64, (3, 1), padding=(2**i, 0), dilation=(2**i, 1)) for i in range(2)
         )
-        self.out = nn.ModuleList(nn.Conv2d(32, 32, 1) for _ in range(3))
+        self.out = nn.ModuleList(nn.Conv2d(32, 32, 1) for _ in range(2))
         self.head = nn.Conv2d(32, 8, 1)
 
     def gated(self, x: torch.Tensor) -> torch.Tensor:
@@ -51,9 +51,9 @@ class Wave1d(nn.Module):
         super().__init__()
         self.stem = nn.Conv1d(1, 32, 1)
         self.gates = nn.ModuleList(
-            nn.Conv1d(32, 64, 3, padding=2**i, dilation=2**i) for i in range(3)
+            nn.Conv1d(32, 64, 3, padding=2**i, dilation=2**i) for i in range(2)
         )
-        self.out = nn.ModuleList(nn.Conv1d(32, 32, 1) for _ in range(3))
+        self.out = nn.ModuleList(nn.Conv1d(32, 32, 1) for _ in range(2))
         self.head = nn.Conv1d(32, 8, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -114,8 +114,8 @@ class NormFirst(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(32, 32, 1) for _ in range(4))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(32) for _ in range(4))
+        self.convs = nn.ModuleList(nn.Conv2d(32, 32, 1) for _ in range(2))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(32) for _ in range(2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for conv, norm in zip(self.convs, self.norms, strict=True):
@@ -282,7 +282,7 @@ class Tower(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(96, 96) for _ in range(3))
+        self.layers = nn.ModuleList(nn.Linear(96, 96) for _ in range(2))
         self.head = nn.Linear(96, 32)
 
     def mixed(self, x: torch.Tensor) -> torch.Tensor:

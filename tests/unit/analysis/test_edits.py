@@ -44,4 +44,76 @@ def test_a_patch_has_whole_arguments(
     make: Callable[..., str | None], line: str, changed: str | None
 ) -> None:
     names = ("add", "softmax", "roll", "avg_pool2d")
-    assert edits._changed(line, in_call(make, *names)(NODE)) == changed
+    expected = None if changed is None else f"y = {changed}"
+    assert edits._changed(f"y = {line}", in_call(make, *names)(NODE)) == expected
+
+
+def written(op: str, text: str, line: int = 1, **arguments: str) -> Node:
+    trace = f'  File "/m/model.py", line {line}, in forward\n    {text}\n'
+    given = tuple(arguments.items())
+    return Node(f"{op}_{line}", "call_function", op, op, arguments=given, stack_trace=trace)
+
+
+def new_lines(patch: str) -> list[str]:
+    return [line[2:] for line in patch.splitlines() if line.startswith("+")]
+
+
+ERF = "0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0)))"
+TANH = "torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0)))"
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "changed"),
+    [
+        (edits.gelu, f"return {ERF}", "return torch.nn.functional.gelu(x)"),
+        (edits.gelu, f"y = {ERF} * 2.0", "y = torch.nn.functional.gelu(x) * 2.0"),
+        (edits.gelu, f"y = f({ERF[6:]})", None),  # twice a GELU
+        (edits.gelu, ERF, None),  # a line of a longer statement
+        (edits.hardswish, "y = x * F.relu6(x + 3) / 6", "y = torch.nn.functional.hardswish(x)"),
+        (edits.hardswish, "y = x * torch.clamp(x + 3, min=0, max=6)", None),
+        (edits.hardswish, "y = x * 9 ** 9 ** 9 ** 9", None),
+        (edits.hardswish, f"y = {'-' * 5000}x", None),
+    ],
+)
+def test_a_function_is_called_where_an_expression_has_its_values(
+    change: Callable[..., str], line: str, changed: str | None
+) -> None:
+    assert new_lines(change([written("mul", line)])) == ([changed] if changed else [])
+
+
+def test_a_function_that_is_computed_on_two_lines() -> None:
+    nodes = [written("tanh", f"t = {TANH}"), written("mul", "y = f(0.5 * x * (1 + t))", 2)]
+    changed = 'y = f(torch.nn.functional.gelu(x, approximate="tanh"))'
+    assert new_lines(edits.gelu(nodes)) == [changed]
+
+
+@pytest.mark.parametrize(
+    ("raised", "divided", "changed"),
+    [
+        (
+            "e = torch.exp(x)",
+            "y = e / e.sum(1, keepdim=True)",
+            ["e = torch.softmax(x, 1)", "y = e"],
+        ),
+        (
+            "e = (x - x.max(1, keepdim=True).values).exp()",
+            "return torch.bmm(e / e.sum(1, keepdim=True), v)",
+            ["e = torch.softmax(x, 1)", "return torch.bmm(e, v)"],
+        ),
+        ("e = e.mul(2)", "y = e / e.sum(1, keepdim=True)", []),
+        ("z = 1", "y = x.exp() / x.exp().sum(1, keepdim=True)", ["y = torch.softmax(x, 1)"]),
+    ],
+)
+def test_a_softmax_by_hand(raised: str, divided: str, changed: list[str]) -> None:
+    nodes = [written("sum", divided, 2, dim="[1]"), written("exp", raised)]
+    assert new_lines(edits.softmax(nodes)) == changed
+
+
+def test_a_line_that_runs_with_several_shapes_has_no_patch() -> None:
+    line = "y = x.sum(0)"
+    nodes = [written("sum", line, dim="[0]"), written("sum", line, dim="[1]")]
+    change = in_call(
+        lambda node, call: f"sum_{dict(node.arguments)['dim'][1]}({call.values[0]})", "sum"
+    )
+    assert new_lines(edits.patch(nodes[:1], change)) == ["y = sum_0(x)"]
+    assert not edits.patch(nodes, change)

@@ -43,7 +43,7 @@ def test_a_person_sees_time_module_and_line(run: Run, monkeypatch: pytest.Monkey
     code, out, err = run("inspect", cnn().etdump.name, "--etrecord", cnn().etrecord.name)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert re.match(r"forward · (\d of )?5 runs .*· load ", lines[0])
+    assert re.match(r"forward · (\d of )?5 runs .*· traced load ", lines[0])
     convolution = next(line for line in lines if "stem.conv" in line)
     assert "convolution.out" in convolution and "cnn.py:" in convolution
     assert any(line.strip().startswith("unaccounted") for line in lines)

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,7 +37,7 @@ from etscope.search.remedies._changes import (
 )
 from etscope.search.remedies._remedies import Effort, _Search
 from etscope.search.remedies._trials import Laboratory, Runs
-from etscope.search.remedies.results import Limits, Numbers, Outcome, in_order, judged
+from etscope.search.remedies.results import Limits, Numbers, Outcome, _row, in_order, judged
 from etscope.search.trial import Trial
 
 SQNR = find_metric("sqnr")
@@ -312,3 +313,21 @@ def test_each_side_goes_first_equally_often() -> None:
     assert all(sum(order) == 5 for order in orders)
     assert {sum(firsts(11, seed)) for seed in range(20)} == {5, 6}
     assert sorted(firsts(9, 0, 3)) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_no_trial_begins_that_would_end_after_the_budget() -> None:
+    now = monotonic()
+
+    def has_time(spent: float, *durations: float) -> bool:
+        effort = Effort(budget=1000)
+        return _Search(None, effort, (), now - spent, list(durations))._has_time()  # type: ignore[arg-type]
+
+    assert has_time(500, 30, 400) and not has_time(500, 600, 30)
+    assert has_time(500) and not has_time(1001)
+
+
+def test_a_row_names_few_modules_of_a_selector() -> None:
+    names = " or ".join(f"module:block.{number}" for number in range(40))
+    kept = Change("keep_float", {"select": names})
+    row = _row("remedy", Outcome((kept,), None, reason=""), SQNR)
+    assert row["remedy"] == "keep_float module:block.0 or 39 others"

@@ -78,17 +78,17 @@ function Insight({ now, one }: { now: Run; one: InsightDoc }) {
           )}
           {one.next !== null && one.where !== null && <Command text={one.next} short />}
         </div>
-        {one.explanation && <Explanation now={now} found={one.explanation} />}
+        {one.explanation && <Explanation now={now} found={one.explanation} of={one.sentence} />}
         {one.next !== null && one.where === null && <Command text={one.next} />}
       </div>
     </li>
   );
 }
 
-function Explanation({ now, found }: { now: Run; found: ExplanationDoc }) {
+function Explanation({ now, found, of }: { now: Run; found: ExplanationDoc; of: string }) {
   const { evidence, sites, sureness, remedies, low, high } = found;
   const [fix, ...others] = remedies;
-  const line = lineOf(now, sites);
+  const line = lineOf(now, of, sites);
   return (
     <>
       {line !== null && <LineLink run={now} line={line} show="source" />}
@@ -124,9 +124,9 @@ function Explanation({ now, found }: { now: Run; found: ExplanationDoc }) {
   );
 }
 
-/** The line of Python behind most of the time, as an index into the source. */
-function lineOf({ source }: Run, sites: readonly SiteDoc[]): number | null {
-  const name = sites[0]?.line;
+/** The line of Python that a sentence names, else the one of the longest operator, as an index into the source. */
+function lineOf({ source }: Run, sentence: string, sites: readonly SiteDoc[]): number | null {
+  const name = /[^\s(]+\.py:\d+/.exec(sentence)?.[0] ?? sites[0]?.line;
   if (!name) return null;
   const at = source.lines.findIndex(
     ({ file, line }) => `${baseName(source.files[file] ?? "")}:${line}` === name,

@@ -7,6 +7,8 @@ statement only, or another form, gets no patch.
 from __future__ import annotations
 
 import ast
+import math
+import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,14 +51,20 @@ Change = Callable[[ast.expr, Callable[[ast.AST], str]], str | None]
 
 def patch(nodes: Iterable[Node], change: Callable[[Node], Change]) -> str:
     """Return the lines where nodes are written, each with its new text below; "" where it cannot
-    be changed."""
-    found: dict[SourceLine, str] = {}
+    be changed. A line that its nodes would change differently stays: it runs with several shapes.
+    """
+    lines: dict[SourceLine, dict[str, list[Node]]] = {}
     for node in nodes:
-        line = user_line(node.stack_trace)
-        if line is not None and line not in found and len(found) < _LINES:
-            text = _changed(line.text, change(node))
-            if text is not None:
-                found[line] = text
+        if (line := user_line(node.stack_trace)) is not None:
+            lines.setdefault(line, {}).setdefault(stem(node.op), []).append(node)
+    found: dict[SourceLine, str] = {}
+    for line, operators in lines.items():
+        text = line.text
+        for alike in operators.values():
+            texts = {_changed(text, change(node)) for node in alike}
+            text = texts.pop() or text if len(texts) == 1 else text
+        if text != line.text and len(found) < _LINES:
+            found[line] = text
     return _written(found)
 
 
@@ -65,11 +73,27 @@ def _written(found: Mapping[SourceLine, str]) -> str:
     return "\n".join(f"# {where}\n- {old}\n+ {new}" for where, old, new in lines)
 
 
+def _statement(text: str) -> ast.stmt | None:
+    """The statement that a line has; None for a part of one.
+
+    A line of a longer statement may look like an expression. Only calls such as `x.add_(y)` are
+    statements by themselves.
+    """
+    try:
+        (found,) = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if isinstance(found, ast.Expr):
+        called = found.value.func if isinstance(found.value, ast.Call) else None
+        if not isinstance(called, ast.Attribute) or not called.attr.endswith("_"):
+            return None
+    return found
+
+
 def _changed(text: str, change: Change) -> str | None:
     """Return a line with its outermost fitting expressions changed; None without any."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    tree = _statement(text)
+    if tree is None:
         return None
     edits: list[tuple[int, int, str]] = []
 
@@ -175,8 +199,12 @@ def _mean(run: RunGraph, node: Node, call: Call) -> str | None:
     giver = next(run.givers(node), None)
     shape = None if giver is None else _shape(giver)
     rank, value = len(shape or ()), call.given(0, "input")
-    axes = sorted(axis % rank for axis in _integers(_argument(node, "dim"))) if rank else []
+    if not rank:
+        return None
+    axes = sorted(axis % rank for axis in _integers(_argument(node, "dim")))
     keeps = _argument(node, "keepdim") == "True"
+    if axes != sorted(axis % rank for axis in _integers(call.given(1, "dim") or "")):
+        return None  # another call of the line
     if rank == 4 and axes == [2, 3] and not keeps:
         return f"{value}.mean((2, 3), keepdim=True).flatten(1)"
     if rank == 3 and axes == [2]:
@@ -259,7 +287,8 @@ def _maximum(run: RunGraph, node: Node, call: Call) -> str | None:
     if shape is None or len(shape) != 4 or axes != [2, 3]:
         return None
     end = "" if _argument(node, "keepdim") == "True" else ".flatten(1)"
-    return f"torch.nn.functional.max_pool2d({call.given(0, 'input')}, {tuple(shape[2:])}){end}"
+    first, later = _twice(call.given(0, "input") or "")
+    return f"torch.nn.functional.max_pool2d({first}, {later}.shape[2:]){end}"
 
 
 def _joined(node: Node, call: Call) -> str | None:
@@ -316,7 +345,10 @@ def edit_of(run: RunGraph, node: Node) -> Callable[[Node], Change] | None:
 
 def patch_of(run: RunGraph, nodes: Sequence[Node]) -> str:
     """The patch that writes nodes in operators that XNNPACK takes; "" without one."""
-    known = [node for node in nodes if edit_of(run, node) is not None]
+    wanted = {(user_line(node.stack_trace), stem(node.op)) for node in nodes}
+    every = run.partition.linked.graph.operators.values()
+    alike = [node for node in every if (user_line(node.stack_trace), stem(node.op)) in wanted]
+    known = [node for node in alike if edit_of(run, node) is not None]
     return patch(known, lambda node: edit_of(run, node)(node))  # type: ignore[misc]
 
 
@@ -366,48 +398,120 @@ def _as_slice(node: Node, expression: ast.expr, source: Callable[[ast.AST], str]
     return f"{source(expression.value)}[{', '.join(texts)}].reshape({', '.join(map(str, shape))})"
 
 
-def whole_function(nodes: Sequence[Node], anchors: Collection[str], function: str) -> str:
+def _number(node: ast.expr, known: Mapping[str, ast.expr], x: float) -> float:
+    """The value of arithmetic with one variable. known: expressions of names; others are x."""
+
+    def of(one: ast.expr) -> float:
+        return _number(one, known, x)
+
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return float(value)
+        case ast.Name(id=name):
+            return of(known[name]) if name in known else x
+        case ast.Attribute(value=ast.Name(id="math"), attr="pi"):
+            return math.pi
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -of(operand)
+        case ast.BinOp(left=left, op=operation, right=right):
+            return _OPERATIONS[type(operation)](of(left), of(right))
+        case ast.Call(func=ast.Attribute(value=owner, attr=name), args=values, keywords=named):
+            is_module = ast.unparse(owner) in ("F", "math", "torch", "torch.nn.functional")
+            values = [*(() if is_module else (owner,)), *values, *(one.value for one in named)]
+            return _FUNCTIONS[name](*map(of, values))
+    raise ValueError
+
+
+_OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.Pow: math.pow,
+}  # fmt: skip
+
+
+def _clamped(x: float, low: float = 0.0, high: float = 6.0) -> float:
+    return min(max(x, low), high)
+
+
+_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    "clamp": _clamped, "clip": _clamped, "erf": math.erf, "hardtanh": _clamped, "pow": math.pow,
+    "relu6": _clamped, "sqrt": math.sqrt, "tanh": math.tanh,
+}  # fmt: skip
+_PLACES = (-4.0, -1.3, -0.2, 0.7, 3.6)  # where an expression must be the function
+_NEAR = 1e-4  # of constants that are written with a few digits
+
+
+def whole_function(nodes: Sequence[Node], function: str, of: Callable[[float], float]) -> str:
     """The patch that calls a function of one value in place of the products and sums that compute
-    it. anchors: names of the calls among them."""
+    it. function: its call, with {} for the value. of: its values."""
+    lines = dict.fromkeys(filter(None, (user_line(node.stack_trace) for node in nodes)))
+    known = {
+        one.targets[0].id: one.value
+        for line in lines
+        if isinstance(one := _statement(line.text), ast.Assign)
+        if isinstance(one.targets[0], ast.Name)
+    }
+
+    def free(expression: ast.expr) -> set[str]:
+        """The names that an expression reads, and that no other line of it computes."""
+        names = {one.id for one in ast.walk(expression) if isinstance(one, ast.Name)}
+        names -= {"F", "math", "torch"}
+        return (names - set(known)).union(*(free(known[name]) for name in names & set(known)))
 
     def change(expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
-        if not isinstance(expression, ast.BinOp) or not isinstance(
-            expression.op, (ast.Mult, ast.Div)
-        ):
+        if not isinstance(expression, ast.BinOp):
             return None
-        inside = [one for one in ast.walk(expression) if isinstance(one, ast.expr)]
-        if not any(call_of(one, source, anchors) is not None for one in inside):
+        try:
+            (name,) = free(expression)
+            is_it = all(abs(_number(expression, known, x) - of(x)) < _NEAR for x in _PLACES)
+        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
             return None
-        functions = {id(one.func) for one in inside if isinstance(one, ast.Call)}
-        read = {
-            source(one)
-            for one in inside
-            if isinstance(one, ast.Name)
-            and one.id not in ("math", "torch", "F", "np")
-            and id(one) not in functions
-        }
-        attributes = [one for one in inside if isinstance(one, ast.Attribute)]
-        if len(read) != 1 or any(source(one).startswith("self.") for one in attributes):
-            return None
-        return function.format(read.pop())
+        return function.format(name) if is_it else None
 
     return patch(nodes, lambda _: change)
 
 
 def softmax(nodes: Sequence[Node]) -> str:
-    """The patch that calls softmax in place of the quotient of exponentials and their sum."""
+    """The patch that calls softmax in place of the quotient of exponentials and their sum, of one
+    line or of two."""
+    axes = {_argument(node, "dim") for node in nodes if stem(node.op) == "sum"}
+    if len(axes) != 1 or len(axis := _integers(axes.pop())) != 1:
+        return ""
+    given = {line for node in nodes if (line := user_line(node.stack_trace)) is not None}
+    raised: dict[str, tuple[SourceLine, str]] = {}  # lines that raise, by the name of the value
+    found: dict[SourceLine, str] = {}
 
-    def change(expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
+    def of_exp(expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
         call = call_of(expression, source, ("exp",))
-        if call is not None:
-            return f"torch.softmax({call.values[0]}, -1)"
-        if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Div):
-            total = call_of(expression.right, source, ("sum",))
-            if total is not None and total.values[0] == source(expression.left):
-                return total.values[0]
-        return None
+        if call is None:
+            return None
+        value = call.values[0]
+        match ast.parse(value, mode="eval").body:  # without the largest, which softmax subtracts
+            case ast.BinOp(left=kept, op=ast.Sub(), right=right):
+                right = right.value if isinstance(right, ast.Attribute | ast.Subscript) else right
+                largest = call_of(right, ast.unparse, ("amax", "max"))
+                if largest is not None and largest.values[0] == ast.unparse(kept):
+                    value = ast.unparse(kept)
+        return f"torch.softmax({value}, {axis[0]})"
 
-    return patch(nodes, lambda _: change)
+    def divided(expression: ast.expr, source: Callable[[ast.AST], str]) -> str | None:
+        if not isinstance(expression, ast.BinOp) or not isinstance(expression.op, ast.Div):
+            return None
+        total, value = call_of(expression.right, source, ("sum",)), source(expression.left)
+        if total is None or total.values[0] != value:
+            return None
+        if value not in raised:
+            return of_exp(expression.left, source)
+        line, text = raised[value]
+        found[line] = text
+        return value
+
+    for line in sorted(given, key=lambda one: (one.file, one.line)):
+        one, text = _statement(line.text), _changed(line.text, of_exp)
+        if (new := _changed(line.text, divided)) is not None:
+            found[line] = new
+        elif isinstance(one, ast.Assign) and isinstance(one.value, ast.Call) and text:
+            raised[ast.unparse(one.targets[0])] = line, text
+    return _written(found)
 
 
 _ASSIGNED = re.compile(r"([\w.]+)\[((?:\s*:\s*,)*)\s*([\w.]+)\s*(?:,\s*:\s*)*\] = (.+)")
@@ -446,13 +550,19 @@ def chosen(nodes: Sequence[Node], run: RunGraph) -> str:
 
 def gelu(nodes: Sequence[Node]) -> str:
     """The patch that calls `gelu`."""
-    by_tanh = any(stem(node.op) == "tanh" for node in nodes)
-    more = ', approximate="tanh"' if by_tanh else ""
-    anchors = ("tanh",) if by_tanh else ("erf",)
-    return whole_function(nodes, anchors, f"torch.nn.functional.gelu({{}}{more})")
+    call = "torch.nn.functional.gelu({}{})"
+    if any(stem(node.op) == "tanh" for node in nodes):
+        return whole_function(
+            nodes,
+            call.format("{}", ', approximate="tanh"'),
+            lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        )
+    return whole_function(
+        nodes, call.format("{}", ""), lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+    )
 
 
 def hardswish(nodes: Sequence[Node]) -> str:
     """The patch that calls `hardswish`."""
-    anchors = ("clamp", "hardtanh", "relu6")
-    return whole_function(nodes, anchors, "torch.nn.functional.hardswish({})")
+    call = "torch.nn.functional.hardswish({})"
+    return whole_function(nodes, call, lambda x: x * _clamped(x + 3) / 6)

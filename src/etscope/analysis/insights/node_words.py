@@ -80,14 +80,15 @@ def time_of_kinds(time: LeafTimes, kinds: Mapping[str, Sequence[Leaf]]) -> Itera
 
 
 def fewer_calls(run: RunGraph, nodes: Iterable[Node], when: str) -> Iterator[str]:
-    """Say how many delegate calls there would be if these nodes were not between them; "" if their
-    number would not change.
+    """Say how many delegate calls there would be if these nodes were not between them; nothing if
+    their number would not change.
 
     when: the start of the sentence ("Without them").
     """
     if merged := run.merged_calls(nodes):
         calls = len(run.calls)
-        yield f"{when}, {calls:,} delegate calls would be {calls - merged:,}."
+        left = count(calls - merged, "delegate call")
+        yield f"{when} there would be {left} instead of {calls:,}."
 
 
 def connected(

@@ -493,7 +493,7 @@ def profile_title(profile: MethodProfile, scale: Scale) -> str:
     name = " or ".join((profile.method or "unnamed method", *profile.alternatives))
     parts = [with_phase(name, profile.phase), profile.runs_in_words]
     if LOAD_METHOD in profile.load:
-        parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
+        parts.append(f"traced load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
     parts.append(f"first recorded run {_time(float(every[0]), scale)}")
     if len(every) > 1:
         parts.append(f"p50 {_time(statistic(scale(profile.total), 'p50'), scale)}")

@@ -133,7 +133,7 @@ _OPTIONS = (
         "--budget",
         type=_Duration(),
         metavar="TIME",
-        help="Begin no trial after this time: 90s, 5m, 1h.",
+        help="Begin no trial that would end after this time: 90s, 5m, 1h.",
     ),
     path_option(
         "--keep",
@@ -196,6 +196,7 @@ def run_remedies(
     options = take_options(RemedyOptions, values)
     generation = {name: values[name] for name in _GENERATION}
     with reporting(f"trying remedies of {model}") as report:
+        report(model, "exporting and running it without changes")
 
         def tried(what: str, trial: Trial) -> None:
             report(what, trial.detail or "measured")

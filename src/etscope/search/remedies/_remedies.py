@@ -83,7 +83,8 @@ class Effort:
     tried even if no finding suggests it. metric: the metric that compares outputs. tolerance: the
     worst acceptable number for a setting that quantizes. exact: the worst number that still counts
     as the same outputs; a setting as good as the baseline counts as the same too. budget: seconds
-    for new trials, None for no limit; the final ordering and confirmation do not count.
+    for new trials, None for no limit: a trial begins if one as long as the longest would end in
+    time. The final ordering and confirmation do not count.
     least_share, rules: as for `etscope.analysis.insights.insights.insights`. policy: the criteria
     for verdicts.
     """
@@ -215,6 +216,7 @@ class _Search:
     effort: Effort
     words: tuple[str, ...]
     begin: float
+    durations: list[float] = field(default_factory=list)  # of trials, s
 
     def run(self, *, keeps: bool) -> Remedies:
         """Find the best of the remedies, and write its export, if the folder is kept."""
@@ -264,7 +266,7 @@ class _Search:
     def _baseline(self) -> Trial:
         """Export the baseline, and hold its numbers against the model's."""
         laboratory = self.laboratory
-        trial = laboratory.tried(BASELINE, laboratory.baseline)
+        trial = self._timed(BASELINE, laboratory.baseline)
         if trial.failure is not None:
             verb = "run" if trial.failure == RUN else "exported"
             raise MissingDataError(f"the unchanged model cannot be {verb}: {trial.detail}")
@@ -290,9 +292,16 @@ class _Search:
 
     # -- trials
 
+    def _timed(self, key: str, setting: Setting) -> Trial:
+        begin = monotonic()
+        trial = self.laboratory.tried(key, setting)
+        self.durations.append(monotonic() - begin)
+        return trial
+
     def _has_time(self) -> bool:
-        budget = self.effort.budget
-        return budget is None or monotonic() - self.begin < budget
+        """Return whether a trial as long as the longest one ends within the budget."""
+        budget, longest = self.effort.budget, max(self.durations, default=0.0)
+        return budget is None or monotonic() - self.begin + longest < budget
 
     def _outcome(self, changes: Sequence[Change], limits: Limits) -> Outcome:
         """Try changes together, unless the state has the result, or the budget is used up."""
@@ -305,7 +314,7 @@ class _Search:
         key = untried.key
         if key not in laboratory.state.trials and not self._has_time():
             return untried
-        trial = laboratory.tried(key, setting)
+        trial = self._timed(key, setting)
         return judged(changes, trial, setting, limits, self.effort.policy)
 
     def _combined(self, single: Sequence[Outcome], limits: Limits) -> list[Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -331,6 +332,10 @@ def judged(
     )
 
 
+# Names of modules after the first, in a selector: a model may have hundreds.
+_MODULES = re.compile(r"( or module:\S+){2,}")
+
+
 def _row(role: str, one: Outcome, metric: Metric, own: float | None = None) -> dict[str, Any]:
     found, trial = one.comparison, one.trial
 
@@ -338,7 +343,7 @@ def _row(role: str, one: Outcome, metric: Metric, own: float | None = None) -> d
         return None if value is None else round(-100 * value, 1)
 
     return {
-        "remedy": one.words,
+        "remedy": _MODULES.sub(lambda all: f" or {all[0].count(' or ')} others", one.words),
         "text": " ".join(change.text for change in one.changes) or None,
         "role": role,
         "finding": ", ".join(dict.fromkeys(c.finding for c in one.changes if c.finding)) or None,

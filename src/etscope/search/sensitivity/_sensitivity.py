@@ -348,7 +348,16 @@ class _Variants:
                 file.write(program)
             return measured(path, self.references, self.metric, self.options)
 
-        return self.state.trial(name, attempt, words)
+        number, total = len(self.state.trials) + 1, len(self.first_keys) + 2  # int8 and float, too
+        counted = f"{number} of {total}: {words}" if number <= total else words
+        return self.state.trial(name, attempt, counted)
+
+    @property
+    def first_keys(self) -> list[Key]:
+        """The sets to measure before a search: each group, and neighbours together."""
+        keys = [frozenset([index]) for index in range(len(self.groups))]
+        has_pairs = self.options.pairs and len(self.groups) > 1
+        return keys + (neighbours(self.groups) if has_pairs else [])
 
     def analysed(self) -> Sensitivity:
         """Measure the int8 model, the float one and each part; search for a set that reaches the
@@ -360,9 +369,7 @@ class _Variants:
             verb = "lowered" if int8.failure == LOWER else "run"
             raise MissingDataError(f"the int8 model cannot be {verb}: {int8.detail}")
         full = self.in_float()
-        keys = [frozenset([index]) for index in range(len(groups))]
-        keys += neighbours(groups) if self.options.pairs and len(groups) > 1 else []
-        known = {key: self.of(key) for key in keys}
+        known = {key: self.of(key) for key in self.first_keys}
         if all(one.failure is not None for one in known.values()):
             reasons = dict.fromkeys(one.detail for one in known.values())
             raise MissingDataError(

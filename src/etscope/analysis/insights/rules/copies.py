@@ -30,7 +30,7 @@ from etscope.analysis.profile.profile import Leaf, Row
 from etscope.analysis.program.xnnpack_events import event_kind
 from etscope.model.finding import Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, VIEWS, Node, stem
-from etscope.units import format_bytes
+from etscope.units import count, format_bytes
 
 _SHOWN = 3  # copies among the evidence: the sites have all
 _UNCHANGED = SAME_VALUE - VIEWS - {"squeeze", "unsqueeze"}
@@ -227,14 +227,14 @@ def _laid_out_anew(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         if members:
             facts.claim(leaves=members)
             taken = facts.time.taken(members)
-            stand = does(sum(not one[1].attribution.nodes for one in members), "transpose", "stand")
+            added = count(sum(not one[1].attribution.nodes for one in members), "transpose")
             yield facts.finding(
                 "layout-conversions",
-                f"XNNPACK transposes {where}, which takes {taken}{places(len(members))}.",
+                f"XNNPACK converts {where}, which takes {taken}{places(len(members))}.",
                 members,
                 explained(
                     Sureness.MEASURED,
-                    [f"{stand} for no operator of the model: {reason}"],
+                    [f"XNNPACK added {added}: {reason}"],
                     [replace(remedy, text=remedy.text.format(at_lines(permutes)))],
                 ),
             )
@@ -310,9 +310,10 @@ _IMAGES = frozenset(
 )
 
 
+_ORDERS = "images between channels-first and channels-last"
 _OUTER = (
-    "images that come into the model or go out of it",
-    "XNNPACK convolves and pools with the channels last.",
+    f"{_ORDERS} at the model's inputs and outputs",
+    "its convolutions and pools need the channels last.",
     Remedy(
         "Hand in images with the channels last, and export with such inputs: "
         "`x.to(memory_format=torch.channels_last)`.",
@@ -320,24 +321,24 @@ _OUTER = (
     ),
 )
 _ONE_DIMENSIONAL = (
-    "the values of convolutions of one dimension",
-    "XNNPACK convolves images with the channels last, and lays out before and after each.",
+    "the inputs and outputs of Conv1d layers",
+    "it computes them as convolutions of images with the channels last, and converts each time.",
     Remedy(
         "Keep four dimensions from the first convolution to the last: `nn.Conv2d(c, d, (k, "
         "1))` on `x.unsqueeze(-1)` for `nn.Conv1d(c, d, k)`; with k = 1, use `nn.Linear`."
     ),
 )
 _PERMUTED = (
-    "images between operators",
-    "XNNPACK convolves with the channels last, and the model's permutes do the same around it.",
+    f"{_ORDERS} between operators",
+    "its convolutions need the channels last, and the model's permutes ask for the same order.",
     Remedy(
         "Leave out the permutes of images{}: `nn.Conv2d(c, d, 1)` computes what `nn.Linear(c, d)` "
         "does between them."
     ),
 )
 _INNER = (
-    "images between operators",
-    "convolutions and pools keep the channels last, and what comes before or after does not.",
+    f"{_ORDERS} between operators",
+    "its convolutions and pools need the channels last, and the operators around them do not.",
     Remedy(
         "Avoid `flatten`, `reshape` and `permute` of images with more than one pixel "
         "between convolutions and pools."

@@ -15,6 +15,7 @@ from etscope.analysis.insights.node_words import (
     NAMED,
     at_lines,
     connected,
+    does,
     fewer_calls,
     first_line,
     listed,
@@ -76,7 +77,7 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
                         ends = entering if giver is node else leaving
                         ends.add((call.instruction, sizes(name)))
     at_borders = transposes_at(run, entering, leaving)
-    members = [*run.members(nodes), *at_borders]
+    members = run.members(nodes)  # the same time as without a graph, in `etscope inspect`
     evidence = list(reasons(run, nodes))
     names = {function_of(node) for node in nodes}
     if len(names) == 1 and names <= {*OF_TORCH, "rms_norm"}:
@@ -87,18 +88,17 @@ def _islands_finding(facts: Facts, run: RunGraph, nodes: Sequence[Node], alike: 
             f"{'go' if len(crossing) > 1 else 'goes'} between these operators and delegates."
         )
     if at_borders:
-        take = "take" if len(at_borders) > 1 else "takes"
         evidence.append(
-            f"{count(len(at_borders), 'transpose')} at the borders {take} "
-            f"{facts.time.text(facts.time.ticks(at_borders))} of this time: XNNPACK keeps "
-            "images with the channels last, and the runtime's kernels do not."
+            f"{does(len(at_borders), 'transpose', 'take')} another {facts.time.taken(at_borders)} "
+            "between these operators and delegates: XNNPACK keeps images with the channels last, "
+            "and the runtime's kernels do not."
         )
-    merging = list(fewer_calls(run, nodes, "Inside of delegates"))
+    merging = list(fewer_calls(run, nodes, "Inside a delegate"))
     if not merging:  # perhaps with the kernels around them that other findings are about
         around = connected(run, nodes, run.kernels)
         others = operators(node for node in around if id(node) not in inside)
-        merging += fewer_calls(run, around, f"Inside of delegates together with {others}")
-    same = f"The {count(len(run.calls), 'delegate call')} would stay as many without it."
+        merging += fewer_calls(run, around, f"Inside a delegate together with {others}")
+    same = f"Inside a delegate there would be {count(len(run.calls), 'delegate call')} as well."
     told = any(refusals_of(run, node) for node in nodes)
     verb = "runs" if len({written_as(node) or stem(node.op) for node in nodes}) == 1 else "run"
     return facts.finding(
@@ -158,7 +158,7 @@ def untaken_types(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             )
         if spec := spec_of(nodes[0]):
             evidence.append(f"The first makes {short_tensor(spec)}.")
-        evidence += fewer_calls(run, nodes, "Taken")
+        evidence += fewer_calls(run, nodes, "Inside a delegate")
         line = first_line(nodes)
         there = f" at {line}" if line else ""
         remedy = Remedy(

@@ -56,7 +56,10 @@ def memory_bound(facts: Facts) -> Iterator[Finding]:
     elif weights < _BEYOND_CACHES:
         return
     else:
-        known_by = "Caches do not hold that much. What the memory gives is not known."
+        known_by = (
+            "That is more than caches hold. The bandwidth of the memory is unknown: `etscope "
+            "calibrate` measures it."
+        )
     is_decode = facts.profile.phase == DECODE
     whole = "A token" if is_decode else "A run"
     yield facts.finding(
@@ -232,11 +235,11 @@ def unknown_work(facts: Facts) -> Iterator[Finding]:
     taken = facts.time.taken(members)
     found = facts.finding(
         "unknown-work",
-        f"The work of {len(names):,} kinds of operators is not known, which take {taken}: whether "
-        "they are slow for what they do was not looked at."
+        f"The FLOPs of {len(names):,} kinds of operators are unknown. They take {taken}; no rule "
+        "judged whether that is slow."
         if len(names) > 1
-        else f"The work of {names[0]} is not known, which takes {taken}: whether it is slow for "
-        "what it does was not looked at.",
+        else f"The FLOPs of {names[0]} are unknown. It takes {taken}; no rule judged whether that "
+        "is slow.",
         members,
         explained(
             Sureness.MEASURED,

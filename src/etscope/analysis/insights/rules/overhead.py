@@ -377,7 +377,7 @@ def outside_instructions(facts: Facts) -> Iterator[Finding]:
         return
     number = len(facts.time.groups)
     each = facts.time.text(float(np.median(ticks)) / max(1, number))
-    evidence = [f"{number:,} instructions ran, with {each} between each and the next."]
+    evidence = [f"{count(number, 'instruction')} ran, with {each} between each and the next."]
     sureness = Sureness.POSSIBLE
     untraced = facts.untraced_ns
     own = facts.ns(float(np.median(ticks)))

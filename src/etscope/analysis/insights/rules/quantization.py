@@ -163,7 +163,7 @@ def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         outside = [node for node in computing if id(node) in run.kernels]
         if outside and run.calls:
             evidence += reasons(run, outside)
-            evidence += fewer_calls(run, outside, "Inside of delegates")
+            evidence += fewer_calls(run, outside, "Inside a delegate")
         verb = "take" if several else "takes"
         yield facts.finding(
             "float-among-quantized",
@@ -293,7 +293,7 @@ def float_weights(facts: Facts) -> Iterator[Finding]:
         f"{len(bound):,} products and convolutions in float32 do {work.flops / 1e9:.3g} GFLOP in "
         f"{facts.time.text(ticks)}: {work.flops / ns:.3g} GFLOP/s.",
         f"They compute {work.flops / max(1.0, work.traffic.total):.3g} FLOPs for each byte that "
-        "they read and write: to compute takes the time, not to wait for memory."
+        "they read and write: computation limits them, not memory."
         if limits is None or limits.bound is None
         else f"{limits.bound.capitalize()} bounds them, by the calibration: they reach "
         f"{format_share(limits.share)} of what the machine can do.",

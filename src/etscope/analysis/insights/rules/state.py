@@ -143,8 +143,8 @@ def rewritten_buffers(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}
     where = f", at {min(lines)}" if lines else ""
     evidence = [
-        f"{operators(nodes)} {'make' if len({stem(node.op) for node in nodes}) > 1 else 'makes'} "
-        f"{count(len(found), 'buffer')} anew as a whole, and copy_ writes "
+        f"{operators(nodes)} {'copy' if len({stem(node.op) for node in nodes}) > 1 else 'copies'} "
+        f"{count(len(found), 'whole buffer')}, and copy_ writes "
         f"{'them' if len(found) > 1 else 'it'} back{places(len(copied))}."
     ]
     yield facts.finding(
@@ -254,9 +254,9 @@ def runtime_constants(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         ]
         size = format_bytes(sum(map(bytes_of, ends)))
         evidence = [
-            f"{operators(nodes)} read weights and literals alone, so that their values are the "
+            f"{operators(nodes)}: the inputs are only weights and constants, so the values are the "
             "same in each run.",
-            f"What is read of them takes {size}.",
+            f"The values that other operators read take {size}.",
         ]
         outside = [node for node in nodes if id(node) in run.kernels]
         evidence += fewer_calls(run, outside, "Without them")
