@@ -227,14 +227,14 @@ def _laid_out_anew(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         if members:
             facts.claim(leaves=members)
             taken = facts.time.taken(members)
-            added = count(sum(not one[1].attribution.nodes for one in members), "transpose")
+            inserted = count(sum(not one[1].attribution.nodes for one in members), "transpose")
             yield facts.finding(
                 "layout-conversions",
                 f"XNNPACK converts {where}, which takes {taken}{places(len(members))}.",
                 members,
                 explained(
                     Sureness.MEASURED,
-                    [f"XNNPACK added {added}: {reason}"],
+                    [f"XNNPACK added {inserted}: {reason}"],
                     [replace(remedy, text=remedy.text.format(at_lines(permutes)))],
                 ),
             )
