@@ -56,8 +56,8 @@ class AppGeneration:
     comes with the prompt. load_ns: reading the program and its methods. inference_ns: from the
     prompt's text to the last token. prefill_ns: from the prompt's text to the end of its
     evaluation, tokenizer included. first_token_ns: from the prompt's text to the first token.
-    decode_rate: tokens per second after the prompt, from a benchmark. loaded_at: the stamp of the
-    load, the same for all generations of a loaded model.
+    decode_rate: tokens per second after the prompt, from a benchmark. sampling_ns: choosing all
+    tokens. loaded_at: the stamp of the load, the same for all generations of a loaded model.
     """
 
     prompt_tokens: int | None = None
@@ -67,6 +67,7 @@ class AppGeneration:
     prefill_ns: int | None = None
     first_token_ns: int | None = None
     decode_rate: float | None = None
+    sampling_ns: int | None = None
     loaded_at: int | None = None
 
     @property
@@ -230,6 +231,8 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
     inference = span("inference_start_ms", "inference_end_ms")
     if inference is None:
         raise FormatError(f"{where}a generation without inference_start_ms or inference_end_ms")
+    sampling = _whole(stats, "aggregate_sampling_time_ms", where)
+    sampling = None if sampling is None else min(sampling * unit, inference)
     return AppGeneration(
         prompt_tokens=prompt,
         generated_tokens=generated,
@@ -237,6 +240,7 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
         inference_ns=inference,
         prefill_ns=span("inference_start_ms", "prompt_eval_end_ms", within=inference),
         first_token_ns=span("inference_start_ms", "first_token_ms", within=inference),
+        sampling_ns=sampling,
         loaded_at=_whole(stats, "model_load_start_ms", where) or None,
     )
 

@@ -67,6 +67,15 @@ def identify(data_or_path: BytesLike | PathLike) -> str:
         return found
 
 
+def is_app_log(path: PathLike) -> bool:
+    """Return whether a file of no known format is the log of an app that ran a language model."""
+    return _has_app_log(open_source(path, "app's log").buffer)
+
+
+def _has_app_log(buffer: memoryview) -> bool:
+    return b"PyTorchObserver {" in bytes(buffer[:_LOG])
+
+
 def describe(buffer: memoryview) -> str:
     """Return a guess of the format, to end a sentence like "not an ETDump: ..."."""
     found = _format_of(buffer)
@@ -85,7 +94,7 @@ def describe(buffer: memoryview) -> str:
             return f"this seems to be {name}"
     if buffer[0] == 0x80 and len(buffer) > 1 and 2 <= buffer[1] <= 5:
         return "this seems to be a Python pickle, which etscope never loads"
-    if b"PyTorchObserver {" in bytes(buffer[:_LOG]):
+    if _has_app_log(buffer):
         return "this is the log of an app that ran a language model, without the dump of its run"
     if not any(buffer[:64]):
         return "it begins with zeros; a debug buffer holds only the tensors of an ETDump"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
+from etscope.analysis.info import file_info
 from etscope.errors import EtscopeError, FormatError, MismatchError, MissingDataError, UsageError
 from etscope.formats.app_report import AppReport, check_runtime, check_tokens, read_app_report
 from etscope.formats.identify import identify
@@ -277,6 +278,27 @@ def test_whether_a_log_is_of_what_the_runtime_ran(read: Reader) -> None:
 def test_a_log_in_place_of_a_dump_is_named() -> None:
     with pytest.raises(FormatError, match="the log of an app that ran a language model"):
         identify(f"=== rep 1 ===\n{line()}".encode())
+
+
+def test_the_summary_of_a_log_alone(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text(line(aggregate_sampling_time_ms=300, generated_tokens=40))
+    report = file_info(path)
+    (section,) = report.sections
+    (cells,) = section.table.rows()
+    row = dict(zip(section.table.names, cells, strict=True))
+    assert report.about["kind"] == "app-log"
+    assert row["generated_tokens"] == 40 and row["sampling"] == 300
+    assert row["decode_rate"] == pytest.approx(40 / row["decode"] * 1e3)
+    notes = " ".join(section.table.notes)
+    assert "Choosing tokens takes" in notes and "loads of a model" not in notes
+    path.write_text(
+        line(generated_tokens=0) + line(model_load_start_ms=START + 1, generated_tokens=0)
+    )
+    (section,) = file_info(path).sections
+    notes = " ".join(section.table.notes)
+    assert "2 loads of a model" in notes and "no decode to time" in notes
+    assert "Choosing tokens" not in notes
 
 
 def test_mutated_logs_are_read_or_refused(read: Reader) -> None:

@@ -133,7 +133,7 @@ _OPTIONS = (
         "--budget",
         type=_Duration(),
         metavar="TIME",
-        help="Begin no trial that would end after this time: 90s, 5m, 1h.",
+        help="Begin no trial that ends later: 90s, 5m, 1h.",
     ),
     path_option(
         "--keep",

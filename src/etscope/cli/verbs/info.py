@@ -101,8 +101,8 @@ def command(
     force: bool,
     output: OutputOptions,
 ) -> None:
-    """Show the kind and the content of each FILE: a run, an ETDump, an ETRecord, a .pte, a .bpte or
-    a .ptd.
+    """Show the kind and the content of each FILE: a run, an ETDump, an ETRecord, a .pte, a .bpte, a
+    .ptd, or the log of an app that ran a language model.
 
     \b
     etscope info
