@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ pytest.importorskip("executorch.exir")
 
 from torch import nn  # noqa: E402
 
+from etscope.analysis.insights.edits import patch_of  # noqa: E402
 from etscope.analysis.memory.size import SizedFile, savings, size_files  # noqa: E402
 from etscope.etrecord import ETRecord  # noqa: E402
 from etscope.explain import explain  # noqa: E402
 from etscope.export import Source, export, load_model  # noqa: E402
 from etscope.model.finding import Finding, Remedy  # noqa: E402
+from etscope.model.graph import Node, TensorSpec, Value  # noqa: E402
 from etscope.run import run  # noqa: E402
 from tests.support.explain import edits  # noqa: E402
 from tests.support.explain import edits_of_sequences as sequences  # noqa: E402
@@ -53,10 +56,7 @@ def exported(name: str, folder: Path, backend: str = "xnnpack") -> ETRecord:
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("convnext_gelu", "lost-fusion"),
-        ("mixer_cube", "outside-delegates"),
         ("excitation_flat_mean", "outside-delegates"),
-        ("wavenet_split", "outside-delegates"),
         ("pointnet_norm_first", "lost-fusion"),
         ("rotary_chosen", "rewritten-buffers"),
     ],
@@ -71,6 +71,71 @@ def test_a_remedy_is_applied_as_written_and_keeps_the_numbers(
     assert not findings(new, rule)
     numbers = sqnr(slow, new)
     assert numbers is not None and numbers > 60
+
+
+X = torch.randn(2, 6, 5, 4)
+
+
+def changed(line: str, op: str, x: torch.Tensor, y: torch.Tensor, **arguments: str) -> str:
+    """A line with an operator that reads x and makes y, by its patch."""
+
+    def node(name: str, value: torch.Tensor) -> Node:
+        outputs = (Value(name, TensorSpec("float32", tuple(value.shape))),)
+        trace = f'  File "/m/model.py", line 1, in forward\n    {line}\n'
+        given = tuple(arguments.items())
+        return Node(name, "call_function", op, op, (), given, outputs, stack_trace=trace)
+
+    made = node("y", y)
+    graph = SimpleNamespace(operators={"y": made})
+    linked = SimpleNamespace(linked=SimpleNamespace(graph=graph))
+    run = SimpleNamespace(partition=linked, givers=lambda _: iter([node("x", x)]))
+    patch = patch_of(run, [made])  # type: ignore[arg-type]
+    return "".join(text[2:] for text in patch.splitlines() if text.startswith("+"))
+
+
+def computed(line: str, x: torch.Tensor) -> Any:
+    names: dict[str, Any] = {"x": x, "torch": torch, "F": torch.nn.functional}
+    exec(line, names)
+    return names["y"]
+
+
+@pytest.mark.parametrize(
+    ("line", "op", "rank", "arguments"),
+    [
+        ("y = torch.roll(x + 1, (-2, 1), (1, 2))", "roll", 4, {}),
+        ("y = x.mean((2, 3))", "mean", 4, {"dim": "[2, 3]", "keepdim": "False"}),
+        ("y = x.mean(-1, keepdim=True)", "mean", 3, {"dim": "[-1]", "keepdim": "True"}),
+        ("y = x.mean(2)", "mean", 3, {"dim": "[2]", "keepdim": "False"}),
+        ("y = torch.mean(x * 2, 1)", "mean", 3, {"dim": "[1]", "keepdim": "False"}),
+        ("y = torch.amax(x + 1, (2, 3))", "amax", 4, {"dim": "[2, 3]", "keepdim": "False"}),
+        ("y = x.amax((-2, -1), True)", "amax", 4, {"dim": "[-2, -1]", "keepdim": "True"}),
+        ("y = x[:, 0]", "select", 4, {}),
+        ("y = x[..., -1]", "select", 4, {}),
+        ("y = x.softmax(1)", "softmax", 4, {}),
+        ("y = torch.add(x, x * x, alpha=0.5)", "add", 4, {}),
+        ("y = F.avg_pool2d(x, 3, 1, (1, 0))", "avg_pool2d", 4, {}),
+        ("y = torch.where(x > 0, x, x * 0.1)", "where", 4, {}),
+        ("y = torch.cat([x, x + 1, x, x, x, x, x * 2], 1)", "cat", 4, {}),
+        ("y = (x + 1) ** 3", "pow", 4, {}),
+        ("y = torch.pow(x * x, 0.5)", "pow", 4, {}),
+        ("y = F.dropout(x, 0.1, training=False) + F.dropout(x, 0.0)", "native_dropout", 4, {}),
+    ],
+)
+def test_a_patched_line_computes_the_same(
+    line: str, op: str, rank: int, arguments: dict[str, str]
+) -> None:
+    x = X if rank == 4 else X.flatten(2)
+    y = computed(line, x)
+    new = changed(line, op, x, y, **arguments)
+    assert new and new != line
+    torch.testing.assert_close(computed(new, x), y)
+
+
+def test_the_parts_of_a_split_are_the_same() -> None:
+    line = "y = torch.split(x * 2, [4, 2], 1)"
+    new = changed(line, "split_with_sizes", X, X, split_sizes="[4, 2]", dim="1")
+    assert "split" not in new
+    torch.testing.assert_close(computed(new, X), computed(line, X))
 
 
 def test_a_command_has_the_words_of_the_export(tmp_path: Path) -> None:
