@@ -109,6 +109,18 @@ def test_a_softmax_by_hand(raised: str, divided: str, changed: list[str]) -> Non
     assert new_lines(edits.softmax(nodes)) == changed
 
 
+@pytest.mark.parametrize(
+    ("line", "new"),
+    [
+        ("self.keys[:, at] = self.key(x)", ["self.keys.index_copy_(1, at, self.key(x))"]),
+        ("self.keys[at] = x", ["self.keys.index_copy_(0, at, x)"]),
+        ("self.keys[:, at] = self.key(", []),  # the statement goes on
+    ],
+)
+def test_rows_are_written_by_whole_statements(line: str, new: list[str]) -> None:
+    assert new_lines(edits.in_place([written("index_put", line)])) == new
+
+
 def test_a_line_that_runs_with_several_shapes_has_no_patch() -> None:
     line = "y = x.sum(0)"
     nodes = [written("sum", line, dim="[0]"), written("sum", line, dim="[1]")]

@@ -69,7 +69,12 @@ def patch(nodes: Iterable[Node], change: Callable[[Node], Change]) -> str:
 
 
 def _written(found: Mapping[SourceLine, str]) -> str:
-    lines = ((short_lines((line,)), line.text, text) for line, text in found.items())
+    """The patch of lines; without those that are a part of a statement, or would become one."""
+    lines = (
+        (short_lines((line,)), line.text, text)
+        for line, text in found.items()
+        if _statement(line.text) is not None and _statement(text) is not None
+    )
     return "\n".join(f"# {where}\n- {old}\n+ {new}" for where, old, new in lines)
 
 
