@@ -137,23 +137,36 @@ export class Lines
   }
 }
 
+/** A finding is at its longest line and at the lines that a fix changes; the others are related. */
 function problemsOf(profile: Profile, document: vscode.TextDocument, times: LineTime[]): Found[] {
-  return profile.findings.flatMap((finding) =>
-    linesOf(finding, document.uri.fsPath, times)
-      .filter((line) => line <= document.lineCount)
+  const file = document.uri.fsPath;
+  const rangeOf = (line: number) => {
+    const { firstNonWhitespaceCharacterIndex: begin, range } = document.lineAt(line - 1);
+    return range.with(range.start.translate(0, begin));
+  };
+  return profile.findings.flatMap((finding) => {
+    const { remedies } = finding.explanation;
+    const lines = linesOf(finding, file, times).filter((line) => line <= document.lineCount);
+    const edited = remedies.flatMap((remedy) => editsOf(remedy, file).map((edit) => edit.line));
+    const level =
+      finding.severity === "problem" ? vscode.DiagnosticSeverity.Warning : vscode.DiagnosticSeverity.Information;
+    const text = [finding.sentence, ...remedies.map((remedy) => `Fix: ${remedy.text}`)].join("\n");
+    return lines
+      .filter((line, at) => at === 0 || edited.includes(line))
       .map((line) => {
-        const level =
-          finding.severity === "problem" ? vscode.DiagnosticSeverity.Warning : vscode.DiagnosticSeverity.Information;
-        const { firstNonWhitespaceCharacterIndex: begin, range } = document.lineAt(line - 1);
-        const fixes = finding.explanation.remedies.map((remedy) => `Fix: ${remedy.text}`);
-        const text = [finding.sentence, ...fixes].join("\n");
-        const found: Found = new vscode.Diagnostic(range.with(range.start.translate(0, begin)), text, level);
+        const found: Found = new vscode.Diagnostic(rangeOf(line), text, level);
         found.source = SOURCE;
         found.code = finding.kind;
         found.finding = finding;
+        found.relatedInformation = lines
+          .filter((other) => other !== line)
+          .map(
+            (other) =>
+              new vscode.DiagnosticRelatedInformation(new vscode.Location(document.uri, rangeOf(other)), "also here"),
+          );
         return found;
-      }),
-  );
+      });
+  });
 }
 
 /** A remedy as an edit of the file, or as a command that is put into a terminal. */

@@ -95,7 +95,7 @@ function number(value: unknown): number | null {
   return typeof value === "number" ? value : null;
 }
 
-/** The lines of a file that a finding names. Sites have a file's short name only: a line counts if
+/** The lines of a file that a finding names, the longest first. Sites have a file's short name only: a line counts if
  * times of this file have it, so that a file of the same name elsewhere has none. */
 export function linesOf(finding: Finding, file: string, times: LineTime[]): number[] {
   const known = new Set(times.map((one) => one.line));

@@ -75,11 +75,6 @@ export function histogram(values: ArrayLike<number>, bins = 48): Histogram {
   return { least, greatest, counts, nan, infinite: all.length - finite.length - nan };
 }
 
-/** Value minus reference, element by element; where both are NaN or the same infinity, 0. */
-export function difference(values: number[], reference: number[]): number[] {
-  return values.map((value, at) => (Object.is(value, reference[at]) ? 0 : value - (reference[at] ?? NaN)));
-}
-
 /** A colour from blue through grey to red for -1 to 1, magenta for NaN, white or black for infinities. */
 export function colour(value: number, most: number): [number, number, number] {
   if (Number.isNaN(value)) return [255, 0, 255];

@@ -1,7 +1,7 @@
 // The page of the tensor viewer.
 
+import type { Drawn } from "./drawn";
 import { colour, histogram } from "./tensor";
-import type { Drawn } from "./viewer";
 
 declare function acquireVsCodeApi(): { postMessage(message: unknown): void };
 

@@ -2,28 +2,12 @@
 
 import { randomBytes } from "node:crypto";
 import * as vscode from "vscode";
+import { type Ask, drawn } from "./drawn";
 import { closed, escaped } from "./page";
-import { difference, numberOf, type Part, partExpression, partOf, shapeOf } from "./tensor";
 
 /** What the debug view says of the variable whose menu was opened. */
 interface Chosen {
   variable: { name: string; evaluateName?: string; type?: string };
-}
-
-interface Value {
-  result: string;
-  type?: string;
-  variablesReference: number;
-  indexedVariables?: number;
-}
-
-/** What the tab draws. */
-export interface Drawn {
-  title: string;
-  statistics: string;
-  part: Part;
-  views: { name: string; values: number[] }[];
-  note: string;
 }
 
 export class TensorViewer implements vscode.Disposable {
@@ -68,10 +52,11 @@ export class TensorViewer implements vscode.Disposable {
       localResourceRoots: [media],
     });
     panel.webview.html = pageOf(panel.webview, media, expression);
+    const ask: Ask = (command, args) => session.customRequest(command, args);
     let index: number[] = [];
     const draw = async () => {
       try {
-        void panel.webview.postMessage(await drawn(session, expression, index));
+        void panel.webview.postMessage(await drawn(ask, expression, index));
       } catch (error) {
         const words = error instanceof Error ? error.message : String(error);
         void panel.webview.postMessage({ error: words });
@@ -85,42 +70,6 @@ export class TensorViewer implements vscode.Disposable {
     this.open.add(redraw);
     panel.onDidDispose(() => this.open.delete(redraw));
   }
-}
-
-async function evaluated(session: vscode.DebugSession, expression: string): Promise<Value> {
-  return (await session.customRequest("evaluate", { expression, context: "watch" })) as Value;
-}
-
-/** The numbers of a value, row by row. */
-async function numbersOf(session: vscode.DebugSession, value: Value): Promise<number[]> {
-  if (!value.variablesReference) return [numberOf(value.result)];
-  const found = (await session.customRequest("variables", {
-    variablesReference: value.variablesReference,
-    filter: "indexed",
-    start: 0,
-    count: value.indexedVariables,
-  })) as { variables: { value: string; type?: string; variablesReference: number; indexedVariables?: number }[] };
-  const rows = found.variables.map((one) => numbersOf(session, { ...one, result: one.value }));
-  return (await Promise.all(rows)).flat();
-}
-
-async function drawn(session: vscode.DebugSession, expression: string, index: number[]): Promise<Drawn> {
-  const whole = await evaluated(session, expression);
-  const shape = shapeOf(whole.type);
-  if (shape === undefined) throw new Error(`${expression} is ${whole.result}, not a tensor`);
-  if (shape.sizes.includes(0)) throw new Error(`${expression} has no elements: ${whole.type}`);
-  const part = partOf(shape, index);
-  const read = async (of: string) => numbersOf(session, await evaluated(session, partExpression(of, part)));
-  const values = await read(expression);
-  const views = [{ name: "value", values }];
-  let note = "";
-  try {
-    const reference = await read(`ref(${expression === "$" ? "" : expression})`);
-    views.push({ name: "reference", values: reference }, { name: "difference", values: difference(values, reference) });
-  } catch (error) {
-    note = `Without PyTorch's value: ${error instanceof Error ? error.message : String(error)}`;
-  }
-  return { title: `${expression}: ${whole.type}`, statistics: whole.result, part, views, note };
 }
 
 function pageOf(webview: vscode.Webview, media: vscode.Uri, title: string): string {

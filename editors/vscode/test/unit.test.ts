@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { modelAt, modelsOf } from "../src/models";
 import { closed, escaped } from "../src/page";
 import { editsOf, type Finding, lineOfEdit, linesOf, lineTimes, parseTable, placeOf, shown } from "../src/tables";
-import { colour, difference, histogram, numberOf, partExpression, partOf, shapeOf } from "../src/tensor";
+import { colour, histogram, numberOf, partExpression, partOf, shapeOf } from "../src/tensor";
 
 const TABLE = JSON.stringify({
   schema: "etscope.table/1",
@@ -92,7 +92,6 @@ test("a part of a tensor is at most 128 rows and columns", () => {
 test("numbers as etdb writes them", () => {
   const words = ["1.5e-05", "-inf", "inf", "nan", "True", "0", ""];
   assert.deepEqual(words.map(numberOf), [1.5e-5, -Infinity, Infinity, NaN, 1, 0, NaN]);
-  assert.deepEqual(difference([1, NaN, Infinity, 2], [0.5, NaN, Infinity, NaN]), [0.5, 0, 0, NaN]);
 });
 
 test("a histogram counts the finite values, and the others apart", () => {
