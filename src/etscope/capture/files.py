@@ -56,6 +56,7 @@ __all__ = [
 ]
 
 DEBUG_BUFFER = "debug buffer"
+FAILURE_TXT = "failure.txt"  # beside an exported model: why `etscope run` wrote no dump
 BUFFER_SUFFIXES = (".bin", ".buf", ".debug")  # a debug buffer has no magic number
 _SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte", ".ptd")
 _ROLES = {ETRECORD: "record", PTE: "program", BPTE: "program", DEBUG_BUFFER: "debug_buffer"}
@@ -120,10 +121,7 @@ class RunFiles:
         """
         dump, buffer = self.logged if with_values else (self.dump, self.debug_buffer)
         if dump is None:
-            raise MissingDataError(
-                f"{self.name} has no ETDump",
-                hint="etscope run records an ETDump, unless the run fails: name that file, too",
-            )
+            raise self._without_dump()
         trace = Trace(
             dump=read_etdump(dump),
             record=None if self.record is None else read_etrecord(self.record),
@@ -135,6 +133,22 @@ class RunFiles:
         if not force:
             trace.verify()
         return trace
+
+    def _without_dump(self) -> MissingDataError:
+        """Return the error for a run without a dump, with the reason if `etscope run` failed."""
+        for path in filter(None, (self.program, self.record)):
+            failure = path.with_name(FAILURE_TXT)
+            if failure.is_file():
+                with failure.open(encoding="utf-8", errors="replace") as file:
+                    reason = file.readline(500).strip()
+                return MissingDataError(
+                    f"{self.name} has no ETDump, because its run failed: {reason}",
+                    hint=f"the whole error is in {failure}; run it again: etscope run {path}",
+                )
+        return MissingDataError(
+            f"{self.name} has no ETDump",
+            hint="etscope run records an ETDump: name that file, too",
+        )
 
     def capture(self, *, force: bool = False) -> Capture:
         """Open the run; without a dump, the program and the record. Raises as `open`."""

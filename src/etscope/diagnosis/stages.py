@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import PurePath
@@ -187,7 +187,7 @@ class NumericStages(Shown):
             if not self.device.is_fine:
                 return self.device.verdict
             steps = ", ".join(dict.fromkeys(stage.step for stage in self.stages))
-            return f"the error enters nowhere: no operator is wrong in {steps}"
+            return "; ".join(filter(None, (f"no operator is wrong in {steps}", self._costly)))
         return f"the error enters in {step}, at {self._told(row, step)}"
 
     @property
@@ -214,7 +214,7 @@ class NumericStages(Shown):
             )
             notes.append(f"error of the model's outputs, each stage against the one before: {each}")
         notes += self.device.design_notes
-        notes += self._costly()
+        notes += [self._costly] if self.enters_in is not None and self._costly else []
         notes += () if self.device.faults else self.doubts
         notes += self.absent
         notes.append("compared: " + "; ".join(map(str, self.stages)))
@@ -224,8 +224,9 @@ class NumericStages(Shown):
             notes.append(self.device.coverage.hidden)
         return tuple(notes)
 
-    def _costly(self) -> Iterator[str]:
-        """Say which operators quantization costs most, although none is wrong."""
+    @cached_property
+    def _costly(self) -> str:
+        """A sentence with the operators that quantization costs most; empty without one."""
         errors = [(row.errors.get(QUANTIZED), row) for row in self.rows]
         known = [
             (error.local, row)
@@ -233,12 +234,13 @@ class NumericStages(Shown):
             if error is not None and error.local not in (None, self.metric.perfect)
         ]
         known.sort(key=lambda one: self.metric.badness(one[0]), reverse=True)
-        if known:
-            most = "; ".join(
-                f"{row.op} of {_place(row)}, {_number(error, self.metric)}"
-                for error, row in known[:_SHOWN]
-            )
-            yield f"quantization costs most at {most} (what to keep in float: etscope sensitivity)"
+        if not known:
+            return ""
+        most = "; ".join(
+            f"{row.op} of {_place(row)}, {_number(error, self.metric)}"
+            for error, row in known[:_SHOWN]
+        )
+        return f"quantization costs most at {most} (what to keep in float: etscope sensitivity)"
 
     def _told(self, row: StageRow, step: str) -> str:
         """The place of an operator, its error in a step, and the limit."""

@@ -36,6 +36,31 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ran"
 
 
+# The portable kernel refuses the order of dimensions that the export reads from the strides.
+_FAILS = """
+import torch
+def make():
+    x = torch.randn(1, 1, 7, 5).to(memory_format=torch.channels_last)
+    return torch.nn.Conv2d(1, 5, 1), (x,)
+"""
+
+
+def test_the_folder_of_a_failed_run_says_why(run: Run, tmp_path: Path) -> None:
+    model, folder = tmp_path / "fails.py", tmp_path / "ran"
+    model.write_text(_FAILS)
+    code, _, failed = run("run", f"{model}:make", "--backend", "portable", "--save", str(folder))
+    assert code != 0 and list(folder.glob("*.pte"))
+    code, _, err = run("inspect", str(folder))
+    assert (code, "has no ETDump, because its run failed: " in err) == (4, True), err
+    reason = (folder / "failure.txt").read_text()
+    assert reason.splitlines()[0] in err and reason.splitlines()[0] in failed
+    for path in folder.glob("model.*"):
+        path.unlink()
+    shutil.copy(artifacts("net_xnnpack").extra("right.pte"), folder / "model.pte")
+    assert run("run", str(folder / "model.pte"), "--save", str(folder))[0] == 0
+    assert not (folder / "failure.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "shown"),
     [

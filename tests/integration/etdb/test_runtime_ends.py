@@ -50,6 +50,18 @@ def test_a_core_is_what_ran_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "only a run on the runtime" in refused(one, "gcore x.etdp")
 
 
+def test_delegate_calls_have_times() -> None:
+    one = on_runtime("cnn_xnnpack")
+
+    def times() -> list[float | None]:
+        rows = one.execute("info delegates").data[0]["rows"]
+        return [row[name] for row in rows for name in row if name.startswith("time")]
+
+    assert not any(times())
+    said(one, "run")
+    assert times() and all(times())
+
+
 def test_what_takes_long_is_told_of_what_ran(tmp_path: Path) -> None:
     one = on_runtime("dynamic_shape")
     assert "nothing has run yet" in refused(one, "top")

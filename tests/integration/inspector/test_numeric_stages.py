@@ -93,6 +93,9 @@ def test_a_range_that_is_too_small_is_of_the_quantization() -> None:
     (costly,) = (note for note in found.notes if note.startswith("quantization costs most at "))
     worst = min(row.errors["quantized"].local for row in found.rows if "quantized" in row.errors)
     assert f"{worst:.4g} dB" in costly.partition(";")[0]
+    kept = [row for row in found.rows if not row.wrong_in(found.stages)]
+    fine = replace(found, rows=tuple(kept)).verdict
+    assert fine.startswith("no operator is wrong in ") and "; quantization costs most at " in fine
     rows = (replace(found.device.rows[0], verdict="by design"),)
     differs = replace(found, device=replace(found.device, rows=rows, designs=("it rounds",)))
     assert "1 value differs from the graph's by design: it rounds" in differs.notes

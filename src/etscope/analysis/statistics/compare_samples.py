@@ -285,7 +285,33 @@ def compare_all(
     if steps is not None:
         clocks[:] = [one if isinstance(one, tuple) else (one, one) for one in steps] or 0.0
     sides = locations(before, clocks[:, 0]), locations(after, clocks[:, 1])
-    return _compared(sides, clocks, between, policy)
+    found = _compared(sides, clocks, between, policy)
+    for i in np.flatnonzero(_apart(sides, policy)).tolist():
+        if found[i].verdict is Verdict.CANNOT_TELL and found[i].relative is not None:
+            own = slice(i, i + 1)
+            one, other = (
+                locations([_faster_half(side[i])], clocks[own, place])
+                for place, side in enumerate((before, after))
+            )
+            family = replace(policy, dumps=policy.dumps * len(found))
+            (again,) = _compared((one, other), clocks[own], between[own], family)
+            if again.verdict is not Verdict.CANNOT_TELL:
+                shown = {"before": found[i].before, "after": found[i].after}
+                found[i] = replace(again, **shown, samples=found[i].samples)
+    return found
+
+
+def _apart(sides: tuple[Locations, Locations], policy: Policy) -> npt.NDArray[np.bool_]:
+    """Return where each run of one side is slower than each of the other, by the minimum effect."""
+    before, after = sides
+    least = 1 + policy.min_effect
+    return (after.least > before.most * least) | (after.most * least < before.least)
+
+
+def _faster_half(samples: npt.ArrayLike) -> Floats:
+    """Return the samples up to the median, in their order."""
+    array = np.asarray(samples, dtype=np.float64)
+    return array[array <= np.median(array)]
 
 
 def compare_rounds(
@@ -535,8 +561,6 @@ def _compared(
             t = np.where(difference == 0, 0.0, difference / np.sqrt(variance))
         p[judged] = np.minimum(policy.dumps * holm(two_sided_p(t[judged], freedom[judged])), 1.0)
         half[judged] = t_quantile(policy.alpha, freedom[judged]) * np.sqrt(variance[judged])
-    # Without a verdict: the error is of a mean, and a busy machine may slow a whole dump.
-    is_apart = (after.least > before.most) | (after.most < before.least)
     found = []
     for i in range(len(difference)):
         unsteady = bool(before.unsteady[i] or after.unsteady[i])
@@ -551,8 +575,6 @@ def _compared(
         verdict, reason = _verdict(
             (ratio, low, high), float(fast[i]), float(p[i]), policy, unsteady, family
         )
-        if verdict is Verdict.CANNOT_TELL and is_apart[i]:
-            reason += _apart(ratio, fast[i] - 1)
         answer = Comparison(
             verdict,
             *places,
@@ -567,11 +589,6 @@ def _compared(
         shares = {"relative": ratio - 1, "low": low - 1, "high": high - 1}
         found.append(replace(answer, **shares, fastest=float(fast[i]) - 1))
     return found
-
-
-def _apart(ratio: float, fastest: float) -> str:
-    how = "slower" if ratio > 1 else "faster"
-    return f"; each run after is {how} than each run before, the fastest by {fastest:+.1%}"
 
 
 def _why_unjudged(least: int, unknown_noise: bool, policy: Policy) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from etscope.errors import EtscopeWarning, UsageError
+from etscope.errors import EtscopeError, EtscopeWarning, UsageError
 
 NEXT = ("explain", "report", "inspect")  # what people do next with a run
 
@@ -64,17 +64,24 @@ def saved_run(
     save: Path | None, no_save: bool, name: str, next_commands: Sequence[str]
 ) -> Iterator[Path | None]:
     """Yield the folder for a saved run, or None if the run is not kept. At the end, print the
-    folder.
+    folder; in the folder of a failed run, write why it failed.
 
     save, no_save: the values of `SAVE_OPTIONS`. name: the model's name. next_commands: verbs that
     show more of the run.
     """
+    from etscope.capture.files import FAILURE_TXT
     from etscope.capture.kept_runs import KeptRuns, within
 
     runs = KeptRuns()
     if save is not None or no_save or runs.is_off():
-        yield save
+        try:
+            yield save
+        except EtscopeError as error:
+            if save is not None and save.is_dir():
+                (save / FAILURE_TXT).write_text(f"{error}\n", encoding="utf-8")
+            raise
         if save is not None:
+            (save / FAILURE_TXT).unlink(missing_ok=True)
             click.echo(f"saved in {save}; next: {_commands(next_commands, str(save))}", err=True)
         return
     with ExitStack() as stack:

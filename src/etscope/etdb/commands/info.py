@@ -16,6 +16,7 @@ from etscope.analysis.metrics import METRICS
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop
 from etscope.etdb.commands import COMMANDS, Command, command, find_command
+from etscope.etdb.commands.times import profile_of
 from etscope.etdb.debugger import Block, Debugger
 from etscope.etdb.expression import ATTRIBUTES, FUNCTIONS, METHODS
 from etscope.etdb.output import (
@@ -122,6 +123,12 @@ def _delegates(debugger: Debugger, rest: str) -> Output:
     calls = [stop for stop in target.stops if stop.kind == "delegate" and stop.loop_pass == 0]
     if not calls:
         return Output().say(f"this {target.kind} run calls no delegate")
+    times = {call.instruction: call.ticks for call in calls}
+    if debugger.on_runtime is not None and debugger.position is not None:
+        # The runtime times an operator only after a single step: repeat the run, as `top` does.
+        times |= {
+            one.head.instruction_id: one.head.ticks[0] for one in profile_of(debugger).instructions
+        }
     columns = (
         Column("instruction", Kind.INT),
         Column("backend"),
@@ -136,7 +143,7 @@ def _delegates(debugger: Debugger, rest: str) -> Output:
             call.backend,
             len(call.nodes),
             sum(s.depth == 1 and s.instruction == call.instruction for s in target.stops),
-            None if call.ticks is None else float(scale(call.ticks)),
+            None if (ticks := times[call.instruction]) is None else float(scale(ticks)),
             call.module or "(root)",
         )
         for call in calls

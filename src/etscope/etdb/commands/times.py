@@ -48,7 +48,7 @@ def top(debugger: Debugger, rest: str) -> Output:
             group = word
         else:
             count = whole(word, what="how many")
-    profile = _profile_of(debugger)
+    profile = profile_of(debugger)
     if group is not None:
         return Output().table(_grouped(profile, debugger, group, count, by))
     table = profile_table(profile, debugger.scale, sort=by, limit=count)
@@ -58,7 +58,7 @@ def top(debugger: Debugger, rest: str) -> Output:
     return Output().table(table, columns)
 
 
-def _profile_of(debugger: Debugger) -> MethodProfile:
+def profile_of(debugger: Debugger) -> MethodProfile:
     """Times of the method: of the run on the runtime, or of the dump. Raises `MissingDataError`
     without any."""
     trace = debugger.trace
@@ -118,7 +118,7 @@ def diff(debugger: Debugger, rest: str) -> Output:
     paths = split_words(rest)
     if not paths:
         raise UsageError("diff with which dump?")
-    mine = _profile_of(debugger)
+    mine = profile_of(debugger)
     files = with_files(NOTHING, *paths)
     if files.dump is None:
         raise UsageError(f"{rest} is not an ETDump")
