@@ -40,7 +40,7 @@ def _stops(target: str) -> list[float]:
     class Chain(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             for _ in range(INSTRUCTIONS // 2):
-                x = torch.relu(x + 1)
+                x = torch.relu(torch.neg(x))
             return x
 
     with tempfile.TemporaryDirectory() as name, Client(checks=False) as client:
@@ -61,7 +61,7 @@ def _expansions(target: str) -> dict[str, float]:
 
     class Large(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(x + 1)
+            return torch.relu(torch.neg(x))
 
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name, Client(checks=False) as client:

@@ -327,7 +327,7 @@ import torch
 class Loop(torch.nn.Module):
     def forward(self, x):
         for _ in range(4):
-            x = torch.relu(x + 1)  # two operators each
+            x = torch.relu(x + x)  # two operators each
         return x
 """
 
@@ -363,7 +363,7 @@ def test_a_line_of_a_loop_is_hit_once_each_time(loop: Path) -> None:
                 assert operator(client) == f"aten_{name}"
                 client.ask("continue", threadId=1)
             client.event("stopped")
-        set_line(hitCondition="2", condition="$.max() > 2.5")
+        set_line(hitCondition="2", condition="$.max() > 3")
         client.ask("restart")
         client.event("stopped")
         assert operator(client) == "aten_add_tensor_2"
@@ -375,7 +375,7 @@ def test_the_bytes_of_every_operator_are_those_of_eager_pytorch(loop: Path, targ
         (x,) = (torch.from_numpy(drawn[name]) for name in drawn.files)
     expected = []
     for _ in range(4):
-        expected += [x + 1, torch.relu(x + 1)]
+        expected += [x + x, torch.relu(x + x)]
         x = expected[-1]
     found = []
     with Client() as client:
@@ -401,7 +401,7 @@ def test_a_request_that_waits_is_cancelled(tmp_path: Path) -> None:
         assert client.event("progressStart")["title"] == "etdb: opening the files"
         client.event("progressEnd")
         client.event("initialized")
-        running = client.send("configurationDone")
+        running = client.answer("configurationDone")["request_seq"]  # and the run has no end
         waiting = client.send("modules")
         client.send("cancel", {"requestId": waiting})
         client.send("cancel", {"requestId": running})
@@ -413,7 +413,7 @@ def test_a_request_that_waits_is_cancelled(tmp_path: Path) -> None:
                 answers[message["command"]] = message["success"]
             else:
                 client.events.append(message)
-        assert answers == {"configurationDone": True, "cancel": True, "modules": False}
+        assert answers == {"cancel": True, "modules": False}
         assert client.event("stopped")["reason"] == "pause"
 
 

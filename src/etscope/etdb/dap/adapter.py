@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Any
@@ -151,12 +152,14 @@ class Adapter:
         comes to its end."""
         arguments = message.get("arguments")
         number = arguments.get("requestId") if isinstance(arguments, dict) else None
+        self._channel.respond(message)
         if isinstance(number, int):
             self._cancelled.add(number)
-            target = None if self._session is None else self._session.debugger.target
-            if number == self._current and target is not None:
-                target.interrupt()
-        self._channel.respond(message)
+            while number == self._current:  # its run may not have begun
+                target = None if self._session is None else self._session.debugger.target
+                if target is not None:
+                    target.interrupt()
+                time.sleep(_PRESS_SECONDS)
 
     def _answer(self, message: dict[str, Any]) -> None:
         self._after = _nothing
