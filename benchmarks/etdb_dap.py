@@ -6,14 +6,18 @@
 from __future__ import annotations
 
 import functools
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.side import Cost
+from tests.support.etdb.dap_client import Client
 
 STOPS = 200
 INSTRUCTIONS = 1000
@@ -35,16 +39,13 @@ def expanded(target: str) -> Cost:
 def _stops(target: str) -> list[float]:
     import torch
 
-    from tests.support.etdb.dap_client import Client
-
     class Chain(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             for _ in range(INSTRUCTIONS // 2):
                 x = torch.relu(torch.neg(x))
             return x
 
-    with tempfile.TemporaryDirectory() as name, Client(checks=False) as client:
-        _launch(client, Chain(), torch.randn(8, 8), Path(name), target)
+    with _client(Chain(), (8, 8), target) as client:
         found = []
         for _ in range(STOPS):
             begin = time.perf_counter()
@@ -57,17 +58,14 @@ def _stops(target: str) -> list[float]:
 def _expansions(target: str) -> dict[str, float]:
     import torch
 
-    from tests.support.etdb.dap_client import Client
-
     class Large(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.relu(torch.neg(x))
 
     found: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as name, Client(checks=False) as client:
-        _launch(client, Large(), torch.randn(LARGE), Path(name), target)
+    with _client(Large(), LARGE, target) as client:
 
-        def timed(what: str, ask: Callable[[], dict[str, dict[str, int]]]) -> dict[str, int]:
+        def timed(what: str, ask: Callable[[], dict[str, dict[str, Any]]]) -> dict[str, Any]:
             begin = time.perf_counter()
             answer = ask()
             found[what] = time.perf_counter() - begin
@@ -80,15 +78,22 @@ def _expansions(target: str) -> dict[str, float]:
     return found
 
 
-def _launch(client: object, model: object, example: object, folder: Path, target: str) -> None:
-    from etscope.export import export
-    from tests.support.etdb.dap_client import Client
+@contextmanager
+def _client(model: Any, shape: tuple[int, ...], target: str) -> Iterator[Client]:
+    """A client at the first operator of a model."""
+    import torch
 
-    assert isinstance(client, Client)
-    export(model.eval(), (example,)).save(folder, "model", bundle=False)  # type: ignore[attr-defined]
-    client.launch(folder / "model.etrecord", folder / "model.pte", target=target, stopOnEntry=True)
-    client.ask("configurationDone")
-    client.event("stopped")
+    from etscope.export import export
+
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        export(model.eval(), (torch.randn(shape),)).save(folder, "model", bundle=False)
+        client = stack.enter_context(Client(sys.executable, checks=False))
+        files = folder / "model.etrecord", folder / "model.pte"
+        client.launch(*files, target=target, stopOnEntry=True)
+        client.ask("configurationDone")
+        client.event("stopped")
+        yield client
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.units import format_bytes
 
 _MOST_ROWS = 1000  # of a tensor without a page asked for
-_MOST_SENT = 4 << 20  # bytes of rows that are described by their numbers
+_MOST_DESCRIBED = 100  # rows whose numbers describe them: a page of VS Code
+_MOST_SENT = 4 << 20  # bytes of these rows
 # A variable: its name, and the expression that it is the value of.
 Listed = Sequence[tuple[str, str]]
 Children = Callable[[int, int | None, str], list[dict[str, Any]]]
@@ -182,7 +183,8 @@ class Variables:
             last = min(shape[0], start + (_MOST_ROWS if count is None else count))
             numbers = range(start, last)
             rows: Any = [None] * len(numbers)
-            if len(shape) == 1 or size // max(shape[0], 1) * len(numbers) <= _MOST_SENT:
+            sent = size // max(shape[0], 1) * len(numbers)
+            if len(shape) == 1 or (sent <= _MOST_SENT and len(numbers) <= _MOST_DESCRIBED):
                 page = (*(at if part is None else ()), slice(start, last))
                 rows = np.asarray((whole if part is None else part)[page]) if numbers else ()
             for number, row in zip(numbers, rows, strict=True):
