@@ -44,9 +44,9 @@ export function partExpression(expression: string, part: Part): string {
   return `(${expression})[${[...part.index, ...two].join(", ")}]`;
 }
 
-/** A number as etdb writes it. */
+/** A number as etdb writes it: "1,013.25", "-inf", "True". */
 export function numberOf(text: string): number {
-  const word = text.trim().toLowerCase();
+  const word = text.trim().toLowerCase().replaceAll(",", "");
   if (word === "true" || word === "false") return Number(word === "true");
   if (/^[+-]?inf(inity)?$/.test(word)) return word.startsWith("-") ? -Infinity : Infinity;
   return word === "" ? NaN : Number(word);

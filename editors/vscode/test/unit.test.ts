@@ -90,8 +90,8 @@ test("a part of a tensor is at most 128 rows and columns", () => {
 });
 
 test("numbers as etdb writes them", () => {
-  const words = ["1.5e-05", "-inf", "inf", "nan", "True", "0", ""];
-  assert.deepEqual(words.map(numberOf), [1.5e-5, -Infinity, Infinity, NaN, 1, 0, NaN]);
+  const words = ["1.5e-05", "1,013.25", "-inf", "inf", "nan", "True", "0", ""];
+  assert.deepEqual(words.map(numberOf), [1.5e-5, 1013.25, -Infinity, Infinity, NaN, 1, 0, NaN]);
 });
 
 test("a histogram counts the finite values, and the others apart", () => {
