@@ -163,15 +163,15 @@ def _locals(debugger: Debugger, rest: str) -> Output:
     names = python_names(debugger, debugger.frame)
     if not names:
         return Output().say("no variables of Python are known in this frame")
-    columns = (Column("name"), Column("node"), Column("value"))
     scope, rows = DebuggerScope(debugger), []
     for name, node in names.items():
         try:
-            value = value_lines(scope.value(node))[0]
+            facts = _value_facts(scope.value(node))
         except EtscopeError as error:
-            value = f"({error.message})"
-        rows.append((name, node, value))
-    return Output().table(Table.of_rows(columns, rows))
+            facts = f"({error.message})", None, None, None, None
+        rows.append((name, node, *facts))
+    table = Table.of_rows((Column("name"), Column("node"), *_FACTS), rows)
+    return Output().table(table, filled_columns(table))
 
 
 @topic
@@ -323,14 +323,19 @@ def _tensors(debugger: Debugger, rest: str) -> Output:
         Column("node"),
         Column("output", Kind.INT, priority=1),
         Column("index", Kind.INT, priority=1),
-        Column("value"),
-        Column("min", Kind.FLOAT),
-        Column("max", Kind.FLOAT),
-        Column("mean", Kind.FLOAT, priority=1),
-        Column("non_finite", Kind.COUNT, title="NaN, Inf"),
+        *_FACTS,
     )
     table = Table.of_rows(columns, rows)
     return Output().table(table, filled_columns(table))
+
+
+_FACTS = (
+    Column("value"),
+    Column("min", Kind.FLOAT),
+    Column("max", Kind.FLOAT),
+    Column("mean", Kind.FLOAT, priority=1),
+    Column("non_finite", Kind.COUNT, title="NaN, Inf"),
+)
 
 
 def _value_facts(value: Any) -> tuple[str, float | None, float | None, float | None, int | None]:
