@@ -21,7 +21,7 @@ _BY_TITLE = {schema["title"]: name for name, schema in SCHEMAS.items()}
 def validate(document: dict[str, Any]) -> str:
     """Validate a document of a command, and return the name of its schema: that of its "schema", or
     "reports"; "" for a form that has none."""
-    title = document["schema"]
+    title = document.get("schema", "")
     name = _BY_TITLE.get(title) or ("reports" if "reports" in document else "")
     if name:
         VALIDATORS[name].validate(document)

@@ -196,7 +196,7 @@ def test_an_interrupted_bisection_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(kept["trials"]) == 2
 
     with pytest.raises(UsageError, match="earlier bisection"):
-        quick(model, inputs, tmp_path)
+        quick(model, inputs, tmp_path, resume=False)
     again: list[Any] = []
     found = quick(model, inputs, tmp_path, progress=lambda piece, _: again.append(piece))
     assert found.nodes == [["tan"]]
