@@ -51,6 +51,7 @@ class EtscopeRun:
     """A model that was exported and run. folder: of the run, for commands as `etscope explain`."""
 
     folder: Path
+    _root: Path
     _baseline: Path
     _updates: bool
     _options: CheckOptions
@@ -184,11 +185,17 @@ class EtscopeRun:
             self._cannot_tell(f"{quantity} was not measured on both sides")
 
     def _write(self, path: Path) -> None:
+        """Write a baseline without the paths of this machine: it goes into the repository."""
         from etscope.formats.bytes.files import atomic_write
 
+        text = json.dumps(self._measured_only.to_json(), indent=1)
+        for here, short in (
+            (str(self.folder), self.folder.name),
+            (f"{self._root.as_posix()}/", ""),
+        ):
+            text = text.replace(json.dumps(here)[1:-1], short)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as out:
-            text = json.dumps(self._measured_only.to_json(), indent=1)
             out.write(f"{text}\n".encode())
 
     def _wrong_operator(self) -> str:
@@ -272,7 +279,8 @@ def etscope_run(
         done.save(folder)
         baseline = request.path.parent / _BASELINES / request.path.stem / f"{own}.json"
         updates = request.config.getoption("--etscope-update")
-        ran = EtscopeRun(folder, baseline, updates, read_options(request.config.rootpath))
+        root = request.config.rootpath
+        ran = EtscopeRun(folder, root, baseline, updates, read_options(root))
         marker = request.node.get_closest_marker("etscope")
         if marker is not None:
             _assert_all(ran, **marker.kwargs)

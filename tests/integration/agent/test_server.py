@@ -9,7 +9,11 @@ import functools
 import json
 import os
 import shutil
+import socket
+import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +37,8 @@ from etscope.capture import open_capture
 from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts
 from tests.support.explain.scoring import KINDS
+from tests.support.ports import free_port
+from tests.support.waiting import until
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
 FAULTS = (1, 3, 7, 12, 11, 39)  # the last two give NaN
@@ -146,6 +152,35 @@ def test_over_stdio_as_an_agent_starts_it(folder: Path) -> None:
     tools, text = in_a_thread(asked)
     assert "run" not in tools and "explain" in tools
     assert {one["kind"] for one in json.loads(text)["data"]["files"]} >= {"etdump", "etrecord"}
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_over_http_on_this_machine(folder: Path) -> None:
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/mcp"
+    command = [sys.executable, "-m", "etscope", "agent", "mcp", "--port", str(port)]
+    command += ["--folder", str(folder)]
+
+    async def asked() -> str:
+        async with mcp.Client(address) as client:
+            answer = await client.call_tool("open", {"run": "cnn"})
+            return str(answer.content[0].text)
+
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            until(lambda: listens(port))
+            found = json.loads(in_a_thread(asked))
+            # A page in the user's browser, under a name that leads to this machine, has no answer.
+            headers = {"Host": "example.com", "Content-Type": "application/json"}
+            with pytest.raises(urllib.error.HTTPError, match="421"):
+                urllib.request.urlopen(urllib.request.Request(address, b"{}", headers), timeout=60)
+        finally:
+            process.terminate()
+    assert {one["kind"] for one in found["data"]["files"]} >= {"etdump", "etrecord"}
 
 
 def test_hostile_names_arrive_as_data(agent: Agent) -> None:
