@@ -70,6 +70,21 @@ it.each([
   expectInert();
 });
 
+test("an insight links the line that its sentence names", async () => {
+  const { Insights } = await import("../src/views/insights");
+  const { doc } = await import("../src/store");
+  const report = fixture({ blocks: 1, events: 5, samples: 1 });
+  const [run] = report.runs;
+  const { file, line } = run!.source.lines.at(-1)!;
+  const named = `${run!.source.files[file]!.split("/").at(-1)}:${line}`;
+  const [first] = run!.insights;
+  expect(first!.explanation!.sites[0]!.line).not.toBe(named);
+  const insights = [{ ...first!, sentence: `It takes long, at ${named} and 2 other lines.` }];
+  doc.value = { ...report, runs: [{ ...run!, insights }] };
+  render(<Insights now={doc.value.runs[0]!} method={0} />, place);
+  expect(place.querySelector(".frame button")!.textContent).toBe(named);
+});
+
 test("summary and source", async () => {
   const { Summary } = await import("../src/views/summary");
   const { Source } = await import("../src/views/source");

@@ -293,6 +293,8 @@ _INSTEAD: Mapping[str, str] = {
     "select": "Take a slice and reshape it: `x[:, :1].reshape(...)` for `x[:, 0]`.",
     "upsample_nearest2d": 'XNNPACK resizes by `mode="bilinear"`; twice the size of the nearest '
     "pixel is also a grouped `ConvTranspose2d(c, c, 2, 2, groups=c)` of ones.",
+    "cumsum": "XNNPACK has no running sum, and a product with a triangle of ones is slower: move "
+    "it before the first or after the last delegate call.",
     "flip": "Flip weights or inputs instead, where the model allows it.",
     "roll": "Write it as `torch.cat` of two slices, which XNNPACK takes.",
     "index": "Where the index is fixed, write slices and `torch.cat`, which XNNPACK takes.",
