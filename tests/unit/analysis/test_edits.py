@@ -100,6 +100,12 @@ def test_a_function_that_is_computed_on_two_lines() -> None:
             "return torch.bmm(e / e.sum(1, keepdim=True), v)",
             ["e = torch.softmax(x, 1)", "return torch.bmm(e, v)"],
         ),
+        ("e = f(torch.exp(x))", "y = e / e.sum(1, keepdim=True)", []),
+        (
+            "e = torch.exp(x - x.amax(0, keepdim=True))",  # of another dimension
+            "y = e / e.sum(1, keepdim=True)",
+            ["e = torch.softmax((x - x.amax(0, keepdim=True)), 1)", "y = e"],
+        ),
         ("e = e.mul(2)", "y = e / e.sum(1, keepdim=True)", []),
         ("z = 1", "y = x.exp() / x.exp().sum(1, keepdim=True)", ["y = torch.softmax(x, 1)"]),
     ],
@@ -129,3 +135,5 @@ def test_a_line_that_runs_with_several_shapes_has_no_patch() -> None:
     )
     assert new_lines(edits.patch(nodes[:1], change)) == ["y = sum_0(x)"]
     assert not edits.patch(nodes, change)
+    both = written("sum", "y = x.sum(0) + sizes.sum(0)", dim="[0]")  # one is of no node
+    assert not edits.patch([both], change)

@@ -52,6 +52,7 @@ Change = Callable[[ast.expr, Callable[[ast.AST], str]], str | None]
 def patch(nodes: Iterable[Node], change: Callable[[Node], Change]) -> str:
     """Return the lines where nodes are written, each with its new text below; "" where it cannot
     be changed. A line that its nodes would change differently stays: it runs with several shapes.
+    So does one with more such expressions than nodes: some are of another kind.
     """
     lines: dict[SourceLine, dict[str, list[Node]]] = {}
     for node in nodes:
@@ -61,7 +62,7 @@ def patch(nodes: Iterable[Node], change: Callable[[Node], Change]) -> str:
     for line, operators in lines.items():
         text = line.text
         for alike in operators.values():
-            texts = {_changed(text, change(node)) for node in alike}
+            texts = {_changed(text, change(node), len(alike)) for node in alike}
             text = texts.pop() or text if len(texts) == 1 else text
         if text != line.text and len(found) < _LINES:
             found[line] = text
@@ -95,8 +96,9 @@ def _statement(text: str) -> ast.stmt | None:
     return found
 
 
-def _changed(text: str, change: Change) -> str | None:
-    """Return a line with its outermost fitting expressions changed; None without any."""
+def _changed(text: str, change: Change, most: int = 1) -> str | None:
+    """Return a line with its outermost fitting expressions changed; None without any, or with more
+    than `most`."""
     tree = _statement(text)
     if tree is None:
         return None
@@ -117,7 +119,7 @@ def _changed(text: str, change: Change) -> str | None:
     encoded = text.encode()
     for begin, end, new in sorted(edits, reverse=True):
         encoded = encoded[:begin] + new.encode() + encoded[end:]
-    return encoded.decode() if edits else None
+    return encoded.decode() if 0 < len(edits) <= most else None
 
 
 def call_of(
@@ -442,6 +444,7 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "relu6": _clamped, "sqrt": math.sqrt, "tanh": math.tanh,
 }  # fmt: skip
 _PLACES = (-4.0, -1.3, -0.2, 0.7, 3.6)  # where an expression must be the function
+_MOST_NAMES = 8  # that lines of one function assign
 _NEAR = 1e-4  # of constants that are written with a few digits
 
 
@@ -449,12 +452,15 @@ def whole_function(nodes: Sequence[Node], function: str, of: Callable[[float], f
     """The patch that calls a function of one value in place of the products and sums that compute
     it. function: its call, with {} for the value. of: its values."""
     lines = dict.fromkeys(filter(None, (user_line(node.stack_trace) for node in nodes)))
-    known = {
-        one.targets[0].id: one.value
+    assigned = [
+        (one.targets[0].id, one.value)
         for line in lines
         if isinstance(one := _statement(line.text), ast.Assign)
         if isinstance(one.targets[0], ast.Name)
-    }
+    ]
+    known = dict(assigned)
+    if len(known) < len(assigned) or len(known) > _MOST_NAMES:
+        known = {}  # which value a name has is not known
 
     def free(expression: ast.expr) -> set[str]:
         """The names that an expression reads, and that no other line of it computes."""
@@ -494,7 +500,8 @@ def softmax(nodes: Sequence[Node]) -> str:
             case ast.BinOp(left=kept, op=ast.Sub(), right=right):
                 right = right.value if isinstance(right, ast.Attribute | ast.Subscript) else right
                 largest = call_of(right, ast.unparse, ("amax", "max"))
-                if largest is not None and largest.values[0] == ast.unparse(kept):
+                of_kept = largest is not None and largest.values[0] == ast.unparse(kept)
+                if largest is not None and of_kept and largest.number(1, "dim") == axis[0]:
                     value = ast.unparse(kept)
         return f"torch.softmax({value}, {axis[0]})"
 
@@ -514,7 +521,7 @@ def softmax(nodes: Sequence[Node]) -> str:
         one, text = _statement(line.text), _changed(line.text, of_exp)
         if (new := _changed(line.text, divided)) is not None:
             found[line] = new
-        elif isinstance(one, ast.Assign) and isinstance(one.value, ast.Call) and text:
+        elif isinstance(one, ast.Assign) and text and of_exp(one.value, ast.unparse) is not None:
             raised[ast.unparse(one.targets[0])] = line, text
     return _written(found)
 
