@@ -125,7 +125,7 @@ def test_the_planted_pair_is_found(found: Sensitivity, told: list[str], printed:
     assert found.reached is True
     assert "1 of 5: nothing: " in printed.err
     assert found.int8.error < TOLERANCE - 5 < TOLERANCE <= found.confirmed.error
-    assert "\nmodule:wild + module:mix: " in printed.err
+    assert "\n5 of 5: module:wild + module:mix: " in printed.err
     assert printed.err.splitlines()[-1].startswith("again: module:wild + module:mix: ")
     assert told == []  # what is known is not made again
 
