@@ -23,7 +23,7 @@ EXTENSION := $(wildcard editors/vscode/*.json editors/vscode/*.md editors/vscode
 CPP := $(shell find native/src tests/support/native -name '*.cpp' -o -name '*.h')
 
 .PHONY: help install demo native web test test-all test-nightly test-backends \
-	test-editor extension stress durations corpus coverage \
+	extension stress durations corpus coverage \
 	bench docs lint format tidy check clean distclean
 
 help:  ## This list
@@ -79,7 +79,7 @@ test-nightly: $(INSTALLED) $(BUILT)  ## The long and the large too, in random or
 	@ETSCOPE_FUZZ_SEED=$${ETSCOPE_FUZZ_SEED:-$$(date +%Y%m%d)} $(BIN)/python -m pytest \
 	  $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.support.make_corpus --check
-	@$(MAKE) test-backends test-editor
+	@$(MAKE) test-backends
 	@bash .ci/package --all
 
 stress: $(INSTALLED) $(BUILT)  ## Tests that wait for something, 50 times each on a busy machine (days)
@@ -100,13 +100,6 @@ test-backends: $(INSTALLED) $(BUILT)  ## Tests of OpenVINO, TOSA and Ethos-U, wi
 		>"$$($(OVER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
 	@$(OVER)/bin/python -m pip install -qq 'openvino==2025.4.1' 'nncf==3.1.0' 'ethos-u-vela==5.1.0' 'tosa-tools==2026.5.0'
 	@$(OVER)/bin/python -m pytest -n 2 -k "openvino or tosa or ethos" $(PYTEST_ARGS) tests/integration/export/test_backends.py
-
-# code-server is VS Code in a browser: 700 MB, whose native parts are compiled.
-EDITOR := .venv-editor
-
-test-editor: $(INSTALLED) $(BUILT) $(VSIX)  ## Drive the extension in a real editor, in Chromium
-	@test -e $(EDITOR)/node_modules/code-server/out || bash .ci/code-server $(EDITOR)
-	@ETSCOPE_EDITOR=$(EDITOR) $(BIN)/python -m pytest $(PYTEST_ARGS) tests/e2e/editor
 
 # Child processes are measured, too. Measuring slows the export of a model by more than half.
 coverage: $(INSTALLED) $(BUILT)  ## `make test-all` again, then the branch coverage
@@ -149,4 +142,4 @@ clean:  ## Remove what the targets make, but for .venv and the tests' artefacts
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean  ## Remove .venv and the tests' artefacts too
-	@rm -rf $(VENV) $(EDITOR) .artifacts web/node_modules editors/vscode/node_modules
+	@rm -rf $(VENV) .artifacts web/node_modules editors/vscode/node_modules
