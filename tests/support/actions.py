@@ -131,7 +131,7 @@ class Runner:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=900,
         )
         self.said += done.stdout + done.stderr
         self.summary += files["GITHUB_STEP_SUMMARY"].read_text()
