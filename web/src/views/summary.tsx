@@ -21,6 +21,7 @@ export function Summary() {
   const now = run.value;
   const of = method.value;
   const sections = useMemo(() => now.summary.map(shaped), [now]);
+  const matrix = sections.filter((one) => one.name === "matrix"); // of all runs
   const narrow = sections.filter((one) => !one.wide);
   return (
     <div class="view scroll" data-testid="summary">
@@ -35,6 +36,9 @@ export function Summary() {
           </ul>
         </div>
       )}
+      {matrix.map((one) => (
+        <SectionCard key={one.name} {...one} />
+      ))}
       <div class={of ? "first-screen" : "cards-wide"}>
         {of && <TimePicture now={now} of={of} method={methodIndex.value} />}
         <Insights now={now} method={methodIndex.value} />
@@ -55,7 +59,7 @@ export function Summary() {
       </div>
       <div class="cards-wide">
         {sections
-          .filter((one) => one.wide)
+          .filter((one) => one.wide && one.name !== "matrix")
           .map((one) => (
             <SectionCard key={one.name} {...one} />
           ))}

@@ -98,7 +98,7 @@ backends_option = click.option(
     multiple=True,
     default=RUN_HERE,
     type=_BackendNames(False),
-    help=f"Backend, or several that take operators in order: {', '.join(BACKENDS)}. Repeatable.",
+    help=f"Backend, repeatable; or several in order: {', '.join(BACKENDS)}.",
 )
 backend_options_option = pairs_option(
     "--backend_options",

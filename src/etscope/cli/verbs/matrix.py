@@ -71,14 +71,14 @@ def _size(context: click.Context, option: click.Parameter, text: str | None) -> 
     multiple=True,
     default=("float", "int8"),
     type=click.Choice(("float", "int8", "8da4w", "8da8w")),
-    help="Quantization; see etscope export. Repeatable.",
+    help="Quantization, repeatable; see etscope export.",
 )
 @click.option(
     "--threads",
     type=POSITIVE,
     multiple=True,
     metavar="N",
-    help="Number of runtime threads. Repeatable. Default: 1 and the number of processors.",
+    help="Number of runtime threads, repeatable. Default: 1 and the number of processors.",
 )
 @click.option(
     "--context",
@@ -86,7 +86,7 @@ def _size(context: click.Context, option: click.Parameter, text: str | None) -> 
     type=POSITIVE,
     multiple=True,
     metavar="N",
-    help="Context length of a language model, in tokens. Repeatable.",
+    help="Context length of a language model in tokens, repeatable.",
 )
 @inputs_or_types_option
 @file_option(
@@ -114,7 +114,7 @@ def command(model: str, inputs: tuple[str, ...], output: OutputOptions, **option
 
     \b
     etscope matrix model.py:Model
-    etscope matrix model.py:Model --backend xnnpack --threads 1 --threads 4 -o matrix.html
+    etscope matrix model.py:Model --threads 1 --threads 4 -o matrix.html
     etscope matrix llama/ --quantize 8da4w --context 512 --context 2048
     """
     from etscope.cli.output.progress import reporting
@@ -144,8 +144,9 @@ def _write(found: Matrix, output: OutputOptions) -> None:
 
     chosen = output.format or format_of(output.path, _VIEWS, default="table")
     table = found.table()
-    if chosen in ("table", "md"):  # the notes have it
-        table = table.select([name for name in table.names if name != "detail"])
+    if chosen in ("table", "md", "html"):  # the notes have the details, and a page the runs
+        left_out = ("detail", "run") if chosen == "html" else ("detail",)
+        table = table.select([name for name in table.names if name not in left_out])
     with open_output(output.path) as out:
         if chosen == "html":
             out.write(_page(found, table))
