@@ -14,6 +14,7 @@ from etscope.support.lazy import lazy_names
 if TYPE_CHECKING:
     from etscope import inspector
     from etscope.bundled_program import BundledProgram
+    from etscope.cli.magic import load_ipython_extension
     from etscope.etrecord import ETRecord, generate_etrecord, parse_etrecord
     from etscope.inspector import (
         Event,
@@ -37,6 +38,7 @@ __all__ = [
     "compare_results",
     "generate_etrecord",
     "inspector",
+    "load_ipython_extension",
     "matrix",
     "parse_etrecord",
 ]
@@ -56,5 +58,6 @@ __getattr__, __dir__ = lazy_names(
         "matrix": "etscope.search.matrix",
         "parse_etrecord": "etscope.etrecord",
         "inspector": "etscope.inspector",
+        "load_ipython_extension": "etscope.cli.magic",
     },
 )

@@ -10,6 +10,7 @@ import type { Run } from "./document";
 import { visible } from "./format";
 import { followKeys, helpShown, KEY_HELP } from "./keys";
 import { reports, stale } from "./load";
+import { OpenFiles } from "./opening";
 import { Details } from "./parts/details";
 import { Failure } from "./parts/failure";
 import { Finder, FinderButton, finderShown } from "./parts/finder";
@@ -131,6 +132,7 @@ function Header({ report }: AppProps) {
           testId="method-select"
         />
       )}
+      <OpenFiles />
       <FinderButton />
       <button
         class="icon"

@@ -4,6 +4,7 @@
 import { signal } from "@preact/signals";
 import { SCHEMA, type ReportDocument } from "./document";
 import { withRepeats } from "./drawings/graph/repeats";
+import { token } from "./opening";
 
 /** A report that a server offers. */
 export interface ReportEntry {
@@ -30,6 +31,7 @@ export async function listReports(): Promise<ReportEntry[]> {
   try {
     const response = await fetch("reports.json");
     if (!response.ok) return [];
+    token.value = response.headers.get("etscope-token");
     const entries: unknown = await response.json();
     return Array.isArray(entries) ? (entries as ReportEntry[]) : [];
   } catch {

@@ -1,6 +1,7 @@
 import { batch } from "@preact/signals";
 import { render } from "preact";
 import { App } from "./app";
+import { followCell, isEmbedded } from "./embedded";
 import { doc, followHash, goTo } from "./store";
 import { fetchDocument, inlined, listReports, onChange, reports, stale } from "./load";
 import { followTheme } from "./theme";
@@ -44,7 +45,8 @@ async function refresh(report: string | null, id: string): Promise<void> {
 function show(loaded: typeof doc.value, report: string | null): void {
   doc.value = loaded;
   document.title = loaded.title;
-  followHash();
+  if (isEmbedded()) followCell();
+  else followHash();
   root.textContent = "";
   render(<App report={report} />, root);
 }

@@ -682,25 +682,31 @@ class Inspector:
 
     def report(
         self,
-        path: PathLike,
+        path: PathLike | None = None,
         *,
         title: str | None = None,
         numerics: bool | None = None,
         inputs: Any = None,
         method: str | None = None,
-    ) -> None:
+    ) -> Any:
         """Write the report, one HTML file that opens anywhere without network: times by operator,
-        module, line and graph node, memory, numerics. "-" is standard output.
+        module, line and graph node, memory, numerics. "-" is standard output. Without a path,
+        return it as a widget for a notebook (an `etscope.reporting.notebook.ReportWidget`).
 
         numerics: compare logged values with a reference; None does so when both are there. inputs:
         the run's inputs, as for `diagnose_numerics`. method: the method with the values to compare;
         None for "forward" or the only method that ran.
 
         Raises `UsageError` for a path that cannot be written, `MissingDependencyError` if the
-        installation lacks the files of the report page, and with `numerics=True` what
-        `diagnose_numerics` raises.
+        installation lacks the files of the report page, or anywidget for a widget, and with
+        `numerics=True` what `diagnose_numerics` raises.
         """
-        from etscope.reporting.report import ReportOptions, write_report
+        from etscope.reporting.report import ReportOptions, report_document
+        from etscope.views.output import open_output
+        from etscope.views.page import page_html
+
+        if path is None:  # raises before the long work
+            from etscope.reporting.notebook import ReportWidget
 
         options = ReportOptions(
             source_unit=self._scale.source.value,
@@ -709,14 +715,14 @@ class Inspector:
             inputs=None if inputs is None else lambda *_: inputs,
             method=method,
         )
-        write_report(
-            path,
-            self.trace,
-            options,
-            title=title,
-            bundle=self._bundle,
-            convert=self._convert_time,
+        document = report_document(
+            self.trace, options, title=title, bundle=self._bundle, convert=self._convert_time
         )
+        if path is None:
+            return ReportWidget(document)
+        with open_output(path) as out:
+            out.write(page_html(document))
+        return None
 
     def __repr__(self) -> str:
         return f"<Inspector {self.trace.headline}>"

@@ -44,8 +44,7 @@ from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
 from etscope.reporting.tensorboard_plugin import save_document
 from etscope.support.optional import available
-from etscope.views.output import open_output
-from etscope.views.page import FileFact, ReportRun, document_of, page_html
+from etscope.views.page import FileFact, ReportRun, document_of
 from etscope.views.page.run import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.formats.program.bpte import BundledFile
 
-__all__ = ["ReportOptions", "diagnosis", "report_inputs", "save_report", "write_report"]
+__all__ = ["ReportOptions", "diagnosis", "report_document", "report_inputs", "save_report"]
 
 _MS = 1e6  # ns
 _TRACED = {None: "untraced", "times": "traced: times", "values": "traced: values"}
@@ -407,16 +406,15 @@ def _missing(trace: Trace) -> str | None:
 # -- of what is open already
 
 
-def write_report(
-    path: PathLike,
+def report_document(
     trace: Trace,
     options: ReportOptions,
     *,
     title: str | None = None,
     bundle: BundledFile | None = None,
     convert: TimeConverter | None = None,
-) -> None:
-    """Write the report on a trace as one HTML file; see `Inspector.report`."""
+) -> dict[str, Any]:
+    """Return the document of the report on a trace; see `Inspector.report`."""
     numerics: Numerics | None = None
     note: str | None = "Numeric errors: turned off."
     if options.numerics is not False:
@@ -430,9 +428,7 @@ def write_report(
         numerics=numerics,
         numerics_note=note,
     )
-    text = page_html(document_of([run], title))
-    with open_output(path) as out:
-        out.write(text)
+    return document_of([run], title)
 
 
 def save_report(

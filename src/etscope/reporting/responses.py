@@ -20,7 +20,7 @@ _POLICY = (
 )
 _HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 _PHRASES = {200: "OK", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
-            422: "Unprocessable Entity"}  # fmt: skip
+            413: "Content Too Large", 422: "Unprocessable Entity"}  # fmt: skip
 
 
 class Entry(NamedTuple):

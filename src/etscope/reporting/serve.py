@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import ipaddress
 import re
+import secrets
+import shutil
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Condition, Lock
-from typing import Any
+from typing import IO, Any
+from urllib.parse import parse_qs
 
-from etscope.capture.files import NOTHING, RunFiles, runs_of_files
-from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.capture.files import BUFFER_SUFFIXES, NOTHING, RunFiles, runs_of_files
+from etscope.errors import EtscopeError, FormatError, MissingDataError, UsageError
+from etscope.formats.identify import identify
 from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.reporting.responses import (
     Application,
@@ -27,9 +33,11 @@ from etscope.reporting.responses import (
     application,
     failure,
     library_routes,
+    reports,
     stamp_of,
 )
 from etscope.support.optional import require
+from etscope.units import format_bytes
 from etscope.views.output import dumps
 from etscope.views.page import document_of
 
@@ -37,6 +45,9 @@ __all__ = ["host_name", "is_own_name"]
 
 WANTED_BY = "etscope report --serve"
 _LOOK_SECONDS = 0.5  # between looks at the files
+_LONGEST_TITLE = 80  # characters: names of opened files
+_MOST_BYTES = 1 << 30  # of an opened file: memory of this machine, not of the browser
+TOKEN_HEADER = "etscope-token"
 _ALIVE_SECONDS = 10.0  # between comments; sending one fails when the browser is gone
 
 Find = Callable[[], list[RunFiles]]
@@ -48,6 +59,7 @@ class _Source:
 
     title: str
     find: Find
+    folder: Path | None = None
 
     def files(self) -> list[RunFiles]:
         """Return the files now; none when they do not make a report (yet)."""
@@ -82,6 +94,7 @@ class ReportStore:
             self._files = [_Source(found[0].name, lambda: found)]
         self._made: dict[str, tuple[Stamp, bytes]] = {}
         self._making = Lock()
+        self._received: Path | None = None
         if not self.entries():
             # Raise the error of the first folder instead of showing an empty list.
             runs_of_files([str(folder) for folder in self._folders[:1]])
@@ -102,13 +115,43 @@ class ReportStore:
                 self._made[identifier] = (stamp, dumps(document).encode())
             return self._made[identifier][1]
 
+    def receive(self, drop: str, name: str, content: IO[bytes], size: int) -> str:
+        """Keep a file of `size` bytes that was opened on the page, until this process ends, and
+        return the id of its report. Files with the same `drop` are one report.
+
+        Raises `UsageError` for a wrong name, `FormatError` for a file of another kind.
+        """
+        is_name = re.fullmatch(r"[^/\\\0.][^/\\\0]*", name) and len(name.encode()) <= 200
+        if not re.fullmatch(r"\d{1,20}", drop) or not is_name:
+            raise UsageError(f"{name!r} is not the name of a file")
+        with self._making:
+            if self._received is None:
+                self._received = Path(tempfile.mkdtemp(prefix="etscope-opened-"))
+                atexit.register(shutil.rmtree, self._received, ignore_errors=True)
+        folder = self._received / drop
+        folder.mkdir(exist_ok=True)
+        path = folder / name
+        with path.open("wb") as out:
+            while size > 0 and (part := content.read(min(size, 1 << 20))):
+                out.write(part)
+                size -= len(part)
+        try:
+            if size:
+                raise FormatError(f"{name} did not arrive in full")
+            if path.suffix not in BUFFER_SUFFIXES:  # a debug buffer has no kind by its content
+                identify(path)
+        except EtscopeError:
+            path.unlink()
+            raise
+        return next(key for key, source in self._sources() if source.folder == folder)
+
     def stamps(self) -> Mapping[str, Stamp]:
         """Return the names, times and sizes of the files of each report, by its id."""
         return {key: _stamp(source.files()) for key, source in self._sources()}
 
     def _sources(self) -> Iterator[tuple[str, _Source]]:
         taken: set[str] = set()
-        for source in (*self._files, *self._in_folders()):
+        for source in (*self._files, *self._in_folders(), *self._opened()):
             name = re.sub(r"[^\w.-]+", "-", source.title).strip("-") or "report"
             key, number = name, 1
             while key in taken:
@@ -127,6 +170,12 @@ class ReportStore:
                 continue
             for path in below:
                 yield _Source(f"{name}/{path.name}", partial(runs_of_files, [path]))
+
+    def _opened(self) -> Iterator[_Source]:
+        for folder in sorted(self._received.iterdir()) if self._received is not None else ():
+            files = sorted(folder.iterdir())
+            names = ", ".join(file.name for file in files)
+            yield _Source(names[:_LONGEST_TITLE], partial(runs_of_files, files), folder)
 
 
 def _stamp(runs: Sequence[RunFiles]) -> Stamp:
@@ -174,10 +223,12 @@ class FileWatcher:
 def wsgi_application(
     store: ReportStore, watch: FileWatcher, host: str = "127.0.0.1"
 ) -> Application:
-    """Return the application: the page, its data, the list of reports, and the events of changes.
+    """Return the application: the page, its data, the list of reports, the events of changes, and
+    the files that the page opens.
 
     A path is looked up in a table and never in the file system. Requests with another name as
-    `Host` are refused: a foreign page under a name that leads here must not read the reports.
+    `Host` are refused: a foreign page under a name that leads here must not read the reports. The
+    list of reports has a token, which foreign pages cannot read and files need.
     """
 
     def events(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -187,7 +238,20 @@ def wsgi_application(
         )
         return [] if environ.get("REQUEST_METHOD") == "HEAD" else event_stream(watch)
 
+    token = secrets.token_urlsafe()
+
+    def listed(_: dict[str, Any]) -> Response:
+        response = reports(store)
+        return replace(response, headers=(*response.headers, (TOKEN_HEADER, token)))
+
+    def opened(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        response = _opened(environ, store, token)
+        start_response(response.phrase, response.all_headers)
+        return [response.body]
+
     routes = {**library_routes(store, "/"), "/events": events}
+    if _is_loopback(host):  # files come from this machine alone
+        routes |= {"/reports.json": application(listed), "/files": opened}
     unknown = application(lambda _: failure(404, "there is no page with this address"))
     foreign = application(lambda _: failure(403, "this server is not known by that name"))
 
@@ -198,6 +262,25 @@ def wsgi_application(
         return route(environ, start_response)
 
     return serve
+
+
+def _opened(environ: dict[str, Any], store: ReportStore, token: str) -> Response:
+    """Take a file from the page and return the id of its report."""
+    given = str(environ.get("HTTP_" + TOKEN_HEADER.upper().replace("-", "_"), ""))
+    size = str(environ.get("CONTENT_LENGTH", ""))
+    if environ.get("REQUEST_METHOD") != "POST":
+        return failure(405, "only POST is supported")
+    if not secrets.compare_digest(given.encode(), token.encode()):
+        return failure(403, "this page is of an earlier server: reload it")
+    if not size.isdecimal() or int(size) > _MOST_BYTES:
+        return failure(413, f"a file may have {format_bytes(_MOST_BYTES)}: name it as an argument")
+    asked = parse_qs(str(environ.get("QUERY_STRING", "")))
+    drop, name = (asked.get(key, [""])[0] for key in ("drop", "name"))
+    try:
+        found = store.receive(drop, name, environ["wsgi.input"], int(size))
+    except EtscopeError as error:
+        return failure(422, str(error))
+    return Response(found.encode(), "text/plain; charset=utf-8")
 
 
 def event_stream(watch: FileWatcher, seconds: float = _ALIVE_SECONDS) -> Iterator[bytes]:
@@ -227,11 +310,15 @@ def is_own_name(header: str, host: str) -> bool:
     accepted (a name can be made to lead anywhere, an address cannot), and the machine's own name.
     """
     name = host_name(header)
+    if _is_loopback(host):
+        return _is_loopback(name)
+    known = ("localhost", host.lower(), socket.gethostname().lower())
+    return _address(name) is not None or name in known
+
+
+def _is_loopback(name: str) -> bool:
     address = _address(name)
-    host_address = _address(host)
-    if host == "localhost" or (host_address is not None and host_address.is_loopback):
-        return name == "localhost" or (address is not None and address.is_loopback)
-    return address is not None or name in ("localhost", host.lower(), socket.gethostname().lower())
+    return name == "localhost" or (address is not None and address.is_loopback)
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -14,6 +14,7 @@ from etscope.errors import MissingDependencyError
 
 # package -> the extra of etscope that installs it (None: a core dependency)
 EXTRAS: dict[str, str | None] = {
+    "anywidget": "notebook",
     "coremltools": "coreml",
     "ethosu": "ethos-u",
     "executorch": "torch",
@@ -34,6 +35,7 @@ EXTRAS: dict[str, str | None] = {
     "tokenizers": "tokenizers",
     "torch": "torch",
     "torchao": "torch",
+    "traitlets": "notebook",
     "transformers": "llm",
     "tosa_serializer": "tosa",
     "werkzeug": "serve",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,9 +39,12 @@ class Client:
     def __init__(self, application: Any) -> None:
         self._application = application
 
-    def get(self, address: str, *, host: str = "127.0.0.1:1", method: str = "GET") -> Response:
+    def get(
+        self, address: str, *, host: str = "127.0.0.1:1", method: str = "GET", **more: Any
+    ) -> Response:
         path, _, query = address.partition("?")
         environ = {
+            **more,
             "REQUEST_METHOD": method,
             "PATH_INFO": path,
             "QUERY_STRING": query,
@@ -103,6 +108,50 @@ def test_a_path_leads_to_no_file(client: Client) -> None:
     for name in ("../alone", "/etc/passwd", "none", "alone%00"):
         assert client.get(f"/data.json?report={name}")[0] == 404, name
     assert client.get("/data.json?report=")[0] == 200
+
+
+def opened(client: Client, name: str, content: bytes, **more: Any) -> Response:
+    """Open a file as the page does."""
+    token = client.get("/reports.json")[1]["etscope-token"]
+    query = urllib.parse.urlencode({"drop": more.pop("drop", "1"), "name": name})
+    given = {
+        "HTTP_ETSCOPE_TOKEN": token,
+        "CONTENT_LENGTH": str(len(content)),
+        "wsgi.input": io.BytesIO(content),
+    }
+    return client.get(f"/files?{query}", method="POST", **{**given, **more})
+
+
+def test_files_that_are_opened_together_are_one_report(client: Client) -> None:
+    files = artifacts("cnn_portable")
+    for path, name in ((files.etrecord, "m.etrecord"), (files.etdump_timing, "run.etdp")):
+        status, _, report = opened(client, name, path.read_bytes())
+        assert status == 200
+    run = json.loads(client.get(f"/data.json?report={report.decode()}")[2])["runs"][0]
+    assert run["methods"] and run["graphs"]
+    assert opened(client, "b.pte", files.pte.read_bytes(), drop="2")[0] == 200
+    titles = [entry["title"] for entry in json.loads(client.get("/reports.json")[2])]
+    assert titles[-2:] == ["m.etrecord, run.etdp", "b.pte"]
+
+
+def test_what_cannot_be_opened_is_refused(client: Client, store: ReportStore) -> None:
+    dump = artifacts("cnn_portable").etdump_timing.read_bytes()
+    before = len(store.entries())
+    for name in ("../a.etdp", "/tmp/a.etdp", "..", ".a", "a\\b", "", "x" * 300, "a\0b"):
+        assert opened(client, name, dump)[0] == 422, name
+    assert opened(client, "a.etdp", dump, drop="../1")[0] == 422
+    status, _, text = opened(client, "a.py", b"print(1)")
+    assert status == 422 and b"not a file that etscope reads" in text
+    assert opened(client, "a.etdp", dump, CONTENT_LENGTH=str(len(dump) + 1))[0] == 422
+    for size in ("", "-1", str(1 << 40)):
+        assert opened(client, "a.etdp", dump, CONTENT_LENGTH=size)[0] == 413, size
+    for token in ("", "wrong", "ä"):
+        assert opened(client, "a.etdp", dump, HTTP_ETSCOPE_TOKEN=token)[0] == 403
+    assert client.get("/files?drop=1&name=a.etdp")[0] == 405
+    assert len(store.entries()) == before
+    foreign = Client(wsgi_application(store, FileWatcher(store.stamps), "0.0.0.0"))
+    assert "etscope-token" not in foreign.get("/reports.json")[1]
+    assert foreign.get("/files", method="POST")[0] == 405  # nothing takes POST
 
 
 def test_another_name_for_this_machine_is_refused(client: Client) -> None:

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { visible } from "../format";
 import { find, KINDS, thingsOf, type Thing } from "../find";
-import { doc, hashOf, runIndex } from "../store";
+import { doc, goTo, hashOf, runIndex } from "../store";
 
 /** The best of what was found; a longer list is not read. */
 const MOST_LISTED = 50;
@@ -52,7 +52,7 @@ export function Finder() {
   const go = (thing: Thing | undefined): void => {
     if (!thing) return;
     close();
-    location.hash = hashOf(thing.place);
+    goTo(hashOf(thing.place));
   };
   const onKey = (event: KeyboardEvent): void => {
     const last = listed.length - 1;

@@ -36,6 +36,7 @@ _USES = {
     "debugger": "the prompt of etdb: completion, history",
     "llm": "etscope export of language models",
     "model-explorer": "graphs for Model Explorer",
+    "notebook": "reports in cells of notebooks",
     "pandas": "to_dataframe() of the Inspector",
     "parquet": "tables in Parquet",
     "perfetto": "timelines for Perfetto",

@@ -8,7 +8,7 @@ from typing import Any
 
 from etscope.model.graph import SourceLine, source_lines
 from etscope.model.report import Section
-from etscope.model.table import Kind, Table
+from etscope.model.table import Column, Kind, Table
 from etscope.views.output import finite
 from etscope.views.tables.cells import plain_values
 
@@ -47,6 +47,17 @@ def table_document(table: Table) -> Json:
     if table.breaks:
         document["breaks"] = sorted(table.breaks)
     return document
+
+
+def table_of(document: Json) -> Table:
+    """Return the table of a `TableDoc`."""
+    columns = [
+        Column(one["name"], Kind(one["kind"]), one["unit"], one["title"], one["priority"])
+        for one in document["columns"]
+    ]
+    depth, breaks = document.get("depth"), frozenset(document.get("breaks", ()))
+    notes = tuple(document["notes"])
+    return Table(tuple(columns), document["values"], document["title"], notes, depth, breaks)
 
 
 def section_document(section: Section) -> Json:

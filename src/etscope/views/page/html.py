@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDependencyError
+from etscope.model.table import Column, Table, grouped
 from etscope.views.output import dumps
+from etscope.views.page.elements import table_of
+from etscope.views.tables.results import html_of
 
 MARKER = "<!--etscope-data-->"
 BUILT = Path(__file__).parent / "_built" / "page.html"
@@ -41,6 +44,25 @@ def with_data(page: str, document: Mapping[str, Any]) -> str:
     before, _, after = page.partition(MARKER)
     data = escaped_json(document)
     return f'{before}<script type="application/json" id="etscope-data">{data}</script>{after}'
+
+
+def static_html(document: Mapping[str, Any]) -> str:
+    """The findings and the longest operators of each run, as a part of a page without scripts."""
+    tables = []
+    for run in document["runs"]:
+        found = [one["sentence"] for one in run["insights"]]
+        tables += [Table.of({Column("what matters"): found}, title=run["name"])] if found else []
+        tables += (_longest_first(table_of(method["rows"])) for method in run["methods"])
+    return "".join(filter(None, map(html_of, tables)))
+
+
+def _longest_first(table: Table) -> Table:
+    """Return the operators of a profile's table by time, each with those of its call."""
+    depth, times = table.depth or [0] * len(table), table.values["avg"]
+    operators = range(min(table.breaks, default=len(table)))  # the total is below them
+    groups = grouped(operators, lambda row: depth[row] == 0)
+    groups.sort(key=lambda rows: times[rows[0]] or 0.0, reverse=True)
+    return table.take([row for rows in groups for row in rows])
 
 
 def escaped_json(document: Any) -> str:
