@@ -23,7 +23,17 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from etscope import errors
 from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
-from etscope_lab.jobs.records import Artifact, Device, Filter, Job, JobEvent, Page, Series
+from etscope_lab.jobs.records import (
+    Alarm,
+    AlarmState,
+    Artifact,
+    Device,
+    Filter,
+    Job,
+    JobEvent,
+    Page,
+    Series,
+)
 from etscope_lab.jobs.spec import FileRef, JobSpec, base_name
 
 Progress = Callable[[str, int, int], None]
@@ -44,6 +54,7 @@ _ERRORS: dict[str, type[EtscopeError]] = {
 _job, _page = TypeAdapter(Job), TypeAdapter(Page)
 _events, _event = TypeAdapter(list[JobEvent]), TypeAdapter(JobEvent)
 _devices, _history = TypeAdapter(list[Device]), TypeAdapter(list[Series])
+_alarm, _alarms = TypeAdapter(Alarm), TypeAdapter(list[Alarm])
 _artifact, _mapping = TypeAdapter(Artifact), TypeAdapter(dict[str, Any])
 
 
@@ -225,6 +236,16 @@ class Client:
     def compare(self, first: str, second: str) -> Mapping[str, Any]:
         params = {"first": first, "second": second}
         return _read(_mapping, self._send("GET", "/compare", params=params))
+
+    def alarms(self, states: Sequence[AlarmState] = ()) -> Sequence[Alarm]:
+        params = {"state": [str(state) for state in states]}
+        return _read(_alarms, self._send("GET", "/alarms", params=params))
+
+    def set_alarm(self, alarm_id: str, state: AlarmState) -> Alarm:
+        return _read(
+            _alarm,
+            self._send("POST", f"/alarms/{_part(alarm_id)}", json={"state": str(state)}),
+        )
 
     # -- calls that only a server has
 

@@ -89,6 +89,38 @@ class ServerConfig(_Strict):
     max_upload_bytes: int = Field(4 << 30, ge=1)
 
 
+class EmailConfig(_Strict):
+    """A mail server. server: host or host:port. password_env: the environment's variable with the
+    password of user."""
+
+    server: _Text
+    sender: _Text
+    to: tuple[_Text, ...] = Field(min_length=1)
+    user: _Text | None = None
+    password_env: _Text = "ETSCOPE_LAB_SMTP_PASSWORD"
+
+
+class GithubConfig(_Strict):
+    """Statuses of commits. repository: owner/name. token_env: the environment's variable with a
+    token that may write statuses. url: of the API."""
+
+    repository: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
+    token_env: _Text = "GITHUB_TOKEN"
+    url: _Text = "https://api.github.com"
+
+
+class WatchConfig(_Strict):
+    """What the lab does about series that become slower. enabled: check suspicions by A/B jobs.
+    min_effect: the smallest slowdown that matters, a fraction. The others say who is told."""
+
+    enabled: bool = True
+    min_effect: float = Field(0.03, gt=0, lt=1)
+    webhooks: tuple[_Text, ...] = ()
+    slack: tuple[_Text, ...] = ()
+    email: EmailConfig | None = None
+    github: GithubConfig | None = None
+
+
 class LabConfig(_Strict):
     """The keys of lab.yaml. database, store: URLs; None: in the lab's folder. scheduler: address of
     a Dask scheduler; None: own workers of this process. calibrate: measure the peaks of each
@@ -101,6 +133,7 @@ class LabConfig(_Strict):
         (_DeviceEntry(name="host", driver="host"),), alias="devices"
     )
     calibrate: bool = True
+    watch: WatchConfig = WatchConfig()
     server: ServerConfig = ServerConfig()
 
     @model_validator(mode="after")
@@ -352,6 +385,15 @@ devices:
 # The peaks of a device are measured once, after its first job (a minute or two), for rooflines and
 # for what limits an operator.
 # calibrate: true
+
+# Models that become slower: a suspicion is checked by an A/B job, then these are told.
+# watch:
+#   enabled: true
+#   min_effect: 0.03
+#   webhooks: [https://example.org/hook]
+#   slack: [https://hooks.slack.com/services/…]
+#   email: {server: "mail.example.org:587", sender: lab@example.org, to: [team@example.org]}
+#   github: {repository: owner/name}   # the status of the commit; the token in $GITHUB_TOKEN
 
 # `etscope lab serve`. Tokens are needed off the loopback, and once there is one.
 # server:

@@ -11,15 +11,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etscope.errors import MissingDataError, MissingFileError
+from etscope.analysis.statistics.compare_samples import Policy
+from etscope.errors import MissingDataError, MissingFileError, UsageError
 from etscope_lab.config import Home
 from etscope_lab.database import Database
-from etscope_lab.jobs.records import Artifact, Device, Filter, Job, JobEvent, Page, Series
+from etscope_lab.jobs.records import (
+    TOLD,
+    Alarm,
+    AlarmState,
+    Artifact,
+    Device,
+    Filter,
+    Job,
+    JobEvent,
+    Page,
+    Series,
+)
 from etscope_lab.jobs.spec import FileRef, JobSpec, base_name
 from etscope_lab.store import Store
 
 if TYPE_CHECKING:
     from etscope_lab.engine import Engine
+    from etscope_lab.watch import Watch
 
 _PIECE = 1 << 20  # bytes
 _POLL = 0.5  # seconds: the delay after which the end of a job of another process is seen
@@ -37,6 +50,7 @@ class Lab:
         self.database = database
         self.store = store
         self.engine: Engine | None = None
+        self._watch: Watch | None = None
         self._changed = threading.Condition()
 
     @classmethod
@@ -53,7 +67,10 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """Stop the engine, if any, in an orderly way, and close the database."""
+        """Stop the watch and the engine, if any, in an orderly way, and close the database."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
         engine, self.engine = self.engine, None
         if engine is not None:
             engine.close()
@@ -65,7 +82,7 @@ class Lab:
         scheduler: str | None = None,
         only: Sequence[str] | None = None,
     ) -> Engine:
-        """Work on queued jobs in the background, until `close`.
+        """Work on queued jobs, and watch their series, in the background, until `close`.
 
         devices: names of the lab's configured devices; None: all. scheduler: the address of the
         Dask cluster for the devices' workers (`etscope lab worker`); None: the configured one,
@@ -76,6 +93,11 @@ class Lab:
         options = EngineOptions(devices=devices, scheduler=scheduler, only=only)
         self.engine = Engine(self.home, self.database, options, changed=self._notify)
         self.engine.start()
+        if only is None and self.home.config.watch.enabled:
+            from etscope_lab.watch import Watch
+
+            self._watch = Watch(self)
+            self._watch.start()
         return self.engine
 
     def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
@@ -158,10 +180,29 @@ class Lab:
     def history(
         self, model: str | None = None, device: str | None = None, *, limit: int = 200
     ) -> Sequence[Series]:
-        from etscope_lab.comparison.history import why_unjudged
+        from etscope_lab.comparison.changes import judged
 
-        found = self.database.history(model, device, limit)
-        return [replace(one, unjudged=why_unjudged(one.points)) for one in found]
+        policy = Policy(self.home.config.watch.min_effect)
+        alarms = self.database.alarms(model=model)
+        return [
+            judged(replace(one, alarms=tuple(a for a in alarms if a.series == one.key)), policy)
+            for one in self.database.history(model, device, limit)
+        ]
+
+    def alarms(self, states: Sequence[AlarmState] = ()) -> Sequence[Alarm]:
+        return self.database.alarms(states)
+
+    def set_alarm(self, alarm_id: str, state: AlarmState, by: str = "") -> Alarm:
+        alarm = self.database.alarm(alarm_id)
+        if state not in TOLD or alarm.state not in TOLD:
+            raise UsageError(
+                f"alarm {alarm.id} is {alarm.state} and cannot be {state}",
+                hint=f"alarms that people were told of are {', '.join(map(str, TOLD))}",
+            )
+        changed = self.database.change_alarm(alarm.id, alarm.state, state=state, by=by)
+        if changed is None:
+            raise UsageError(f"alarm {alarm.id} was changed at the same moment", hint="look again")
+        return changed
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:
         from etscope_lab.comparison.compare import compare
@@ -201,3 +242,5 @@ class Lab:
     def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
+        if self._watch is not None:
+            self._watch.wake()

@@ -10,7 +10,7 @@ import pytest
 
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.conditions import conditions_of
-from etscope_lab.comparison.history import judge_series
+from etscope_lab.comparison.changes import judged as judged_series
 from etscope_lab.database import Database
 from etscope_lab.jobs.records import Device, DeviceConfig, Filter, State
 from etscope_lab.jobs.spec import Limits
@@ -237,5 +237,5 @@ def test_a_device_that_never_shows_its_conditions_is_compared_with_itself(
     busy = "the device was busy before the run: a load of 0.90 a core"
     run_through(database, spec_of_number(9, model_name="net.pte"), 9.0, marks=(*marks, busy))
     [series] = database.history()
-    standings = [one.standing for one in judge_series(series)]
-    assert standings[5:] == ["steady", "regressed", "unjudged", "unjudged"]
+    standings = [point.standing for point in judged_series(series).points]
+    assert standings[5:] == ["steady", "regressed", "steady", "unjudged"]

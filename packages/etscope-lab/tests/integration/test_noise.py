@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.statistics.compare_samples import Policy
-from etscope_lab.comparison.history import (
+from etscope_lab.comparison.noise import (
     IDENTICAL,
     NONE,
     SAME_DEVICE,

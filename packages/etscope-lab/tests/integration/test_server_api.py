@@ -6,12 +6,13 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime, timezone
 
 import pytest
 from fastapi.testclient import TestClient
 
 from etscope.errors import UsageError
-from etscope_lab.jobs.records import State
+from etscope_lab.jobs.records import Alarm, AlarmState, State
 from etscope_lab.jobs.spec import JobSpec
 from etscope_lab.lab import Lab
 from etscope_lab.server.app import create_app
@@ -161,6 +162,21 @@ def test_labels_have_bounds(lab: Lab) -> None:
     for labels in ({**many, "64": "x"}, {"a": "x" * 201}):
         with pytest.raises(UsageError, match="at most 64 labels of at most 200"):
             lab.submit(spec.model_copy(update={"labels": labels}))
+
+
+def test_alarms_are_listed_and_set(http: TestClient, lab: Lab) -> None:
+    now = datetime.now(timezone.utc)
+    series = {"model": "net.pte", "device": "host"}
+    for number, state in enumerate((AlarmState.OPEN, AlarmState.CHECKING)):
+        ids = (f"b{number}", f"j{number}", f"n{number}")
+        lab.database.add_alarm(Alarm(f"a{number}", state, series, *ids, 0.06, 10.0, now, now))
+    assert {one["id"] for one in http.get(f"{API}/alarms").json()} == {"a0", "a1"}
+    assert [one["id"] for one in http.get(f"{API}/alarms?state=open").json()] == ["a0"]
+    changed = http.post(f"{API}/alarms/a0", json={"state": "acknowledged"})
+    assert (changed.status_code, changed.json()["state"]) == (200, "acknowledged")
+    assert http.post(f"{API}/alarms/a1", json={"state": "closed"}).status_code == 409
+    assert http.post(f"{API}/alarms/a0", json={"state": "dismissed"}).status_code == 422
+    assert http.post(f"{API}/alarms/zz", json={"state": "closed"}).status_code == 404
 
 
 def test_devices_history_schema_and_health(http: TestClient, lab: Lab) -> None:

@@ -21,7 +21,7 @@ from etscope.formats.run_json import SavedRun
 from etscope_lab.cli.options import exit_code
 from etscope_lab.cli.submit import read_spec
 from etscope_lab.comparison.ab import MODEL, SIDES, Round, family_summary, judge_family
-from etscope_lab.comparison.history import spec_facts
+from etscope_lab.comparison.noise import spec_facts
 from etscope_lab.jobs.generations import (
     COLD_STARTS,
     cold_starts,

@@ -16,6 +16,10 @@ COMMANDS: dict[str, CommandSpec] = {
         "etscope_lab.cli.jobs:fetch", "Copy a job's files: ETDump, outputs, samples…"
     ),
     "cancel": CommandSpec("etscope_lab.cli.jobs:cancel", "Stop jobs that have not ended."),
+    "history": CommandSpec(
+        "etscope_lab.cli.history:history", "Show the times of models, job after job, judged."
+    ),
+    "alarms": CommandSpec("etscope_lab.cli.history:alarms", "Show models that became slower."),
     "devices": CommandSpec("etscope_lab.cli.devices:devices", "List the devices."),
     "calibrate": CommandSpec("etscope_lab.cli.devices:calibrate", "Measure the peaks of devices."),
     "collect": CommandSpec("etscope_lab.cli.collect", "Collect many dumps into a dataset."),

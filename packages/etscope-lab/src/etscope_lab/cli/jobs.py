@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ _POLL_SECONDS = 0.5
     help="List at most N jobs.",
 )  # fmt: skip
 @in_lab
-@output_options
+@partial(output_options, to_file=False)
 def list_jobs(
     states: tuple[str, ...],
     device: str | None,
@@ -218,12 +219,10 @@ def _follow(lab: Lab, job_id: str) -> Iterator[str]:
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), default=None,
     metavar="FOLDER", help="Copy into this folder. Default: one with the job's id as its name.",
 )  # fmt: skip
-@click.option("--names", "list_them", is_flag=True, help="Print the names and copy nothing.")
 @in_lab
-def fetch(
-    job_id: str, names: tuple[str, ...], output: Path | None, list_them: bool, where: LabOptions
-) -> None:
-    """Copy files of a job, all or those with a NAME, and print the path of each.
+def fetch(job_id: str, names: tuple[str, ...], output: Path | None, where: LabOptions) -> None:
+    """Copy files of a job, all or those with a NAME, and print the path of each. `etscope lab
+    status` lists the names.
 
     Each file is checked against its SHA-256 and appears when it is complete. Exit code 4: there is
     no such job or file, or the job has none.
@@ -232,12 +231,8 @@ def fetch(
         job = lab.job(job_id)
         if not job.artifacts:
             raise MissingDataError(f"job {job.id} is {job.state} and has no files")
-        if list_them:
-            for name in sorted(job.artifacts):
-                click.echo(name)
-        else:
-            for path in lab.fetch(job.id, output or Path(job.id), names):
-                click.echo(path)
+        for path in lab.fetch(job.id, output or Path(job.id), names):
+            click.echo(path)
 
 
 @click.command()

@@ -59,7 +59,6 @@ def init(where: LabOptions) -> None:
     metavar="ADDRESS",
     help="Scheduler of the Dask cluster that has the devices' workers.",
 )
-@click.option("--open", "open_it", is_flag=True, help="Open a browser.")
 def serve(
     where: LabOptions,
     host: str | None,
@@ -67,7 +66,6 @@ def serve(
     devices: tuple[str, ...],
     no_engine: bool,
     scheduler: str | None,
-    open_it: bool,
 ) -> None:
     """Run the lab's jobs, and serve its pages and its API at an address that is printed.
 
@@ -99,7 +97,7 @@ def serve(
 
         def ready(address: str) -> None:
             announced.enter_context(here.announce(address))
-            show_address(address, open_it)
+            show_address(address, open_it=False)
 
         run_server(
             lab,

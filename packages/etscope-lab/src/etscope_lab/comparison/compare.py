@@ -2,7 +2,7 @@
 
 Each job is one process, or a few, and processes differ by more than the samples within one show.
 So the verdict takes the noise between jobs from the history of the device
-(`etscope_lab.comparison.history`). Without such noise, changes below `UNKNOWN` are never reported,
+(`etscope_lab.comparison.noise`). Without such noise, changes below `UNKNOWN` are never reported,
 and neither is "no difference": an A/B job, or the same jobs again, give a verdict.
 
 The result is plain JSON, times in ms:
@@ -55,7 +55,7 @@ from etscope.formats.identify import ETRECORD, identify
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.run_json import RUN_ETDP, RUN_JSON, parse_run_json
 from etscope.units import TimeScale
-from etscope_lab.comparison.history import (
+from etscope_lab.comparison.noise import (
     IDENTICAL,
     NONE,
     DeviceNoise,

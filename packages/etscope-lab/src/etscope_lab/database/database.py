@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,10 +26,12 @@ from sqlalchemy import and_, delete, inspect, or_, select, text, update
 from sqlalchemy.engine import Connection, Row
 
 from etscope.errors import LabError, MissingDataError, UsageError, VersionError
-from etscope_lab.database import jobs, schema
+from etscope_lab.database import alarms, jobs, schema
 from etscope_lab.database.connection import Connections, now
 from etscope_lab.devices.peaks import DeviceCalibration
 from etscope_lab.jobs.records import (
+    Alarm,
+    AlarmState,
     Device,
     DeviceConfig,
     Filter,
@@ -147,6 +149,28 @@ class Database:
         """Done benchmarks as series: all, or only of a model's name or a device. limit: points of
         each, the newest; they are sorted oldest first."""
         return self._connections.read(jobs.history, model, device, limit)
+
+    def measured_since(self, since: datetime) -> list[tuple[str, str]]:
+        """Model and device of each series with results of jobs that ended since then."""
+        return self._connections.read(jobs.measured_since, since)
+
+    # -- alarms
+
+    def alarms(self, states: Sequence[AlarmState] = (), model: str | None = None) -> list[Alarm]:
+        """Alarms in these states, or all, the newest first. model: of this model's series."""
+        return self._connections.read(alarms.page, states, model)
+
+    def add_alarm(self, alarm: Alarm) -> bool:
+        """Add an alarm; False if there is one of this series and newest job already."""
+        return self._connections.write(alarms.add, alarm)
+
+    def change_alarm(self, alarm_id: str, expected: AlarmState, **changes: Any) -> Alarm | None:
+        """Change fields of an alarm that is in the expected state; None if it is in another."""
+        return self._connections.write(alarms.change, alarm_id, expected, changes)
+
+    def alarm(self, alarm_id: str) -> Alarm:
+        """The alarm of an id or an unambiguous beginning of one. Raises `MissingDataError`."""
+        return self._connections.read(alarms.find, alarm_id)
 
     # -- the steps of a job
 
@@ -444,7 +468,7 @@ def _prepare(connection: Connection, _: bool) -> None:
         connection.execute(schema.version.insert().values(version=schema.VERSION))
         return
     found = connection.execute(select(schema.version.c.version)).scalar()
-    if found in (1, 2, 3):
+    if found in range(1, schema.VERSION):
         _migrate(connection, found)
     elif found != schema.VERSION:
         later = isinstance(found, int) and found > schema.VERSION
@@ -469,12 +493,14 @@ def _migrate(connection: Connection, found: int) -> None:
         )
     copy = _back_up(connection, found)
     # 1 to 2: results know the runner, the threads, the inputs and the software of their jobs; 2 to
-    # 3: a job may have several, each of a metric. 3 to 4: devices have calibrations.
-    if found < 3:
+    # 3: a job may have several, each of a metric. 3 to 4: devices have calibrations. 4 to 5: series
+    # go on when the software changes, and have alarms.
+    if found < 5:
         schema.results.drop(connection)
         schema.results.create(connection)
         jobs.fill_history(connection)
     schema.calibrations.create(connection, checkfirst=True)
+    schema.alarms.create(connection, checkfirst=True)
     connection.execute(update(schema.version).values(version=schema.VERSION))
     _logger.warning(
         "migrated the lab's database from version %s to version %s%s",

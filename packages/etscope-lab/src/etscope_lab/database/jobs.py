@@ -68,6 +68,7 @@ _POINT = (
     *(_results[name] for name in _TIMES),
     _results.marked,
     _results.model_sha256,
+    _results.software,
 )
 
 
@@ -523,15 +524,22 @@ def history(
     keys = [column.name for column in schema.SERIES]
     found: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for row, own in zip(rows, labels, strict=True):
-        job_id, at_us, p50, p90, load, first, marked, sha256, marks, _ = row[len(keys) :]
+        job_id, at_us, *times, marked, sha256, software, marks, _ = row[len(keys) :]
         at = datetime.fromtimestamp(at_us / 1e6, timezone.utc)
         not_held = tuple(mark for mark in marks or () if not is_lasting(mark))
-        point = Point(job_id, at, p50, p90, load, first, marked, own, sha256, not_held)
+        point = Point(job_id, at, *times, marked, own, sha256, not_held, software)
         found[tuple(row[: len(keys)])].append(point)
     return [
         Series(**dict(zip(keys, values, strict=True)), points=tuple(points))
         for values, points in sorted(found.items(), key=lambda item: [*map(str, item[0])])
     ]
+
+
+def measured_since(connection: Connection, since: datetime) -> list[tuple[str, str]]:
+    """Model and device of each series with results of jobs that ended at that time or later."""
+    after = _results.at_us >= (since - _EPOCH) // timedelta(microseconds=1)
+    query = select(_results.model, _results.device).where(after).distinct()
+    return [(row.model, row.device) for row in connection.execute(query)]
 
 
 def fill_history(connection: Connection) -> None:

@@ -24,7 +24,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
-VERSION = 4
+from etscope_lab.jobs.records import SERIES_KEY
+
+VERSION = 5
 
 
 class Instant(TypeDecorator[datetime]):
@@ -190,7 +192,7 @@ Index("lab_events_of_job", events.c.job, events.c.seq)
 
 # The numbers of done benchmarks and generations, for histories: narrow rows, as thousands are read
 # at once. All of them follow from the jobs (`jobs.fill_history`). number: from 0, of the times of
-# a job. at_us: microseconds since 1970. metric, runner, threads, inputs, software: see `Series`.
+# a job. at_us: microseconds since 1970. metric, runner, threads, inputs: see `Series`.
 results = Table(
     "lab_results",
     metadata,
@@ -215,14 +217,36 @@ results = Table(
     Column("marked", Boolean, nullable=False),
     Column("labels", Plain, nullable=False),
 )
-SERIES = tuple(
-    results.c[name]
-    for name in (
-        "model", "method", "device", "backend", "runner", "threads", "inputs", "metric", "software"
-    )
-)  # fmt: skip
+SERIES = tuple(results.c[name] for name in SERIES_KEY)
 Index("lab_results_series", *SERIES, results.c.job.desc())
 Index("lab_results_device", results.c.device)
+Index("lab_results_time", results.c.at_us)
+
+# Models that became slower (`Alarm`). series_key: the hash of `series`. Of several engines that
+# find the same, one adds it.
+alarms = Table(
+    "lab_alarms",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("series_key", _Sha256, nullable=False),
+    Column("series", Plain, nullable=False),
+    Column("before", _Id, nullable=False),
+    Column("job", _Id, nullable=False),
+    Column("newest", _Id, nullable=False),
+    Column("relative", Float, nullable=False),
+    Column("expected_ms", Float, nullable=False),
+    Column("ab_job", _Id),
+    Column("verdict", String(32), nullable=False),
+    Column("reason", Words, nullable=False),
+    Column("found", Plain, nullable=False),
+    Column("by", Words, nullable=False),
+    Column("told", Plain, nullable=False),
+    Column("opened_at", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+)
+Index("lab_alarms_of_series", alarms.c.series_key, alarms.c.newest, unique=True)
+Index("lab_alarms_by_state", alarms.c.state, alarms.c.opened_at)
 
 devices = Table(
     "lab_devices",

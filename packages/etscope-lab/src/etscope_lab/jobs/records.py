@@ -77,6 +77,24 @@ def may_follow(before: State, after: State) -> bool:
     return after in NEXT.get(before, ())
 
 
+class Standing(str, Enum):
+    """The verdict on a point of a series (`etscope_lab.comparison.changes`)."""
+
+    UNJUDGED = "unjudged"
+    """Marked, among the first five points, or in a series that alternates between levels."""
+    STEADY = "steady"
+    SUSPICIOUS = "suspicious"
+    """Slower or off, but by too few points to be sure."""
+    OUTLIER = "outlier"
+    """Off, but the next one was not."""
+    REGRESSED = "regressed"
+    """The first point of a slower level: the model changed after the point before."""
+    IMPROVED = "improved"
+
+    def __str__(self) -> str:
+        return self.value
+
+
 # The summary of a job, made of the raw samples in `run.json`, is plain JSON:
 #
 #     method            "forward"
@@ -332,6 +350,10 @@ class Point:
 
     p50_ms and the other times: of the steady runs. marked: True if conditions were not kept;
     conditions that the device can never keep or report do not count. marks: the same in words.
+    software: versions, "ExecuTorch 1.5.1, etscope 0.1.0". expected_ms: the middle of the level that
+    the point is compared with, low_ms and high_ms what is near it; relative: the distance of the
+    point from it, of a changed point that of its level. None of unjudged points. before: the job
+    before the change.
     """
 
     job_id: str
@@ -344,6 +366,62 @@ class Point:
     labels: Mapping[str, str]
     model_sha256: str
     marks: tuple[str, ...] = ()
+    software: str = ""
+    standing: Standing = Standing.UNJUDGED
+    expected_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    relative: float | None = None
+    before: str | None = None
+
+
+class AlarmState(str, Enum):
+    """The state of an alarm."""
+
+    CHECKING = "checking"
+    """An A/B job compares the two programs; nobody was told yet."""
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    CLOSED = "closed"
+    DISMISSED = "dismissed"
+    """The A/B job showed no slowdown, or did not run: nobody was told."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+TOLD = (AlarmState.OPEN, AlarmState.ACKNOWLEDGED, AlarmState.CLOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A model that became slower, or may have (`etscope_lab.watch`).
+
+    series: the columns of its series by name, without points. before: the last job at the faster
+    level; job: the first at the slower one; newest: the last that was known then. relative: the
+    change, 0.05: 5 % slower; by the A/B job once that has ended. expected_ms: the level before.
+    ab_job: the A/B job that decides; None when the programs cannot be compared. verdict: its
+    verdict; "" without one. reason: one sentence: why it is in this state. found: plain JSON:
+    commits [before, after], software [before, after], operator {name, module, source, change_ms},
+    each only if known. by: who changed the state last; "" for the lab. told: sinks that know.
+    """
+
+    id: str
+    state: AlarmState
+    series: Mapping[str, Any]
+    before: str
+    job: str
+    newest: str
+    relative: float
+    expected_ms: float
+    opened_at: datetime
+    changed_at: datetime
+    ab_job: str | None = None
+    verdict: str = ""
+    reason: str = ""
+    found: Mapping[str, Any] = field(default_factory=dict)
+    by: str = ""
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,9 +431,8 @@ class Series:
 
     metric: the kind of time: "execution" of a method; for a language model "token", "first token"
     or "cold first token". runner, threads: the runner and its thread pool size, None if unknown.
-    inputs: "seed N" for generated inputs, "sha256:…" for a file, or the prompt. software: versions,
-    "ExecuTorch 1.5.1, etscope 0.1.0". unjudged: why none of the points can be judged, and what to
-    do; "" if some can.
+    inputs: "seed N" for generated inputs, "sha256:…" for a file, or the prompt. unjudged: why none
+    of the points can be judged, and what to do; "" if some can.
     """
 
     model: str
@@ -365,10 +442,18 @@ class Series:
     runner: str
     threads: int | None
     inputs: str
-    software: str
     points: tuple[Point, ...]
     unjudged: str = ""
     metric: str = "execution"
+    alarms: tuple[Alarm, ...] = ()
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The series without its points, as in `Alarm.series`."""
+        return {name: getattr(self, name) for name in SERIES_KEY}
+
+
+SERIES_KEY = ("model", "method", "device", "backend", "runner", "threads", "inputs", "metric")
 
 
 class LabApi(Protocol):
@@ -425,4 +510,13 @@ class LabApi(Protocol):
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:
         """The verdict on the times of two done jobs, and what differs."""
+        ...
+
+    def alarms(self, states: Sequence[AlarmState] = ()) -> Sequence[Alarm]:
+        """The alarms in these states, or all; the newest first."""
+        ...
+
+    def set_alarm(self, alarm_id: str, state: AlarmState) -> Alarm:
+        """Acknowledge, close or open an alarm again. Raises `UsageError` for another state, and
+        for an alarm whose A/B job has not ended."""
         ...

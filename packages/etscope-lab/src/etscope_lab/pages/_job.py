@@ -18,7 +18,7 @@ from etscope.formats.generation import parse_generation
 from etscope.formats.json_values import JsonValue
 from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
 from etscope.model.table import Kind
-from etscope_lab.comparison.history import AbHistory, ab_history
+from etscope_lab.comparison.noise import AbHistory, ab_history
 from etscope_lab.jobs.generations import PROMPT, prompt_file, rows_of
 from etscope_lab.jobs.job_tables import findings_of, generation_sections
 from etscope_lab.jobs.records import LATENCY, Filter, Job, State

@@ -14,13 +14,15 @@ from etscope.analysis.statistics.compare_samples import Policy
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.model.table import Kind
 from etscope.support.options import key_values
-from etscope_lab.comparison.history import changes_of, device_noise, judge_series
+from etscope_lab.comparison.changes import changes_of
+from etscope_lab.comparison.noise import device_noise
 from etscope_lab.devices.peaks import peaks_in_words
 from etscope_lab.jobs.generations import EXECUTION, PROMPT, rows_of, times_of
-from etscope_lab.jobs.records import FINAL, LATENCY, Device, Filter, Job, Series, State
+from etscope_lab.jobs.records import FINAL, LATENCY, TOLD, Device, Filter, Job, Series, State
 from etscope_lab.lab import Lab
 from etscope_lab.pages._site import NOTHING, share, size
 from etscope_lab.server.errors import status_of
+from etscope_lab.watch import sentence
 
 KINDS = ("benchmark", "generate", "accuracy", "ab")
 _PAGE_SIZE = 50
@@ -29,6 +31,7 @@ _UNFINISHED = tuple(state for state in State if state not in FINAL)
 _MOST_SERIES = 24  # drawn on one page
 _MOST_POINTS = 200  # of the series of one model
 _FEW_POINTS = 40  # of each series on the page of all models
+_MOST_DISMISSED = 20  # suspicions, the newest
 _MOST_FINDINGS = 3  # of a series, the last ones
 
 _EXTREMES = ("min_ms", "max_ms")  # depend on the number of executions
@@ -87,7 +90,7 @@ def _labels(text: str) -> dict[str, str]:
 
 def history(lab: Lab, query: QueryParams) -> dict[str, Any]:
     """Return the context of the page of histories: the times of each model, job after job, on a
-    device and backend, with one runner, number of threads, inputs and software."""
+    device and backend, with one runner, number of threads and inputs."""
     model, device = query.get("model") or None, query.get("device") or None
     found = [
         series
@@ -105,22 +108,32 @@ def history(lab: Lab, query: QueryParams) -> dict[str, Any]:
     }
 
 
+def alarms(lab: Lab) -> dict[str, Any]:
+    """Return the context of the page of alarms: those that people were told of, and the suspicions
+    that are being checked or were dismissed."""
+    found = lab.alarms()
+    return {
+        "told": [(one, sentence(one)) for one in found if one.state in TOLD],
+        "others": [one for one in found if one.state not in TOLD][:_MOST_DISMISSED],
+    }
+
+
 def _setup(series: Series) -> str:
     """Return how the jobs of a series were measured, without device and backend."""
     threads = {None: "", 1: "1 thread"}.get(series.threads, f"{series.threads} threads")
     inputs = series.inputs
     if inputs.startswith("sha256:"):
         inputs = f"inputs {inputs.removeprefix('sha256:')[:8]}"
-    return ", ".join(filter(None, (f"{series.runner} runner", threads, inputs, series.software)))
+    return ", ".join(filter(None, (f"{series.runner} runner", threads, inputs)))
 
 
 def _series(series: Series) -> Mapping[str, Any]:
     points = series.points
-    judged = judge_series(series)
+    # Of the point before: a version is shown where it changed.
+    softwares = [points[max(at - 1, 0)].software for at in range(len(points))]
     change = None  # of the last p50 from the one before, as a fraction
     if len(points) > 1 and points[-2].p50_ms:
         change = points[-1].p50_ms / points[-2].p50_ms - 1
-    findings = [{**one.plain(), "at": one.point.at} for one in changes_of(judged)]
     return {
         "model": series.model,
         "method": series.method,
@@ -133,17 +146,20 @@ def _series(series: Series) -> Mapping[str, Any]:
         "change": change,
         "marked": sum(point.marked for point in points),
         "unjudged": series.unjudged,
-        "findings": findings[-_MOST_FINDINGS:],
+        "findings": changes_of(series)[-_MOST_FINDINGS:],
         "chart": {
             "at": [point.at.timestamp() for point in points],
             "p50": [point.p50_ms for point in points],
             "p90": [point.p90_ms for point in points],
             "marked": [point.marked for point in points],
-            "standing": [str(one.standing) for one in judged],
+            "standing": [str(point.standing) for point in points],
             "jobs": [point.job_id for point in points],
             "labels": [
-                ", ".join(f"{key}={value}" for key, value in point.labels.items())
-                for point in points
+                ", ".join(
+                    [f"{key}={value}" for key, value in point.labels.items()]
+                    + ([point.software] if point.software != earlier else [])
+                )
+                for point, earlier in zip(points, softwares, strict=True)
             ],
         },
     }

@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import EtscopeError, MissingDataError
+from etscope_lab.jobs.records import AlarmState
 from etscope_lab.lab import Lab
 from etscope_lab.pages import _job, _overviews
 from etscope_lab.pages._artifact_cache import ArtifactCache
@@ -91,6 +92,15 @@ def _add_overviews(routes: _PageRoutes, lab: Lab) -> None:
         return routes.site.page(
             request, "history.html", **_overviews.history(lab, request.query_params)
         )
+
+    @routes.page("/alarms")
+    def alarms(request: Request) -> Response:
+        return routes.site.page(request, "alarms.html", **_overviews.alarms(lab))
+
+    @routes.form("/alarms/{alarm_id}/{state}")
+    def set_alarm(request: Request, alarm_id: str, state: AlarmState) -> Response:
+        alarm = lab.set_alarm(alarm_id, state, request.state.principal.name)
+        return _redirect(request, f"/alarms#{alarm.id}")
 
     @routes.page("/compare")
     def compare(request: Request) -> Response:

@@ -11,14 +11,16 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from etscope import __version__
 from etscope.errors import UsageError
-from etscope_lab.jobs.records import Device, Filter, Series
+from etscope_lab.jobs.records import Alarm, AlarmState, Device, Filter, Series
 from etscope_lab.jobs.spec import JobSpec
 from etscope_lab.server.errors import RequestError, error_responses
 from etscope_lab.server.parameters import (
     ID,
     Admin,
     Moment,
+    Nothing,
     Reader,
+    Submitter,
     Text,
     json_only,
     lab_of,
@@ -56,9 +58,45 @@ def get_history(
         ),
     ] = 200,
 ) -> list[Series]:
-    """List the results of done jobs: a series for each model, method, device and backend.
-    `unjudged` says why a series has no verdicts."""
+    """List the results of done jobs: a series for each model, method, device and backend, with the
+    verdict on each point (`standing`). `unjudged` says why a series has no verdicts."""
     return list(lab_of(request).history(model, device, limit=limit))
+
+
+@_devices.get("/alarms", response_model=list[Alarm], responses=error_responses(422))
+def list_alarms(
+    request: Request, _: Reader, state: Annotated[list[AlarmState] | Nothing, Query()] = None
+) -> list[Alarm]:
+    """List the models that became slower, or may have: the newest first."""
+    return list(lab_of(request).alarms(state or ()))
+
+
+class AlarmRequest(BaseModel):
+    """A change of an alarm by a person."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Literal["open", "acknowledged", "closed"]
+
+
+@_devices.post(
+    "/alarms/{alarm_id}",
+    response_model=Alarm,
+    dependencies=[Depends(json_only)],
+    responses=error_responses(404, 409, 413, 415, 422),
+)
+def set_alarm(
+    request: Request,
+    who: Submitter,
+    alarm_id: Annotated[str, Path(pattern=ID, max_length=64)],
+    wanted: AlarmRequest,
+) -> Alarm:
+    """Acknowledge, close or open an alarm again. 409: its A/B job has not ended, or it was
+    dismissed."""
+    try:
+        return lab_of(request).set_alarm(alarm_id, AlarmState(wanted.state), who.name)
+    except UsageError as error:
+        raise RequestError(409, error.message, hint=error.hint) from error
 
 
 @_devices.get("/compare", response_model=dict[str, Any], responses=error_responses(404, 409, 422))
