@@ -107,10 +107,17 @@ def test_the_example_says_what_is_the_default(tmp_path: Path) -> None:
 
 def test_the_keys_that_the_example_shows(tmp_path: Path) -> None:
     text = EXAMPLE
-    for key in ("database:", "store:", "scheduler:", "  - ", "    ", "server:", "  "):
+    for key in ("database:", "store:", "scheduler:", "  - ", "    ", "watch:", "server:", "  "):
         text = text.replace(f"\n# {key}", f"\n{key}").replace(f"\n#   {key}", f"\n  {key}")
     home = _home(tmp_path, text)
-    assert set(yaml.safe_load(text)) == {"database", "store", "scheduler", "devices", "server"}
+    assert set(yaml.safe_load(text)) == {
+        "database",
+        "store",
+        "scheduler",
+        "devices",
+        "watch",
+        "server",
+    }
     assert home.database_url == Home.open(tmp_path / "empty").database_url.replace("/empty", "")
     assert home.store_url == str(tmp_path / "store")
     assert home.config.server == Home.open(tmp_path / "empty").config.server

@@ -96,7 +96,8 @@ def test_answers_are_what_the_description_says(description: Any, mode: Generatio
         holds()
 
 
-_GOOD = {"job_id": r"[0-9A-Za-z_-]{1,64}", "sha256": r"[0-9a-f]{64}", "name": r"[^/\\\\]{1,255}"}
+_ID = r"[0-9A-Za-z_-]{1,64}"
+_GOOD = {"job_id": _ID, "alarm_id": _ID, "sha256": r"[0-9a-f]{64}", "name": r"[^/\\\\]{1,255}"}
 
 
 def _is_replaced(name: str, value: str) -> bool:
@@ -107,7 +108,7 @@ def _is_replaced(name: str, value: str) -> bool:
 def _unknown(name: str, value: Any) -> Any:
     """A good id begins none of a job: a few of its digits may begin several jobs, by chance, and
     are refused then as they should be."""
-    good = name == "job_id" and re.fullmatch(_GOOD[name], str(value))
+    good = name.endswith("_id") and re.fullmatch(_GOOD[name], str(value))
     return f"z{value}"[:64] if good else value
 
 
