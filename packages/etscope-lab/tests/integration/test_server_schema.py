@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
+from etscope_lab.jobs.records import Alarm, AlarmState
 from etscope_lab.lab import Lab
 from etscope_lab.server.app import create_app
 from etscope_lab.server.settings import Settings, local_secret
@@ -42,6 +44,12 @@ def description(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         a_job(lab)
         done = a_done_job(lab, {"run.etdp": b"events", "log.txt": b"said"})
         real = {"job_id": done.id, "sha256": done.spec.model.sha256, "name": "run.etdp"}
+        now = datetime.now(timezone.utc)
+        alarm = Alarm(
+            "a1", AlarmState.OPEN, lab.history()[0].key, "b", done.id, done.id, 0.05, 1.0, now, now
+        )
+        assert lab.database.add_alarm(alarm)
+        real["alarm_id"] = alarm.id
 
         def map_path_parameters(context: Any, values: dict[str, Any]) -> dict[str, Any]:
             # Which: by what was made up, so that a failure can be repeated.

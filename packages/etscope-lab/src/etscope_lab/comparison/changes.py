@@ -83,7 +83,7 @@ def judged(series: Series, policy: Policy | None = None) -> Series:
     ]
     edges = sorted({0, *starts, *confirmed, len(fair)})
     bound = max(_FAR * _noise(times), log1p(policy.min_effect)) if len(times) else 0.0
-    level = None  # the middle of the level before
+    level: float | None = None  # the middle of the level before
     for start, end in pairwise(edges):
         before, level = level, float(np.median(times[start:end]))
         for n in range(max(start, FEWEST if before is None else 0), end):

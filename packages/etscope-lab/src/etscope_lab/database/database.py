@@ -468,7 +468,7 @@ def _prepare(connection: Connection, _: bool) -> None:
         connection.execute(schema.version.insert().values(version=schema.VERSION))
         return
     found = connection.execute(select(schema.version.c.version)).scalar()
-    if found in range(1, schema.VERSION):
+    if isinstance(found, int) and 0 < found < schema.VERSION:
         _migrate(connection, found)
     elif found != schema.VERSION:
         later = isinstance(found, int) and found > schema.VERSION

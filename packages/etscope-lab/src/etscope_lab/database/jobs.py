@@ -524,10 +524,16 @@ def history(
     keys = [column.name for column in schema.SERIES]
     found: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for row, own in zip(rows, labels, strict=True):
-        job_id, at_us, *times, marked, sha256, software, marks, _ = row[len(keys) :]
-        at = datetime.fromtimestamp(at_us / 1e6, timezone.utc)
-        not_held = tuple(mark for mark in marks or () if not is_lasting(mark))
-        point = Point(job_id, at, *times, marked, own, sha256, not_held, software)
+        point = Point(
+            job_id=row.job_id,
+            at=datetime.fromtimestamp(row.at_us / 1e6, timezone.utc),
+            **{name: getattr(row, name) for name in _TIMES},
+            marked=row.marked,
+            labels=own,
+            model_sha256=row.model_sha256,
+            marks=tuple(mark for mark in row.marks or () if not is_lasting(mark)),
+            software=row.software,
+        )
         found[tuple(row[: len(keys)])].append(point)
     return [
         Series(**dict(zip(keys, values, strict=True)), points=tuple(points))
