@@ -1,4 +1,4 @@
-"""How soon a lab finds that a model became slower, and how often it is wrong.
+"""Delay and false alarms of the lab's watch over series.
 
 python -m benchmarks.lab_watches [--seed N] [--series N]
 

@@ -110,8 +110,8 @@ class GithubConfig(_Strict):
 
 
 class WatchConfig(_Strict):
-    """What the lab does about series that become slower. enabled: check suspicions by A/B jobs.
-    min_effect: the smallest slowdown that matters, a fraction. The others say who is told."""
+    """Options of the watch over series that become slower. enabled: check suspicions by A/B jobs.
+    min_effect: the smallest slowdown that matters, a fraction. The others: receivers of alarms."""
 
     enabled: bool = True
     min_effect: float = Field(0.03, gt=0, lt=1)
@@ -386,7 +386,7 @@ devices:
 # for what limits an operator.
 # calibrate: true
 
-# Models that become slower: a suspicion is checked by an A/B job, then these are told.
+# Models that become slower: a suspicion is checked by an A/B job, then alarms are sent to these.
 # watch:
 #   enabled: true
 #   min_effect: 0.03

@@ -1,4 +1,4 @@
-"""Where alarms go: webhooks, Slack, e-mail, and the status of a commit on GitHub.
+"""Sinks of alarms: webhooks, Slack, e-mail, and the status of a commit on GitHub.
 
 A sink that fails raises `LabError`; the lab tries again at its next look.
 """

@@ -1,8 +1,8 @@
-"""Watch the series of a lab: check suspicions by A/B jobs, and tell people what became slower.
+"""Watch the series of a lab: check suspicions by A/B jobs, and send alarms.
 
 A suspicion (`etscope_lab.comparison.changes`) costs an A/B job of the two programs, the last one at
 the old level and the newest, on the same device. Only if that job finds the newer one slower is an
-alarm open, and people are told. So false alarms are as rare as an A/B job is wrong, times the
+alarm open and sent. So false alarms are as rare as an A/B job is wrong, times the
 share of false suspicions; and noise between nights, heat and busy machines are in both sides.
 
 Where two programs cannot be compared so (they are the same file, so the device or its software
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SUBMITTER = "watch"
 _POINTS = 200  # of a series that are judged
 _FIRST_LOOK = timedelta(days=1)  # results of this age are looked at when an engine starts
-_OVERLAP = timedelta(minutes=5)  # the order of commits may differ from that of the jobs' ends
+_OVERLAP = timedelta(minutes=5)  # jobs may be committed in another order than they end
 _REST = 60.0  # seconds between two looks when no job ends
 _SOON = 2.0  # seconds that ends of jobs are collected for one look
 
@@ -45,10 +45,10 @@ _logger = logging.getLogger("etscope_lab")
 
 
 class Watch:
-    """Looks at the results of a lab in a thread of its own, until `close`."""
+    """Looks at the results of a lab in a separate thread, until `close`."""
 
     def __init__(self, lab: Lab, sinks: Sequence[Sink] | None = None) -> None:
-        """sinks: who is told of alarms; None: those of lab.yaml."""
+        """sinks: receivers of alarms. Default: the ones in lab.yaml."""
         self._lab = lab
         self._sinks = sinks_of(lab.home.config.watch) if sinks is None else sinks
         self._since = datetime.now(timezone.utc) - _FIRST_LOOK
@@ -83,7 +83,7 @@ class Watch:
             self._wake.clear()
 
     def look(self) -> None:
-        """Do once all that is due: results of A/B jobs, new suspicions, alarms to tell."""
+        """Do once all that is due: results of A/B jobs, new suspicions, alarms to send."""
         database = self._lab.database
         for alarm in database.alarms((AlarmState.CHECKING,)):
             self._conclude(alarm)
@@ -153,7 +153,7 @@ class Watch:
                     break
 
     def _conclude(self, alarm: Alarm) -> None:
-        """Open or dismiss an alarm whose A/B job has ended."""
+        """Open or dismiss an alarm after the end of its A/B job."""
         job = self._lab.job(str(alarm.ab_job))
         if not job.state.is_final:
             return
@@ -177,7 +177,7 @@ class Watch:
         self._lab.database.change_alarm(alarm.id, AlarmState.CHECKING, **changes)
 
     def _find_out(self, before: Job, after: Job) -> dict[str, Any]:
-        """What is known of the cause: commits, software, and the operator that lost most."""
+        """Collect what is known about the cause: commits, software, the operator that lost most."""
         found: dict[str, Any] = {}
         commits = [job.spec.labels.get("commit") for job in (before, after)]
         if all(commits) and commits[0] != commits[1]:
@@ -196,8 +196,7 @@ class Watch:
     # -- people
 
     def _tell(self, alarm: Alarm) -> None:
-        """Tell the sinks that do not know of an open alarm yet; those that fail, at the next
-        look."""
+        """Send an open alarm to the sinks that lack it; after a failure, again at the next look."""
         url = self._lab.home.server_url
         link = f"{url.rstrip('/')}/alarms#{alarm.id}" if url else None
         for sink in self._sinks:
@@ -211,7 +210,7 @@ class Watch:
             told = self._lab.database.change_alarm(
                 alarm.id, AlarmState.OPEN, told=(*alarm.told, sink.name)
             )
-            if told is None:  # somebody acknowledged it meanwhile
+            if told is None:  # a person acknowledged it meanwhile
                 return
             alarm = told
 
