@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
