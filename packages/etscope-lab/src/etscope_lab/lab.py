@@ -96,7 +96,7 @@ class Lab:
         if only is None and self.home.config.watch.enabled:
             from etscope_lab.watch import Watch
 
-            self._watch = Watch(self)
+            self._watch = Watch(self.home, self.database, self)
             self._watch.start()
         return self.engine
 

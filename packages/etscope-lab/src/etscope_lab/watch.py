@@ -20,19 +20,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from etscope.analysis.statistics.compare_samples import Verdict
 from etscope.errors import EtscopeError
-from etscope_lab.jobs.records import Alarm, AlarmState, Job, Point, Series, Standing, State
+from etscope_lab.config import Home
+from etscope_lab.database import Database
+from etscope_lab.jobs.records import (
+    Alarm,
+    AlarmState,
+    Job,
+    LabApi,
+    Point,
+    Series,
+    Standing,
+    State,
+)
 from etscope_lab.jobs.spec import DeviceSelector, JobSpec
 from etscope_lab.sinks import Sink, sinks_of
-
-if TYPE_CHECKING:
-    from etscope_lab.lab import Lab
 
 SUBMITTER = "watch"
 _POINTS = 200  # of a series that are judged
@@ -47,10 +55,13 @@ _logger = logging.getLogger("etscope_lab")
 class Watch:
     """Looks at the results of a lab in a separate thread, until `close`."""
 
-    def __init__(self, lab: Lab, sinks: Sequence[Sink] | None = None) -> None:
+    def __init__(
+        self, home: Home, database: Database, lab: LabApi, sinks: Sequence[Sink] | None = None
+    ) -> None:
         """sinks: receivers of alarms. Default: the ones in lab.yaml."""
-        self._lab = lab
-        self._sinks = sinks_of(lab.home.config.watch) if sinks is None else sinks
+        self._home, self._database, self._lab = home, database, lab
+        self._options = home.config.watch
+        self._sinks = sinks_of(self._options) if sinks is None else sinks
         self._since = datetime.now(timezone.utc) - _FIRST_LOOK
         self._wake = threading.Event()
         self._closing = False
@@ -84,15 +95,14 @@ class Watch:
 
     def look(self) -> None:
         """Do once all that is due: results of A/B jobs, new suspicions, alarms to send."""
-        database = self._lab.database
-        for alarm in database.alarms((AlarmState.CHECKING,)):
+        for alarm in self._database.alarms((AlarmState.CHECKING,)):
             self._conclude(alarm)
         begun = datetime.now(timezone.utc)
-        for model, device in database.measured_since(self._since - _OVERLAP):
+        for model, device in self._database.measured_since(self._since - _OVERLAP):
             for series in self._lab.history(model, device, limit=_POINTS):
                 self._judge(series)
         self._since = begun
-        for alarm in database.alarms((AlarmState.OPEN,)):
+        for alarm in self._database.alarms((AlarmState.OPEN,)):
             self._tell(alarm)
 
     # -- one series
@@ -123,18 +133,18 @@ class Watch:
             opened_at=now,
             changed_at=now,
         )
-        spec = ab_spec(before, after, self._lab.home.config.watch.min_effect)
+        spec = ab_spec(before, after, self._options.min_effect)
         failed = any(_is_of(one, point, fair) and not one.verdict for one in series.alarms)
         if spec is not None and not failed:
             job = self._lab.submit(spec, submitter=SUBMITTER)
             reason = "an A/B job compares the programs before and after"
-            self._lab.database.add_alarm(replace(alarm, ab_job=job.id, reason=reason))
+            self._database.add_alarm(replace(alarm, ab_job=job.id, reason=reason))
         elif point.standing is Standing.REGRESSED:
             slower = [one for one in fair if one.at >= point.at]
             reason = f"{len(slower)} jobs in a row are slower; {_why_no_ab(before, after, failed)}"
             found_out = self._find_out(before, after)
             opened = replace(alarm, state=AlarmState.OPEN, reason=reason, found=found_out)
-            self._lab.database.add_alarm(opened)
+            self._database.add_alarm(opened)
 
     def _close_if_fast_again(self, series: Series) -> None:
         places = {point.job_id: n for n, point in enumerate(series.points)}
@@ -142,9 +152,9 @@ class Watch:
             if alarm.state not in (AlarmState.OPEN, AlarmState.ACKNOWLEDGED):
                 continue
             for point in series.points[places.get(alarm.job, len(places)) :]:
-                high = alarm.expected_ms * (1 + self._lab.home.config.watch.min_effect)
+                high = alarm.expected_ms * (1 + self._options.min_effect)
                 if point.standing is Standing.IMPROVED and point.p50_ms <= high:
-                    self._lab.database.change_alarm(
+                    self._database.change_alarm(
                         alarm.id,
                         alarm.state,
                         state=AlarmState.CLOSED,
@@ -174,7 +184,7 @@ class Watch:
                 "reason": f"A/B job {job.id} of {found['judged']} rounds confirms it{between}",
                 "found": self._find_out(before, after),
             }
-        self._lab.database.change_alarm(alarm.id, AlarmState.CHECKING, **changes)
+        self._database.change_alarm(alarm.id, AlarmState.CHECKING, **changes)
 
     def _find_out(self, before: Job, after: Job) -> dict[str, Any]:
         """Collect what is known about the cause: commits, software, the operator that lost most."""
@@ -197,7 +207,7 @@ class Watch:
 
     def _tell(self, alarm: Alarm) -> None:
         """Send an open alarm to the sinks that lack it; after a failure, again at the next look."""
-        url = self._lab.home.server_url
+        url = self._home.server_url
         link = f"{url.rstrip('/')}/alarms#{alarm.id}" if url else None
         for sink in self._sinks:
             if sink.name in alarm.told:
@@ -207,7 +217,7 @@ class Watch:
             except EtscopeError as error:
                 _logger.warning("alarm %s is not delivered: %s", alarm.id, error)
                 continue
-            told = self._lab.database.change_alarm(
+            told = self._database.change_alarm(
                 alarm.id, AlarmState.OPEN, told=(*alarm.told, sink.name)
             )
             if told is None:  # a person acknowledged it meanwhile

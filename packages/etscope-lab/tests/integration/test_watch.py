@@ -62,6 +62,10 @@ def nights(lab: Lab, *times: float, first: int = 0, **more: Any) -> list[Job]:
     return found
 
 
+def watch_of(lab: Lab, *sinks: Told) -> Watch:
+    return Watch(lab.home, lab.database, lab, sinks)
+
+
 def end(lab: Lab, job_id: str | None, verdict: str, state: State = State.DONE) -> None:
     """End an A/B job with a verdict."""
     job = lab.job(str(job_id))
@@ -73,7 +77,7 @@ def end(lab: Lab, job_id: str | None, verdict: str, state: State = State.DONE) -
 
 def test_an_alarm_opens_when_the_ab_job_confirms_it(lab: Lab) -> None:
     told = Told(failures=1)
-    watch = Watch(lab, [told])
+    watch = watch_of(lab, told)
     jobs = nights(lab, *QUIET, 10.6)
     watch.look()
     (alarm,) = lab.alarms()
@@ -106,7 +110,7 @@ def test_an_alarm_opens_when_the_ab_job_confirms_it(lab: Lab) -> None:
 
 def test_an_ab_job_without_a_difference_tells_nobody(lab: Lab) -> None:
     told = Told()
-    watch = Watch(lab, [told])
+    watch = watch_of(lab, told)
     nights(lab, *QUIET, 10.6)
     watch.look()
     (alarm,) = lab.alarms()
@@ -123,7 +127,7 @@ def test_an_ab_job_without_a_difference_tells_nobody(lab: Lab) -> None:
 
 def test_without_an_ab_job_a_sure_change_opens_the_alarm(lab: Lab) -> None:
     told = Told()
-    watch = Watch(lab, [told])
+    watch = watch_of(lab, told)
     same = lab.store.put_stream([b"program"], "net.pte").sha256
     nights(lab, *QUIET, 11.5, model=same)
     watch.look()  # suspicious only
@@ -138,7 +142,7 @@ def test_without_an_ab_job_a_sure_change_opens_the_alarm(lab: Lab) -> None:
 
 
 def test_a_failed_ab_job_leaves_it_to_the_series(lab: Lab) -> None:
-    watch = Watch(lab, [told := Told()])
+    watch = watch_of(lab, told := Told())
     nights(lab, *QUIET, 11.5)
     watch.look()
     (alarm,) = lab.alarms()
@@ -152,7 +156,7 @@ def test_a_failed_ab_job_leaves_it_to_the_series(lab: Lab) -> None:
 
 
 def test_people_acknowledge_and_the_lab_closes(lab: Lab) -> None:
-    watch = Watch(lab, [])
+    watch = watch_of(lab)
     nights(lab, *QUIET, 11.5)
     watch.look()
     (alarm,) = lab.alarms()
@@ -169,7 +173,7 @@ def test_people_acknowledge_and_the_lab_closes(lab: Lab) -> None:
 
 def opened(lab: Lab) -> Alarm:
     """An open alarm of a lab with thirteen jobs."""
-    watch = Watch(lab, [])
+    watch = watch_of(lab)
     nights(lab, *QUIET, 11.5)
     watch.look()
     end(lab, lab.alarms()[0].ab_job, "regressed")
@@ -296,6 +300,6 @@ def test_lab_yaml_names_the_sinks(tmp_path: Path) -> None:
         "  email: {server: mail, sender: a@b.c, to: [d@e.f]}\n  github: {repository: a/b}\n"
     )
     with Lab.open(tmp_path) as lab:
-        assert [sink.name for sink in Watch(lab)._sinks] == [
+        assert [sink.name for sink in Watch(lab.home, lab.database, lab)._sinks] == [
             "webhook a.example", "Slack b.example", "e-mail to d@e.f", "GitHub a/b",
         ]  # fmt: skip
