@@ -105,21 +105,18 @@ def command(
     if it is not a terminal. The command help lists them.
     """
     if dap or listen is not None:
-        if not dap or files or commands or scripts:
-            raise click.UsageError("--dap takes nothing but --listen: the editor names the files")
-        from etscope.etdb.dap.server import serve
-
-        return serve(listen)
+        return _serve_editor(listen, alone=dap and not (files or commands or scripts))
     from etscope.etdb.commands.targets import read_inputs
     from etscope.etdb.debugger import PLAIN_COLUMNS
     from etscope.etdb.session import Session, given_or_last
 
-    about: dict[str, Any] = {"debug_buffer": debug_buffer, "source_unit": source_unit}
     given = read_inputs(*inputs) if inputs else None
     paths = given_or_last(files)
     if paths and not files:
         print(f"the last run: {paths[0]}", file=sys.stderr)
-    session = Session(*paths, inputs=given, force=force, **about)
+    session = Session(
+        *paths, inputs=given, force=force, debug_buffer=debug_buffer, source_unit=source_unit
+    )
     first = _first_lines(context.meta[_ORDER], commands, scripts)
     try:
         if sys.stdout.isatty() and not as_json:
@@ -141,6 +138,14 @@ def command(
         return code or rest
     finally:
         session.debugger.close()
+
+
+def _serve_editor(listen: int | None, *, alone: bool) -> int:
+    if not alone:
+        raise click.UsageError("--dap takes nothing but --listen: the editor names the files")
+    from etscope.etdb.dap.server import serve
+
+    return serve(listen)
 
 
 def _first_lines(

@@ -82,6 +82,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
     return made
 
 
+@pytest.mark.nightly  # installs etscope three times and runs three sessions of pytest
 def test_a_repository_with_one_model(runner: Runner) -> None:
     workflow = ".github/workflows/model.yml"
     assert runner.workflow(workflow, "push", "main", "a1") == 0, runner.said

@@ -115,6 +115,27 @@ def command(
     if (inside := _inside(program, files)) is not None:
         program, files = inside
     is_program = _is_program(program)
+    _check_fit(program, is_program, options, export)
+    if pools:
+        return _pools(program, options, files, output)
+    options.check(output)
+    with ExitStack() as stack:
+        name = Path(program).stem if is_program else program.rpartition(":")[2]
+        folder = stack.enter_context(options.saved(name))
+        if is_program:
+            files = replace(files, etrecord=files.etrecord or _record_beside(program))
+            with progress(f"running {program}"):
+                run = options.run(program, **files.arguments())
+        else:
+            target = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            run = _run_of_model(program, options, target, export, bundle=folder is not None)
+        return options.finish(run, folder, view, output)
+
+
+def _check_fit(
+    program: str, is_program: bool, options: RunArguments, export: Mapping[str, Any]
+) -> None:
+    """Raise `UsageError` for options of a MODEL with a PROGRAM, and the other way round."""
     if is_program and (given := given_options(export)):
         raise UsageError(
             f"{given[0]} is for an export, and {program} is exported already",
@@ -130,20 +151,6 @@ def command(
             f"--inputs with types is for a MODEL, and {program} is exported already",
             hint="name a file of inputs, or none: they are drawn from -X seed",
         )
-    if pools:
-        return _pools(program, options, files, output)
-    options.check(output)
-    with ExitStack() as stack:
-        name = Path(program).stem if is_program else program.rpartition(":")[2]
-        folder = stack.enter_context(options.saved(name))
-        if is_program:
-            files = replace(files, etrecord=files.etrecord or _record_beside(program))
-            with progress(f"running {program}"):
-                run = options.run(program, **files.arguments())
-        else:
-            target = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            run = _run_of_model(program, options, target, export, bundle=folder is not None)
-        return options.finish(run, folder, view, output)
 
 
 def _demo_model() -> str:
