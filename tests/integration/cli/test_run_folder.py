@@ -150,7 +150,7 @@ def test_files_of_two_runs_or_kinds_are_refused(run: Run, saved: Path, tmp_path:
     code, _, err = run("inspect", saved, record)  # named, it goes before the run's own
     assert code == 3 and "do not belong together" in err
     code, _, err = run("inspect", saved, __file__)
-    assert code == 3 and "not a file that etscope reads" in err
+    assert code == 2 and "is a MODEL, not a run" in err
 
 
 class Gauge(nn.Module):

@@ -122,9 +122,9 @@ def test_a_bug_is_told_and_the_session_goes_on(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_log_that_cannot_be_written_ends_without_the_session() -> None:
     one = session("cnn_portable")
-    one.debugger.logging = "/dev/full"
-    assert "logging ended" in one.execute("start").text
-    assert one.debugger.logging is None
+    one.debugger.recording = "/dev/full"
+    assert "the record ends" in one.execute("start").text
+    assert one.debugger.recording is None
 
 
 def test_folders_of_nobody_and_digits_that_are_none(tmp_path: Path) -> None:

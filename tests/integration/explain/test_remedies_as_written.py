@@ -203,7 +203,7 @@ def test_no_pass_is_advised_that_the_kernel_refuses() -> None:
 def test_what_makes_the_written_part_does_not_move_the_buffer() -> None:
     (finding,) = found(Turned(), "rewritten-buffers", *STEP)
     evidence = " ".join(finding.explanation.evidence if finding.explanation else ())
-    assert "index_put makes 1 buffer anew" in evidence
+    assert "index_put copies 1 whole buffer" in evidence
     assert remedies(finding)[0].change == "pass"
 
 

@@ -126,7 +126,7 @@ TRANSFORMER = artifacts("transformer")
     ("arguments", "code", "message"),
     [
         (["/nowhere.etdp"], 2, "ETDump file not found"),
-        ([__file__], 3, "not"),
+        ([__file__], 2, "is a MODEL, not a run"),
         (["/"], 2, "the folder / holds no file of a run"),
         (["/dev/null"], 3, "not a regular file"),
         ([cnn().etrecord], 3, "not"),

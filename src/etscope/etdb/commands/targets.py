@@ -305,7 +305,9 @@ def bug_report(debugger: Debugger, rest: str) -> Output:
     try:
         with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as file:
             for name, text in texts.items():
-                file.writestr(f"{name.replace(' ', '-')}.txt", f"{text}\n")
+                # Lines of a session may hold surrogates, which are not UTF-8.
+                content = f"{text}\n".encode("utf-8", "backslashreplace")
+                file.writestr(f"{name.replace(' ', '-')}.txt", content)
             for one in filter(None, given):
                 file.write(one, one.name)
     except OSError as error:
