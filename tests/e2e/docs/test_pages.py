@@ -22,6 +22,7 @@ QUIET = {
     "cli.md": "generated from --help, and compared with it",
     "benchmarks.md": "the benchmarks print its table",
     "glossary.md": "words",
+    "systems.md": "tables of what was run where",
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Seconds, without an export. What the others show is also tested beside the code.
