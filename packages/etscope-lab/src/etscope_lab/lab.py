@@ -91,6 +91,8 @@ class Lab:
         from etscope_lab.engine import Engine, EngineOptions
 
         options = EngineOptions(devices=devices, scheduler=scheduler, only=only)
+        if self.engine is not None:
+            self.engine.close()
         self.engine = Engine(self.home, self.database, options, changed=self._notify)
         self.engine.start()
         if only is None and self.home.config.watch.enabled:

@@ -20,6 +20,9 @@ COMMANDS: dict[str, CommandSpec] = {
         "etscope_lab.cli.history:history", "Show the times of models, job after job, judged."
     ),
     "alarms": CommandSpec("etscope_lab.cli.history:alarms", "Show models that became slower."),
+    "bisect": CommandSpec(
+        "etscope_lab.cli.bisect:bisect", "Find the commit that made a program slower."
+    ),
     "devices": CommandSpec("etscope_lab.cli.devices:devices", "List the devices."),
     "calibrate": CommandSpec("etscope_lab.cli.devices:calibrate", "Measure the peaks of devices."),
     "collect": CommandSpec("etscope_lab.cli.collect", "Collect many dumps into a dataset."),

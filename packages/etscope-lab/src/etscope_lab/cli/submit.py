@@ -209,7 +209,7 @@ def command(
             write_job(lab, job, spec, format)
             return 0
         if not job.state.is_final:
-            job = _wait(lab, job)
+            job = wait_for(lab, job)
         write_job(lab, job, spec, format)
     return exit_code(job)
 
@@ -301,7 +301,7 @@ def _locate(fields: dict[str, Any], names: Sequence[str], folder: Path) -> None:
             fields[field] = {**value, "path": str(folder / Path(value["path"]).expanduser())}
 
 
-def _wait(lab: Lab | Client, job: Job) -> Job:
+def wait_for(lab: Lab | Client, job: Job) -> Job:
     """Wait for the job to end and show its state. Without a server, this process runs the job.
 
     An interrupt cancels a job that this process runs; one of a server continues.

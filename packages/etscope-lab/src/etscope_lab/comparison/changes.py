@@ -82,7 +82,7 @@ def judged(series: Series, policy: Policy | None = None) -> Series:
         if start > settled and all(abs(start - one) > _SAME_CHANGE for one in confirmed)
     ]
     edges = sorted({0, *starts, *confirmed, len(fair)})
-    bound = max(_FAR * _noise(times), log1p(policy.min_effect)) if len(times) else 0.0
+    bound = max(_FAR * noise_of(times), log1p(policy.min_effect)) if len(times) else 0.0
     level: float | None = None  # the middle of the level before
     for start, end in pairwise(edges):
         before, level = level, float(np.median(times[start:end]))
@@ -167,7 +167,7 @@ def levels(times: Floats, min_effect: float = 0.0) -> list[int] | None:
     """
     if len(times) < FEWEST + _SHORTEST or not np.ptp(times):
         return []
-    noise = _noise(times)
+    noise = noise_of(times)
     bounded = _bounded(times, noise)
     starts = _cheapest(bounded, _PRICE * log(len(times)) * noise**2)
     steps = _steps(bounded, starts)
@@ -201,8 +201,8 @@ def _running_median(times: Floats, width: int) -> Floats:
     return found
 
 
-def _noise(times: Floats) -> float:
-    """The standard deviation of the times around their levels."""
+def noise_of(times: Floats) -> float:
+    """The standard deviation of times (logarithms) around their levels."""
     off = times - _running_median(times, _WINDOW)
     normal = 0.6745  # the median distance of a normal distribution from its mean, in deviations
     robust = max(
@@ -245,7 +245,7 @@ def suspicion(times: Sequence[float] | Floats, min_effect: float, settled: int =
     if count <= FEWEST:
         return None
     # The newest point is not bounded: it has no later ones to be judged by.
-    values = np.append(_bounded(values, _noise(values))[:-1], values[-1])
+    values = np.append(_bounded(values, noise_of(values))[:-1], values[-1])
     splits = np.arange(max(FEWEST, settled + 1), count)
     if not len(splits):
         return None
