@@ -1,4 +1,4 @@
-"""How often `etscope lab bisect` names the guilty commit, and with how many A/B jobs.
+"""Count how often `etscope lab bisect` names the guilty commit, and its A/B jobs.
 
 python -m benchmarks.lab_bisect [--seed N] [--walks N] [--commits N]
 

@@ -79,7 +79,6 @@ SMALLEST = {
         "idle --jobs 4 --devices 2 --seconds 0.1",
         "faults --jobs 3 --devices 2 --seconds 0.1",
     ),
-    "lab_bisect": ("--walks 1 --commits 4",),
     "lab_watches": ("--series 1",),
     "planted_faults": ("--only cnn",),
 }

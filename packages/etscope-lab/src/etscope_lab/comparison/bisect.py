@@ -8,8 +8,8 @@ likely slow as fast. A result that fits neither side well, from noise or a distu
 the weights little, and the commit's turn comes again. (A binary search with noisy answers:
 M. Burnashev and K. Zigangirov, "An interval estimation problem for controlled observations", 1974.)
 
-Merges need no rule of their own: only the order of ancestors counts. Commits whose programs cannot
-be made are skipped, and stay candidates. Results of a series, such as nights, are answers too, with
+Merges need no special rule: only the order of ancestors counts. Commits that do not build are
+skipped, and stay candidates. Results of a series, such as nights, are answers too, with
 more doubt.
 """
 
@@ -30,7 +30,7 @@ from etscope_lab.comparison.changes import noise_of
 from etscope_lab.jobs.records import Series
 
 SURE = 0.95  # weight of a commit, or of the smallest group, that is reported
-_UNDECIDED = 0.02  # a commit that is slow with less or more than 1 less this tells nothing
+_UNDECIDED = 0.02  # a commit more certain than this, to be slow or fast, is not measured
 _DOUBT, _DOUBT_OF_NIGHT = 1e-3, 0.05  # share of results that are not what the noise explains
 _MOST_ROUNDS = 200  # of the A/B jobs, if the specification's are too few
 _UNKNOWN = 1.0  # error of a result without an interval
@@ -53,7 +53,7 @@ class Answer:
 
     shift: log(commit / baseline); error: its standard deviation; low, high: its interval as
     fractions, None if unknown. verdict: of the A/B job, or `SAME`. job: its id; "" without one.
-    rounds_needed: number of rounds for a verdict, if the job cannot tell.
+    rounds_needed: number of rounds for a verdict, if the job has none.
     """
 
     commit: str
@@ -90,7 +90,7 @@ class Answer:
 
 
 class Candidates:
-    """The commits of a range, oldest first, of which one is guilty.
+    """The commits of a range, oldest first; one is guilty.
 
     parents: of each commit, ancestors first; those outside the range count as the good end. The
     last commit is the bad end.
@@ -132,7 +132,7 @@ class Candidates:
         return found
 
     def next(self, weights: Floats, skipped: Mapping[str, str]) -> str | None:
-        """The commit whose answer tells most; None if no commit tells anything."""
+        """The most uncertain commit; None if each is surely slow or surely fast."""
         slow = self._slow @ weights
         chosen = [n for n, name in enumerate(self.names) if name not in skipped]
         best = min(chosen, key=lambda n: abs(slow[n] - 0.5), default=None)
@@ -147,7 +147,7 @@ class Candidates:
         return [self.names[n] for n in sorted(order[:count])]
 
     def nights(self, series: Series, expected_ms: float) -> list[Answer]:
-        """The results of a series whose label `commit` is in the range, as answers."""
+        """The results of a series with a label `commit` in the range, as answers."""
         fair = [one for one in series.points if not one.marked and one.p50_ms > 0]
         noise = noise_of(np.log([one.p50_ms for one in fair])) if fair else _UNKNOWN
         found = []
@@ -170,7 +170,7 @@ class Candidates:
 @dataclass(slots=True)
 class Walk:
     """The state of a search, which can go on later. skipped: reasons, by commit. rounds: of further
-    A/B jobs, if those of the specification cannot tell."""
+    A/B jobs, if the specification has too few."""
 
     answers: list[Answer] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Guilty:
-    """The result of a walk. commits: of which one is guilty, oldest first; () if the bad end is not
+    """The result of a walk. commits: one of them is guilty, oldest first; () if the bad end is not
     slower. step: the answer of the two ends. confirmed: of the only commit and the one before it.
     """
 
