@@ -143,3 +143,13 @@ def test_what_cannot_be_searched_is_refused(
 ) -> None:
     assert main(["lab", "bisect", *words, *BUILD]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_job_file_names_the_program_and_the_rest(
+    repository: Path, ended: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "job.yaml").write_text("{model: out.pte, threads: 3, rounds: 30}")
+    code, result, err = found(capsys, "c5..c6", "job.yaml")
+    assert (code, guilty(result)) == (0, {"c6"}), err
+    (job,) = ended
+    assert (job.spec.threads, job.spec.rounds) == (3, 30)

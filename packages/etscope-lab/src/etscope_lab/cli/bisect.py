@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import FILE, output_options
+from etscope.cli.options.common import output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError, LabError, UsageError
 from etscope_lab.cli.options import LabOptions, in_lab
@@ -31,28 +31,23 @@ _NO_PROGRAM = ("failed", "user_error", "invalid")  # states of jobs whose commit
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("commits", metavar="EARLY..LATE|ALARM")
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL|JOB")
 @click.argument("build", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option(
-    "--spec", "spec_file", type=FILE, metavar="FILE",
-    help="The job as YAML or JSON: device, inputs, threads, rounds, min_effect. Default: the "
-    "alarm's job, else a benchmark on host.",
-)  # fmt: skip
 @in_lab
 @partial(output_options, to_file=False)
 def bisect(
     commits: str,
     model: str,
     build: tuple[str, ...],
-    spec_file: str | None,
     where: LabOptions,
     output: OutputOptions,
 ) -> int:
     """Find the commit that made a program slower, by A/B jobs against the EARLY commit.
 
     COMMAND makes the program of a commit and writes it to the file MODEL. It runs in this folder of
-    a worktree of its own. Commits for which it fails are skipped; exit code 125 means skip. An
-    alarm's id stands for its commits, job and device; the results of its series are used too.
+    a separate worktree. Commits for which it fails are skipped; exit code 125 means skip. In place
+    of MODEL, a job's file (job.yaml) names model, device, inputs, threads and rounds. An alarm's id
+    stands for its commits, job and device; the results of its series are used too.
 
     \b
     etscope lab bisect v1.0..main out/net.etrecord python export.py
@@ -70,8 +65,11 @@ def bisect(
             raise UsageError(f"alarm {alarm.id} does not know its commits", hint="EARLY..LATE")
         early, late = alarm.found["commits"] if alarm else commits.split("..", 1)
         candidates = candidates_of(early, late.strip(".") or "HEAD")
-        plain = {} if spec_file is None else read_spec(spec_file)
-        if spec_file is None and alarm is not None:
+        plain: dict[str, Any] = {}
+        if model.endswith((".yaml", ".yml", ".json")):
+            plain = read_spec(model)
+            model = str(plain.get("model", ""))
+        elif alarm is not None:
             newest = lab.job(alarm.newest)
             plain = newest.spec.model_dump(mode="json", exclude={"etrecord"})
             plain["device"] = newest.device
@@ -254,9 +252,8 @@ def _sentence(candidates: Candidates, walk: Walk, found: Guilty) -> str:
     (commit,) = found.commits
     named = f"{commit[:_HASH]} ({git('log', '-1', '--format=%s, %an, %as', commit)})"
     if found.confirmed is None:
-        return (
-            f"{named} probably made it slower; no A/B job with the commit before shows it. {ends}."
-        )
+        why = "an A/B job with the commit before is missing or does not show it"
+        return f"{named} probably made it slower; {why}. {ends}."
     before = found.confirmed.baseline[:_HASH]
     return (
         f"{named} made it slower than {before}: {interval(found.confirmed)}. Whole range: {ends}."
