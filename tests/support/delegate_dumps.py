@@ -42,10 +42,12 @@ def vulkan(
         ("aten.relu.default", "relu_float", 4, 1_000),
     ),
     begin: int = 1_010,
+    *,
+    with_node: bool = True,
 ) -> Log:
     """backends/vulkan/runtime/VulkanBackend.cpp, `execute`: phases inside ETVK_EXECUTE, on the
     runtime's clock, logged when they end; dispatches on the GPU's, after they ran. Their names are
-    of graph/ops/DispatchNode.cpp and graph/Logging.cpp."""
+    of graph/ops/DispatchNode.cpp and graph/Logging.cpp, which has the node's id since 84f541ca."""
 
     def log(writer: ETDumpWriter, instruction: int) -> None:
         place = {"chain_index": 0, "instruction_id": instruction}
@@ -57,8 +59,9 @@ def vulkan(
         event("ETVK_COMPUTE_GRAPH_EXECUTE", begin + 120, begin + 820)
         at = 77_000_000_000
         for number, (operator, kernel, node, length) in enumerate(dispatches):
+            known = {"delegate_node_id": node} if with_node else {}
             name = {
-                "operator": {"name": operator, "delegate_node_id": node, "args": []},
+                "operator": {"name": operator, **known, "args": []},
                 "kernel_name": kernel,
                 "operator_id": number,
                 "dispatch_id": number,
@@ -110,23 +113,28 @@ def coreml(
     return log
 
 
-def neutron(kernels: Sequence[tuple[int, int]] = ((12, 400), (7, 250)), at: int = 5_000) -> Log:
+def neutron(
+    kernels: Sequence[tuple[int, int]] = ((12, 400), (7, 250)),
+    at: int = 5_000,
+    dump: bytes = b"\0",
+) -> Log:
     """backends/nxp/runtime/NeutronBackend.cpp, `execute`: numbers for names, ticks of the NPU, a
     byte of metadata, and the dump of these numbers at the end, whose end has host ticks added.
 
-    kernels: function code and ticks.
+    kernels: function code and ticks. dump: the metadata of the last event.
     """
 
     def log(writer: ETDumpWriter, instruction: int) -> None:
         start = at
-        for number, (code, ticks) in enumerate((*kernels, (0, 90_000))):
+        last = (dump, 90_000)
+        for number, (code, ticks) in enumerate((*((bytes([c]), t) for c, t in kernels), last)):
             writer.log_profiling_delegate(
                 number,
                 start % 2**32,
                 (start + ticks) % 2**32,
                 chain_index=0,
                 instruction_id=instruction,
-                metadata=bytes([code]),
+                metadata=code,
             )
             start += ticks
 

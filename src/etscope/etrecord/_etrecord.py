@@ -36,6 +36,7 @@ from etscope.formats.etrecord.own_members import (
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
+    DELEGATE_INFO,
     DELEGATES,
     EDGE,
     EXAMPLE_INPUTS,
@@ -423,6 +424,8 @@ class ETRecord(Shown):
     def _own_parts(self, graph_hashes: Mapping[str, str]) -> Iterator[NewMember]:
         """Yield etscope's own members, and the cuts of a slimmed file."""
         file, buffer = self._file, self.program_buffer()
+        if file is not None:
+            yield from _copied(file, (DELEGATE_INFO, *file.unknown_members))
         if buffer is not None:
             fingerprints = _program_fingerprints(buffer, graph_hashes)
             yield NewMember(PROGRAM_BUFFER, buffer)
@@ -735,6 +738,11 @@ class MemoryRecord:
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None:
         content = self.record._instruction_id_to_num_outs_map
         return None if content is None else etrecord_reader.num_outputs(content)
+
+    @property
+    def delegate_info(self) -> Mapping[str, Mapping[str, str]]:
+        file = self.record._file
+        return {} if file is None else file.delegate_info
 
     @property
     def export_graph_id(self) -> int | None:

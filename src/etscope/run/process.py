@@ -254,6 +254,10 @@ _PROVIDERS = {
     "NeutronBackend": "an NXP board with an eIQ Neutron NPU, and a runtime for it",
     "EnnBackend": "a Samsung Exynos device, and a runtime built with EXECUTORCH_BUILD_ENN",
     "CudaBackend": "an NVIDIA GPU, and a runtime built with EXECUTORCH_BUILD_CUDA",
+    "TensorRTBackend": "an NVIDIA GPU with TensorRT, and pip install "
+    "torch-tensorrt-executorch-runtime, whose Python runtime etscope does not start",
+    "CoreAIBackend": "a runtime for Apple's systems, which ExecuTorch 1.5 does not have yet",
+    "NativeBackend": "ExecuTorch's native runtime, which ExecuTorch 1.5 does not have yet",
     "AotiBackend": "a runtime built with the AOTInductor backend",
 }
 

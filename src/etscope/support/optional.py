@@ -15,6 +15,7 @@ from etscope.errors import MissingDependencyError
 # package -> the extra of etscope that installs it (None: a core dependency)
 EXTRAS: dict[str, str | None] = {
     "anywidget": "notebook",
+    "coreai_torch": "coreai",
     "coremltools": "coreml",
     "ethosu": "ethos-u",
     "executorch": "torch",

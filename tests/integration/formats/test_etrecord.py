@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.errors import FormatError, MissingDataError, MissingFileError
+from etscope.etrecord import parse_etrecord
 from etscope.formats.etrecord.reader import SIBLINGS, DelegateEntry, read_etrecord
 from tests.support.artifacts import artifacts
 from tests.support.etrecord_files import (
@@ -123,6 +125,34 @@ def test_a_graph_that_lost_its_weights_is_not_taken_for_whole(lost: str) -> None
     record = read_etrecord(record_bytes(**{EDGE + suffix: None for suffix in SIBLINGS}))
     assert record.program_json(EDGE)["dialect"] == ""
     assert record.state_dict(EDGE) == {}
+
+
+def test_what_backends_said_and_unknown_members_are_kept(tmp_path: Path) -> None:
+    """`delegate_info` is that of pytorch/executorch#21379."""
+    said = b'{"forward/lowered_module_0": {"ops": ["conv"], "unit": "NPU"}, "forward/l_1": "test"}'
+    later = b"\0 no JSON"
+    members = members_of(record_bytes()) | {"delegate_info": said, "a_later_member": later}
+    path = tmp_path / "later.etrecord"
+    path.write_bytes(zip_bytes(members))
+    record = read_etrecord(path)
+    assert record.graph_names == (EDGE,)
+    assert record.unknown_members == ("a_later_member",)
+    assert record.delegate_info == {
+        "forward/lowered_module_0": {"ops": '["conv"]', "unit": "NPU"},
+        "forward/l_1": {"": "test"},
+    }
+    sections = {section.name: section for section in etrecord_sections(record)}
+    assert list(sections["delegate_info"].table.rows())[1][1:] == ("unit", "NPU")
+    parse_etrecord(path).save(tmp_path / "again.etrecord")
+    assert (
+        members.items()
+        >= {
+            name: data
+            for name, data in members_of(tmp_path / "again.etrecord").items()
+            if name in ("delegate_info", "a_later_member")
+        }.items()
+    )
+    assert read_etrecord(tmp_path / "again.etrecord").unknown_members == ("a_later_member",)
 
 
 def test_deflated_members_are_read() -> None:

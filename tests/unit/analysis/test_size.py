@@ -30,7 +30,7 @@ from etscope.errors import EtscopeError, MismatchError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.etdump.reader import bytes_by_kind, read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
-from etscope.formats.program.delegate_data import DelegatePart, delegate_parts
+from etscope.formats.program.delegate_data import DelegatePart, delegate_parts, delegate_words
 from etscope.formats.program.ptd import write_ptd
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import KernelCall, ScalarValue, ValueKind
@@ -461,6 +461,38 @@ def test_parts_of_the_data_of_backends() -> None:
     assert part == DelegatePart("compiled network", 13, 20)
 
 
+@pytest.mark.parametrize("magic", [b"TR01", b"TR02"])
+def test_an_engine_of_tensorrt(magic: bytes) -> None:
+    """In the shape of `serialize_engine` of torch_tensorrt/executorch/serialization.py."""
+    binding = {"dtype": "", "shape": []}
+    about = json.dumps(
+        {
+            "io_bindings": [
+                {"name": "x", "is_input": True, **binding},
+                {"name": "output0", "is_input": False, **binding},
+            ],
+            "aliased_io": [],
+            "device_id": 0,
+            "serialized_metadata": "gASV",
+            "later": {"a": 1},
+        }
+    ).encode()
+    engine = -(-(32 + len(about)) // 16) * 16
+    head = struct.pack("<4sIIIQ8s", magic, 32, len(about), engine, 40, b"\1")
+    data = memoryview((head + about).ljust(engine, b"\0") + bytes(40))
+    assert delegate_parts("TensorRTBackend", data) == (
+        DelegatePart("metadata", 32, len(about)),
+        DelegatePart("engine", engine, 40),
+    )
+    assert delegate_words("TensorRTBackend", data) == {
+        "inputs": "x",
+        "outputs": "output0",
+        "device_id": "0",
+        "later": '{"a": 1}',
+    }
+    assert not delegate_parts("TensorRTBackend", data[:-1])
+
+
 @pytest.mark.parametrize(
     ("backend", "data"),
     [
@@ -484,7 +516,11 @@ CORPUS = Path(__file__).parents[2] / "corpus" / "delegates"
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("vulkan", "float32"), ("vulkan_fp16", "float16"), ("coreml", "float16")]
+    ("name", "dtype"),
+    [
+        *(("vulkan", "float32"), ("vulkan_fp16", "float16"), ("coreml", "float16")),
+        ("native", "float32"),
+    ],
 )
 def test_weights_in_the_data_that_backends_wrote(name: str, dtype: str) -> None:
     """Each parameter of the model is found by name, and its bytes are those of the model."""
@@ -514,6 +550,33 @@ def test_blocks_that_vela_wrote(name: str) -> None:
     commands = parts["cmd_data"]
     assert bytes(found.data[commands.offset : commands.offset + 4]) == b"COP1"  # of the driver
     assert parts["scratch_size"].size == 4
+
+
+def test_blocks_of_vela_that_are_named_data() -> None:
+    """Their keys are in the program, and their bytes in the .ptd (`external_block_placements`)."""
+    program, data = size_files([CORPUS / f"ethos_u55_external.{end}" for end in ("pte", "ptd")])
+    for found in (program, data):
+        check_sums(found)
+    keys = [part for part in program.parts if part.detail == "key of weight_data"]
+    assert [part.size for part in keys] == [64, 64]
+    weights = [part for part in data.parts if part.detail == "weight_data"]
+    assert [(part.kind, part.label) for part in weights] == [(WEIGHTS, "EthosUBackend")] * 2
+    assert sum(part.size for part in weights) > 0.8 * len(data.data)
+
+
+def test_the_asset_of_core_ai_belongs_to_its_call() -> None:
+    found = sized(CORPUS / "coreai.pte")
+    check_sums(found)
+    parts = {part.detail: part for part in found.parts if part.label == "CoreAIBackend"}
+    code = parts["model.aimodel/main.mlirb"]
+    assert bytes(found.data[code.offset : code.offset + 4]) == b"ML\xefR"  # MLIR bytecode
+    assert parts.keys() >= {"model.aimodel/metadata.json", "model.aimodel/main.hash"}
+    sidecar = b'{"packaging": "sidecar", "hash": "ab", "path": "ab/model.aimodel"}'
+    assert len(delegate_parts("CoreAIBackend", memoryview(sidecar))) == 1
+    assert delegate_words("CoreAIBackend", memoryview(sidecar)) == {
+        "packaging": "sidecar",
+        "path": "ab/model.aimodel",
+    }
 
 
 # -- what could be saved

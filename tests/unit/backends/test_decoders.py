@@ -156,6 +156,32 @@ def test_kernels_of_neutron_have_ticks_of_the_npu() -> None:
     assert len(timeline(trace(neutron())).tracks) == 1
 
 
+@pytest.mark.parametrize(
+    ("dump", "columns"),
+    [
+        (b"\0", {"function_code": 0}),
+        (b"\x20\x03", {"driver_version": "3.2.0"}),  # since pytorch/executorch#21614
+        (b"\x20\x03\x01", None),  # of a later version: not Neutron's, without the record
+    ],
+)
+def test_the_last_event_of_neutron(dump: bytes, columns: dict[str, Any] | None) -> None:
+    """Found without a record; a driver's version is kept."""
+    rows = cells(neutron(dump=dump))
+    if columns is None:
+        assert "kernel 0 (function 12)" not in rows
+        (one,) = decoded("NeutronBackend", call_with(b"\x20\x03\x01"))
+        assert one.columns == {"metadata": "20 03 01"}
+        return
+    last = rows["profiling dump"]
+    assert columns.items() <= last.items() and last["value"] is None
+    assert rows["kernel 1 (function 7)"]["value"] == 250
+
+
+def call_with(metadata: bytes) -> LoggedCall:
+    number = np.array([[7]])
+    return LoggedCall(["a"], ["a"], number, number, metadata=[metadata])
+
+
 def test_statistics_of_vgf_are_no_time() -> None:
     statistics = vgf_statistics(debug_database=b"abc", statistics_memory=None)
     rows = cells(vgf(statistics), vgf(statistics))
@@ -180,8 +206,7 @@ def test_a_clock_of_a_delegate_that_runs_backwards_is_told() -> None:
 
 @pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"preferredComputeUnit": 3}', b"\xff" * 9])
 def test_broken_metadata_keeps_the_row(broken: bytes) -> None:
-    number = np.array([[7]])
-    call = LoggedCall(["a"], ["a"], number, number, metadata=[broken])
+    call = call_with(broken)
     for backend in DELEGATES:
         (told,) = decoded(backend, call)
         assert told.name
@@ -195,8 +220,10 @@ def test_qnn_is_on_no_timeline() -> None:
     assert np.isnan(rows.values["elapsed"][number])
 
 
-def test_phases_of_vulkan_are_nested_and_add_up() -> None:
-    profile = profile_of(vulkan(), vulkan(begin=1_030))
+@pytest.mark.parametrize("with_node", [True, False])
+def test_phases_of_vulkan_are_nested_and_add_up(with_node: bool) -> None:
+    logs = [vulkan(begin=begin, with_node=with_node) for begin in (1_010, 1_030)]
+    profile = profile_of(*logs)
     shown = [(row.name, row.depth, row.ticks.tolist()) for row in profile.rows if row.is_time]
     assert ("ETVK_EXECUTE", 1, [920, 920]) in shown
     assert ("ETVK_COPY_INPUTS", 2, [100, 100]) in shown
@@ -208,7 +235,7 @@ def test_phases_of_vulkan_are_nested_and_add_up() -> None:
     assert dispatch.name == "aten.convolution.default (conv2d_float) #0"
     assert dispatch.own_clock and dispatch.ticks.tolist() == [5_000, 5_000]
     assert dispatch.depth == 3, "inside of what the host waits for"
-    lanes = timeline(trace(vulkan())).tracks
+    lanes = timeline(trace(logs[0])).tracks
     assert len(lanes) == 3 and "own clock" in {lane.note for lane in lanes}
 
 

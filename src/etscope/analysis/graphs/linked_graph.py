@@ -34,13 +34,14 @@ class LinkedGraph:
     """A graph and its method, linked to the method's instructions.
 
     run_nodes: the nodes of the edge program that its instructions run; None if the record has no
-    edge program of the method.
+    edge program of the method. delegate_info: what the backends said of its delegates, by name.
     """
 
     name: str
     graph: Graph
     method: str | None
     run_nodes: RunNodes | None
+    delegate_info: Mapping[str, Mapping[str, str]]
 
     @property
     def symbols(self) -> MethodSymbols | None:
@@ -167,6 +168,11 @@ def linked_graph(capture: Capture, name: str) -> LinkedGraph:
         graph=graph or graph_from_record(record, name),
         method=method,
         run_nodes=run,
+        delegate_info={
+            key.removeprefix(f"{method}/"): said
+            for key, said in record.delegate_info.items()
+            if key.startswith(f"{method}/")
+        },
     )
 
 

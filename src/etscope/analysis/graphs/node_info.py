@@ -275,7 +275,8 @@ class _Sections:
 
     def delegate(self, delegate: Delegate) -> Iterator[Section]:
         inner = delegate.graph
-        options = []
+        said = self.linked.delegate_info.get(delegate.name, {})
+        options = [(Column(f"info_{key}", title=key or "info"), text) for key, text in said.items()]
         for key, value in delegate.compile_specs.items():
             for name, text in option_texts(delegate.backend_id, key, value).items():
                 shown = text if len(text) <= _LONGEST_OPTION else f"{text[:_LONGEST_OPTION]}…"

@@ -39,8 +39,8 @@ from etscope.model.table import Column, Kind, Table
 def etrecord_sections(
     record: RecordFile, graphs: Mapping[str, Graph] | None = None
 ) -> tuple[Section, ...]:
-    """The sections "file", "graphs", "methods", "delegates" and "members"; a section without rows
-    is left out. graphs: the record's graphs by name, if they are known already.
+    """The sections "file", "graphs", "methods", "delegates", "delegate_info" and "members"; a
+    section without rows is left out. graphs: the record's graphs by name, if already known.
     """
     if graphs is None:
         graphs = {name: graph_from_record(record, name) for name in record.graph_names}
@@ -61,6 +61,7 @@ def etrecord_sections(
             (Column("program_sha256"), fingerprints and fingerprints.program_sha256),
             (Column("reference_outputs", Kind.BOOL), REFERENCE_OUTPUTS in record.members),
             (Column("representative_inputs", Kind.BOOL), REPRESENTATIVE_INPUTS in record.members),
+            (Column("unknown_members", Kind.LIST), list(record.unknown_members)),
         ),
     )
     members = rows(
@@ -73,7 +74,13 @@ def etrecord_sections(
         ),
         [(member.name, member.size, member.stored_size) for member in record.members.values()],
     )
-    found = (head, _graphs(record, graphs), *_methods(record), members)
+    info = rows(
+        "delegate_info",
+        "What backends said of their delegates",
+        (Column("delegate"), Column("key"), Column("value")),
+        [(name, *said) for name, by_key in record.delegate_info.items() for said in by_key.items()],
+    )
+    found = (head, _graphs(record, graphs), *_methods(record), info, members)
     return tuple(section for section in found if len(section.table))
 
 

@@ -11,7 +11,7 @@ from etscope.analysis.faults.faults import faults_section
 from etscope.analysis.memory.plan import memory_plans, peak_section, summary_section
 from etscope.analysis.program.program import registered_by
 from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.program.delegate_data import option_texts
+from etscope.formats.program.delegate_data import delegate_words, option_texts
 from etscope.formats.program.pte import Program, program_fingerprint
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -317,6 +317,7 @@ def _calls(program: Program) -> Iterator[Section]:
             Column("bytes", Kind.BYTES, title="data"),
             Column("calls", Kind.COUNT),
             Column("options", Kind.LIST),
+            Column("content", Kind.LIST),
         ),
         [
             (
@@ -330,6 +331,12 @@ def _calls(program: Program) -> Iterator[Section]:
                     for spec in delegate.compile_specs
                     for name, text in option_texts(
                         delegate.backend_id, spec.key, spec.value
+                    ).items()
+                ],
+                [
+                    f"{name}={text}"
+                    for name, text in delegate_words(
+                        delegate.backend_id, program.blob(delegate.blob)
                     ).items()
                 ],
             )

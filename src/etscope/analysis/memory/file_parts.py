@@ -426,12 +426,18 @@ class ProgramClaims:
         backend, parts = delegate.backend_id, delegate_parts(delegate.backend_id, data)
         detail = None if parts or is_xnnpack(data) else "opaque"
         self.claims.add(delegate.blob, Claim(DELEGATES, label=backend, detail=detail))
+        named = {entry.key: entry.blob for entry in self.program.named_data}
         for part in parts:
-            if not part.is_tensor:
-                kind = WEIGHTS if part.is_weight else DELEGATES
-                claim = Claim(kind, dtype=part.dtype, label=backend, detail=part.name)
-                place = Span(delegate.blob.offset + part.offset, part.size)
-                self.claims.add(place, claim)
+            if part.is_tensor:
+                continue
+            kind = WEIGHTS if part.is_weight else DELEGATES
+            claim = Claim(kind, dtype=part.dtype, label=backend, detail=part.name)
+            if part.key is None:
+                self.claims.add(Span(delegate.blob.offset + part.offset, part.size), claim)
+            elif part.key in named:
+                self.claims.add(named[part.key], claim)
+            else:
+                self.external.setdefault(part.key, claim).join(claim)
 
 
 # -- equal content

@@ -118,7 +118,9 @@ class ProgramWork:
             return None
         data = self._program.delegate_blob(self._method.name, record.delegate)
         parts = delegate_parts(record.backend_id, data)
-        return sum(part.size for part in parts if part.is_weight) if parts else None
+        named = {entry.key: entry.blob.size for entry in self._program.named_data}
+        weights = [named.get(part.key or "", part.size) for part in parts if part.is_weight]
+        return sum(weights) if parts and all(weights) else None  # 0: in a .ptd
 
     # -- kernels
 

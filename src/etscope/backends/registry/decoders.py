@@ -91,6 +91,9 @@ DELEGATES: Mapping[str, EventDecoder] = {
     "MetalBackend": EventDecoder(nested),
     "MLXBackend": EventDecoder(nested),
     "EnnBackend": EventDecoder(nested),
+    "CoreAIBackend": EventDecoder(nested, silence="ExecuTorch 1.5 does not have a runtime for it."),
+    "TensorRTBackend": EventDecoder(nested),
+    "NativeBackend": EventDecoder(nested, silence="ExecuTorch 1.5 does not have a runtime for it."),
 }
 _OTHERS = EventDecoder(
     nested, silence="etscope does not know this backend; a package can add a decoder."

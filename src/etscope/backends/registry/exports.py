@@ -18,7 +18,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, get_args, get_origin
 
-from etscope.backends import coreml, recipes, vulkan
+from etscope.backends import coreai, coreml, recipes, vulkan
 from etscope.backends.arm import delegates as arm
 from etscope.errors import UsageError
 from etscope.support.optional import require
@@ -85,6 +85,12 @@ BACKENDS: Mapping[str, Backend] = {
         coreml.partitioners,
         coreml.quantizer,
         requires=("coremltools",),
+    ),
+    "coreai": Backend(
+        "Core AI, Apple's runtime of 2026; only for inspection, as ExecuTorch 1.5 cannot run it",
+        coreai.partitioners,
+        requires=("coreai_torch",),
+        edge_config={"_skip_dim_order": True},
     ),
     "openvino": Backend(
         "OpenVINO, for Intel's CPUs, GPUs and NPUs",

@@ -1,9 +1,9 @@
 """Keep what partitioners say while ExecuTorch lowers a program: what they took, and why not more.
 
 Each reports it differently: a log line at a level that is off by default (`WhyNoPartition` of
-`exir/backend/utils.py`, which XNNPACK uses; Vulkan's `log_skip`; Core ML's `log_once`), a table of
-a reporter (Arm), print (OpenVINO), or not at all. So the functions that they call are listened to,
-not their logs, whatever the levels.
+`exir/backend/utils.py`, which XNNPACK uses; Vulkan's `log_skip`; `log_once` of Core ML and Core
+AI), a table of a reporter (Arm), print (OpenVINO), or not at all. So the functions that they call
+are listened to, not their logs, whatever the levels.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from etscope.formats.etrecord.own_members import (
 
 _VULKAN = "executorch.backends.vulkan.partitioner.vulkan_partitioner"
 _CORE_ML = "executorch.backends.apple.coreml.partition.coreml_partitioner"
+_CORE_AI = "executorch.backends.apple.coreai.partition.partitioner"
 _PLUMBING = (executorch_call_delegate, operator.getitem)
 
 
@@ -153,6 +154,7 @@ class _Answers:
                 (CapabilityBasedPartitioner, "_is_node_supported", self._is_supported),
                 (_loaded(_VULKAN, "VulkanSupportedOperators"), "log_skip", self._skipped),
                 (_loaded(_CORE_ML, "_OperatorsSupportedForCoreMLBackend"), "log_once", self._once),
+                (_loaded(_CORE_AI, "_OperatorsSupportedForCoreAIBackend"), "log_once", self._once),
             ):
                 if owner is not None:
                     patches.enter_context(mock.patch.object(owner, name, heard(owner)))

@@ -233,6 +233,10 @@ class FlatTable:
         distances = struct.unpack_from(f"<{count}I", self._buffer.view, start)
         return tuple(map(add, distances, range(start, start + 4 * count, 4)))
 
+    def strings(self, slot: int) -> tuple[str, ...]:
+        """A vector of strings."""
+        return tuple(map(self._buffer.string, self.offsets(slot)))
+
     def tables(self, slot: int) -> list[FlatTable]:
         """A vector of tables."""
         buffer = self._buffer

@@ -6,6 +6,7 @@ comes from `devtools/etrecord/_etrecord.py` of each release.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ NUM_OUTPUTS = "instruction_id_to_num_outs_map"
 REFERENCE_OUTPUTS = "reference_outputs"
 REPRESENTATIVE_INPUTS = "representative_inputs"
 EXPORT_GRAPH_ID = "export_graph_id"
+DELEGATE_INFO = "delegate_info"  # pytorch/executorch#21379
 STATE_DICT, CONSTANTS, EXAMPLE_INPUTS = "_state_dict", "_constants", "_example_inputs"
 SIBLINGS = (STATE_DICT, CONSTANTS, EXAMPLE_INPUTS)
 
@@ -73,6 +75,7 @@ _NOT_GRAPHS = frozenset(
         REFERENCE_OUTPUTS,
         REPRESENTATIVE_INPUTS,
         EXPORT_GRAPH_ID,
+        DELEGATE_INFO,
         "program_buffer",  # 0.1's reader knows it
     }
 )
@@ -122,6 +125,8 @@ class RecordView(Protocol):
     def delegate_map(self) -> DelegateMap | None: ...
     @property
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None: ...
+    @property
+    def delegate_info(self) -> Mapping[str, Mapping[str, str]]: ...
     @property
     def export_graph_id(self) -> int | None: ...
     @property
@@ -219,13 +224,23 @@ class RecordFile(Shown):
                 edge["forward"] = name
             elif name.startswith(EDGE + "/"):
                 edge[name[len(EDGE) + 1 :]] = name
-            else:
+            elif "/" in name:  # ExecuTorch writes "<name>/<method>"
                 extra[name] = name
         if list(edge) == ["forward"]:
             # ExecuTorch writes a single method as "forward": the maps have its real name.
             methods = list(self.json_member(DEBUG_HANDLES) or self.json_member(DELEGATES) or ())
             edge = {methods[0] if len(methods) == 1 else "forward": edge["forward"]}
         return exported | {f"{EDGE}/{method}": name for method, name in edge.items()} | extra
+
+    @property
+    def unknown_members(self) -> tuple[str, ...]:
+        """The members that etscope does not know: of a later ExecuTorch, or of another tool."""
+        known = _NOT_GRAPHS | {EXPORTED, EDGE}
+        return tuple(
+            name
+            for name in self.members
+            if "/" not in name and name not in known and not name.endswith(SIBLINGS)
+        )
 
     def program_json(self, name: str) -> dict[str, Any]:
         """The serialized program of a graph, parsed once and kept.
@@ -313,6 +328,19 @@ class RecordFile(Shown):
     def delegate_map(self) -> DelegateMap | None:
         """method -> delegate instruction -> the backend's map of its operations."""
         return self._parsed(DELEGATES, delegates)
+
+    @cached_property
+    def delegate_info(self) -> Mapping[str, Mapping[str, str]]:
+        """What the backends said of their delegates at export, as text by "<method>/<name>" of the
+        lowered module; a value that is not an object has the key ""."""
+        content = self.json_member(DELEGATE_INFO) or {}
+        return {
+            delegate: {
+                key: value if isinstance(value, str) else json.dumps(value)
+                for key, value in (said if isinstance(said, dict) else {"": said}).items()
+            }
+            for delegate, said in content.items()
+        }
 
     @cached_property
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None:

@@ -1,10 +1,12 @@
-"""The parts of delegate data: Vulkan graphs, Vela's blocks, QNN contexts, Core ML packages, MLX;
-and the backends' compile options.
+"""The parts of delegate data: Vulkan graphs, Vela's blocks, QNN contexts, Core ML packages, Core AI
+assets, TensorRT engines, native graphs, MLX; and the backends' compile options.
 
 The layouts come from the backends' own writers and readers: `vulkan_graph_serialize.py` and its
 `schema.fbs`, `arm_vela.py`, `QnnCustomProtocol.h`, Core ML's `inmemoryfs` with coremltools' storage
-of MIL, `mlx_graph_serialize.py`, MediaTek's `NeuronPayloadHeader.h`. `xnnpack` reads XNNPACK's
-data. Data of another backend, and of an unknown layout, does not have parts.
+of MIL, Core AI's `preprocess.py`, Torch-TensorRT's `TensorRTBlobHeader.cpp`,
+`mlx_graph_serialize.py`, MediaTek's `NeuronPayloadHeader.h`. `xnnpack` reads XNNPACK's data,
+`native` that of the native backend. Data of another backend, and of an unknown layout, does not
+have parts.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from typing import NamedTuple
 
 from etscope.errors import EtscopeError, FormatError, reading
 from etscope.formats.bytes.flatbuffer import INT8, INT32, UINT32, UINT64, FlatBuffer, FlatTable
+from etscope.formats.exported_program.exported_json import mapping, parse_json
+from etscope.formats.program.native import read_native
 from etscope.formats.program.pte_schema import CompileSpec
 
 
@@ -25,8 +29,8 @@ from etscope.formats.program.pte_schema import CompileSpec
 class DelegatePart:
     """Bytes of a delegate's data, from `offset`; with `key`, bytes of this named data instead.
 
-    name: the backend's name ("cmd_data", "constant 3"). is_weight: True for model parameters.
-    dtype, shape: by torch's names, if the data has them.
+    name: the backend's name ("cmd_data", "constant 3"). size: 0 if only the named data has it.
+    is_weight: True for model parameters. dtype, shape: by torch's names, if the data has them.
     """
 
     name: str
@@ -135,7 +139,8 @@ def vulkan_graph(data: memoryview) -> FlatTable:
 
 # -- Ethos-U
 
-_VELA_BLOCK = struct.Struct("<16sIB11x")  # name, size, whether it is named data
+# Name, size, whether the block holds the key of named data: a SHA-256 in hexadecimal.
+_VELA_BLOCK = struct.Struct("<16sIB11x")
 _VELA_ALIGNMENT = 16  # arm_vela.py pads each block
 
 
@@ -147,9 +152,13 @@ def _vela(data: memoryview) -> Iterator[DelegatePart]:
         name, size, is_named = _VELA_BLOCK.unpack_from(data, position)
         text, start = name.rstrip(b"\0").decode(), position + _VELA_BLOCK.size
         is_weight = text == "weight_data"
-        if size:
-            dtype = "int8" if is_weight else None
-            yield DelegatePart(text, start, size, is_weight and not is_named, None, dtype)
+        dtype = "int8" if is_weight else None
+        if is_named:
+            key = bytes(data[start : start + size]).decode()
+            yield DelegatePart(f"key of {text}", start, size)
+            yield DelegatePart(text, 0, 0, is_weight, key, dtype)
+        elif size:
+            yield DelegatePart(text, start, size, is_weight, None, dtype)
         position = start + -(-size // _VELA_ALIGNMENT) * _VELA_ALIGNMENT
         if text == "vela_end_stream":
             return
@@ -243,6 +252,46 @@ def _neuron(data: memoryview) -> Iterator[DelegatePart]:
     yield DelegatePart("compiled network", _NEURON_HEADER.size, size)
 
 
+# -- Core AI: a JSON that lists files. They are named data, or lie in a folder beside the program.
+
+
+def _coreai(data: memoryview) -> Iterator[DelegatePart]:
+    manifest = mapping(parse_json(data), "a manifest of Core AI")
+    yield DelegatePart("manifest", 0, len(data))
+    for file in manifest.get("files", ()):
+        yield DelegatePart(str(file), 0, 0, False, f"coreai/{manifest['hash']}/{file}")
+
+
+# -- TensorRT
+
+# Magic, offset and size of a JSON, offset and size of the engine. "TR02": outputs share inputs.
+_TENSORRT_HEADER = struct.Struct("<4sIIIQ8x")
+_TENSORRT_MAGICS = (b"TR01", b"TR02")
+
+
+def _tensorrt(data: memoryview) -> Iterator[DelegatePart]:
+    magic, offset, size, engine, length = _TENSORRT_HEADER.unpack_from(data)
+    if magic not in _TENSORRT_MAGICS or offset < _TENSORRT_HEADER.size or offset + size > engine:
+        raise FormatError("not the data of a TensorRT delegate")
+    yield DelegatePart("metadata", offset, size)
+    yield DelegatePart("engine", engine, length)
+
+
+# -- the native backend
+
+
+def _native(data: memoryview) -> Iterator[DelegatePart]:
+    methods = read_native(data)
+    yield DelegatePart("graph", 0, len(data))
+    for constant in (one for method in methods for one in method.constants):
+        kind, shape = constant.type, constant.type.shape
+        sizes = tuple(size for size in shape if isinstance(size, int))
+        dtype = kind.dtype if len(sizes) == len(shape) else None
+        yield DelegatePart(constant.key, 0, constant.size, True, constant.key, dtype, sizes)
+        for key in kind.keys:
+            yield DelegatePart(key, 0, 0, True, key)
+
+
 _READERS: Mapping[str, Callable[[memoryview], Iterator[DelegatePart]]] = {
     "VulkanBackend": _vulkan,
     "EthosUBackend": _vela,
@@ -250,7 +299,40 @@ _READERS: Mapping[str, Callable[[memoryview], Iterator[DelegatePart]]] = {
     "CoreMLBackend": _coreml,
     "MLXBackend": _mlx,
     "NeuropilotBackend": _neuron,
+    "CoreAIBackend": _coreai,
+    "TensorRTBackend": _tensorrt,
+    "NativeBackend": _native,
 }
+
+
+def delegate_words(backend_id: str, data: memoryview) -> Mapping[str, str]:
+    """Return what a delegate's data says of itself, by name: the delivery of Core AI's asset, the
+    inputs, outputs and device of a TensorRT engine, the numbers of a native graph. Names that
+    etscope does not know are kept. {} for other backends and for damaged data."""
+    found: dict[str, str] = {}
+    with suppress(EtscopeError), reading("delegate's data"):
+        if backend_id == "NativeBackend":
+            methods = read_native(data)
+            nodes = sum(node.kind == "call_function" for one in methods for node in one.nodes)
+            found = {"nodes": str(nodes), "constants": str(sum(len(m.constants) for m in methods))}
+        elif backend_id == "CoreAIBackend":
+            content = mapping(parse_json(data), "a manifest of Core AI")
+            found = {k: _said(v) for k, v in content.items() if k not in ("files", "hash")}
+        elif backend_id == "TensorRTBackend":
+            part = next(_tensorrt(data))
+            content = mapping(parse_json(data[part.offset :][: part.size]), "metadata of TensorRT")
+            for name, is_input in (("inputs", True), ("outputs", False)):
+                tensors = [one for one in content["io_bindings"] if one["is_input"] is is_input]
+                found[name] = ", ".join(str(one["name"]) for one in tensors)
+            skipped = ("io_bindings", "serialized_metadata")  # the second is a pickle
+            found |= {k: _said(v) for k, v in content.items() if k not in skipped}
+    return {name: text for name, text in found.items() if text}
+
+
+def _said(value: object) -> str:
+    if value is None or value in ("", [], {}):
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 # -- Compile options. A program stores each as bytes. Most backends write text. Vulkan writes
