@@ -6,7 +6,9 @@ There are two sources:
   runners print after each generation (`extension/llm/runner/stats.h`). It may be anywhere in a log:
   standard output, an Android logcat of any ``-v`` format, the log of an iOS device. Stamps are
   milliseconds of the wall clock; 0 means not taken. `generated_tokens` does not count the first
-  token, which comes from the prompt's evaluation.
+  token, which comes from the prompt's evaluation. The lines around it may have the process's memory
+  ("RSS after loading model: 1223.152344 MiB") and the size of the vocabulary ("Prefill token result
+  numel(): 128256"); a script's heading ("=== 1B-8da4w rep1 ===") names the generations below it.
 - The JSON of PyTorch's benchmark database, schema v3, which
   `.github/scripts/extract_benchmark_results.py` makes from the phone benchmarks.
 """
@@ -57,7 +59,10 @@ class AppGeneration:
     prompt's text to the last token. prefill_ns: from the prompt's text to the end of its
     evaluation, tokenizer included. first_token_ns: from the prompt's text to the first token.
     decode_rate: tokens per second after the prompt, from a benchmark. sampling_ns: choosing all
-    tokens. loaded_at: the stamp of the load, the same for all generations of a loaded model.
+    tokens. model_ns: executing the program. loaded_at: the stamp of the load, the same for all
+    generations of a loaded model. heading: of the log above it. vocabulary: the number of tokens to
+    choose from. memory: bytes of the process after each stage, by the runner's words. claimed: the
+    rates in the line, by name.
     """
 
     prompt_tokens: int | None = None
@@ -68,7 +73,12 @@ class AppGeneration:
     first_token_ns: int | None = None
     decode_rate: float | None = None
     sampling_ns: int | None = None
+    model_ns: int | None = None
     loaded_at: int | None = None
+    heading: str | None = None
+    vocabulary: int | None = None
+    memory: Mapping[str, int] = field(default_factory=dict)
+    claimed: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def decode_ns(self) -> int | None:
@@ -173,15 +183,28 @@ _JSON = re.compile(r'\s*(\{\s*["}]|\[\s*[{\]])')
 
 # The brace excludes sentences that mention the word.
 _LINE = re.compile(r"PyTorchObserver\s*(\{)")
+_HEADING = re.compile(r"={3,}\s*(\S.{0,80}?)\s*={3,}\s*$")
+_RSS = re.compile(r"RSS after ([\w ]{1,40}): (\d{1,9}(?:\.\d{1,9})?) MiB")
+_VOCABULARY = re.compile(r"Prefill token result numel\(\): (\d{1,9})\b")
+_RATES = ("prefill_token_per_sec", "decode_token_per_sec")
 
 
 def _of_log(lines: io.TextIOWrapper) -> AppReport:
     found: list[AppGeneration] = []
-    number = 1
+    number, heading, vocabulary = 1, None, None
+    memory: dict[str, int] = {}
     while line := lines.readline(_LONGEST_LINE):  # one that is too long comes in pieces
+        if match := _HEADING.search(line):
+            heading, vocabulary = match[1], None
+        if match := _VOCABULARY.search(line):
+            vocabulary = int(match[1])
+        if (match := _RSS.search(line)) and float(match[2]):  # 0: not measured there
+            memory[match[1]] = round(float(match[2]) * (1 << 20))
         for match in _LINE.finditer(line):
             where = f"line {number:,}: "
-            found.append(_generation(_stats_of_line(line, match.start(1), where), where))
+            one = _generation(_stats_of_line(line, match.start(1), where), where)
+            found.append(replace(one, heading=heading, vocabulary=vocabulary, memory=memory))
+            memory = {}
             if len(found) > _MOST:
                 raise FormatError(f"{where}a log of more than {_MOST:,} generations is too large")
         number += line.endswith("\n")
@@ -233,6 +256,7 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
         raise FormatError(f"{where}a generation without inference_start_ms or inference_end_ms")
     sampling = _whole(stats, "aggregate_sampling_time_ms", where)
     sampling = None if sampling is None else min(sampling * unit, inference)
+    executing = _whole(stats, "aggregate_model_execution_time_ms", where)
     return AppGeneration(
         prompt_tokens=prompt,
         generated_tokens=generated,
@@ -241,6 +265,8 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
         prefill_ns=span("inference_start_ms", "prompt_eval_end_ms", within=inference),
         first_token_ns=span("inference_start_ms", "first_token_ms", within=inference),
         sampling_ns=sampling,
+        model_ns=None if not executing else min(executing * unit, inference),
+        claimed={name: stats[name] for name in _RATES if isinstance(stats.get(name), (int, float))},
         loaded_at=_whole(stats, "model_load_start_ms", where) or None,
     )
 

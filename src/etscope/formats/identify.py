@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Collection
 
 from etscope.errors import FormatError, VersionError, reading
@@ -73,7 +74,10 @@ def is_app_log(path: PathLike) -> bool:
 
 
 def _has_app_log(buffer: memoryview) -> bool:
-    return b"PyTorchObserver {" in bytes(buffer[:_LOG])
+    head = bytes(buffer[:_LOG])
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell's `> file`
+        head = head.decode("utf-16", "replace").encode()
+    return b"PyTorchObserver {" in head
 
 
 def describe(buffer: memoryview) -> str:

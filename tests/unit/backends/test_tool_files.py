@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from etscope.analysis.info import file_info
 from etscope.backends.registry.tool_files import BackendFile, Basis, read_backend_file
 from etscope.errors import EtscopeError, FormatError, MissingFileError
 from etscope.model.event_table import Quantity
@@ -176,6 +177,34 @@ def test_pmu_counters_have_names_and_units(tmp_path: Path) -> None:
     file = read(tmp_path, pmu_log() + pmu_log(cycles=8_000))
     apart = [(row.value, row.group) for row in file.rows if row.name == "NPU active"]
     assert apart == [(6_400, "NPU of report 1"), (8_000, "NPU of report 2")]
+
+
+def test_allocators_of_a_board_are_memory(tmp_path: Path) -> None:
+    """The lines of arm_executor_runner.cpp, beside the counters or alone."""
+    lines = (
+        "I [executorch:arm_executor_runner.cpp:484] method_allocator_used:     1355722 / 62914560"
+        "  free: 61558838 ( used: 2 % ) \n"
+        "I [executorch:arm_executor_runner.cpp:491] method_allocator_planned:  752640 bytes\n"
+    )
+    for text in (lines, pmu_log() + lines):
+        file = read(tmp_path, text)
+        found = {row.name: row for row in file.rows if row.group == "memory"}
+        assert {name: row.value for name, row in found.items()} == {
+            "method_allocator_used": 1_355_722,
+            "method_allocator_planned": 752_640,
+        }
+        assert found["method_allocator_used"].extra == {"capacity": 62_914_560}
+    (tmp_path / "board.log").write_text(lines)
+    report = file_info(tmp_path / "board.log")
+    assert report.about["kind"] == "tool-file"
+    assert list(report.sections[0].table.values["value"]) == [1_355_722, 752_640]
+
+
+def test_a_counter_that_stands_still_is_told(tmp_path: Path) -> None:
+    stopped = pmu_log(cycles=10**6) + "I cpu_wait_for_npu_cntr : 729 CPU cycles\n"
+    notes = " ".join(read(tmp_path, stopped).notes)
+    assert "shares of CPU and NPU in the log are not shares of time" in notes
+    assert "not shares of time" not in " ".join(read(tmp_path, pmu_log()).notes)
 
 
 def test_counters_that_run_backwards_or_have_no_names(tmp_path: Path) -> None:

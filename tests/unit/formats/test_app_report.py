@@ -301,6 +301,39 @@ def test_the_summary_of_a_log_alone(tmp_path: Path) -> None:
     assert "Choosing tokens" not in notes
 
 
+def test_models_and_memory_in_a_log_are_told_apart(tmp_path: Path) -> None:
+    """Headings of a script, and the runner's lines around PyTorchObserver's."""
+    path = tmp_path / "bench.log"
+    lines = [
+        "=== 1B rep1 ===",
+        "I runner.cpp:180] RSS after loading model: 1223.5 MiB (0 if unsupported)",
+        "I text_prefiller.cpp:53] Prefill token result numel(): 128256",
+        "I runner.cpp:249] RSS after prompt prefill: 0.000000 MiB (0 if unsupported)",
+        line(aggregate_sampling_time_ms=900),
+        "=== 1B rep2 ===",
+        line(model_load_start_ms=START + 1),
+        "=== 8B rep1 ===",
+        line(model_load_start_ms=START + 2, generated_tokens=0, decode_token_per_sec=0),
+    ]
+    path.write_bytes("\n".join(lines).encode("utf-16"))  # as PowerShell's `> file`
+    generations, memory = file_info(path).sections
+    values = generations.table.values
+    assert list(values["heading"]) == ["1B rep1", "1B rep2", "8B rep1"]
+    assert list(values["model_load"]) == [1, 2, 3]
+    assert list(memory.table.rows()) == [(1, "loading model", int(1223.5 * (1 << 20)))]
+    notes = " ".join(generations.table.notes)
+    assert "3 loads, and headings of 2 models (1B, 8B)" in notes
+    assert "decode_token_per_sec is not a rate" in notes
+    assert "a vocabulary of 128,256 tokens" in notes
+
+
+def test_a_rate_that_the_times_contradict_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text(line(prefill_token_per_sec=1e6, decode_token_per_sec=None))
+    (section,) = file_info(path).sections
+    assert "prefill_token_per_sec is 1e+06" in " ".join(section.table.notes)
+
+
 def test_mutated_logs_are_read_or_refused(read: Reader) -> None:
     """Never an error of Python's own, and never a time below 0."""
     random = np.random.default_rng(0)

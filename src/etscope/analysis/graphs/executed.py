@@ -136,6 +136,7 @@ def executed_graph(
         graph=graph,
         method=method,
         run_nodes=None if edge is None else edge.run_nodes,
+        delegate_info={},
         program=program,
         edge=edge,
         number_of={id(node): r.instruction_id for node, r in zip(calls, records, strict=True)},

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from etscope.errors import FormatError
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, identify, is_app_log
-from etscope.model.report import Report, Section, rows
-from etscope.model.table import Column, Kind
-from etscope.units import format_share
+from etscope.model.report import Report, Section
 
 if TYPE_CHECKING:
     from etscope.formats.etrecord.reader import RecordFile
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "etscope.info/1"
 APP_LOG = "app-log"
-_LONG_SAMPLING = 0.1  # of a generation: choosing tokens takes a few % where the vocabulary is small
+TOOL_FILE = "tool-file"
 
 
 def file_info(
@@ -34,16 +32,22 @@ def file_info(
     its external data. record: of a program, for its faults.
 
     `about` has "file" (the path) and "kind": "etdump", "etrecord", "pte", "bpte", "ptd", or
-    "app-log" for the log of an app that ran a language model. Raises
-    `FormatError` for a file of another kind or a damaged one, `MissingFileError` if there is none.
+    "app-log" for the log of an app that ran a language model, "tool-file" for the log of a board or
+    a file of a vendor's tool. Raises `FormatError` for a file of another kind or a damaged one,
+    `MissingFileError` if there is none.
     """
     name = os.fspath(path)
     try:
         kind = identify(path)
     except FormatError:
-        if not is_app_log(path):
+        from etscope.analysis.info.log_info import app_log_sections, tool_file_section
+
+        if is_app_log(path):
+            return Report({"file": name, "kind": APP_LOG}, app_log_sections(name))
+        section = tool_file_section(name)
+        if section is None:
             raise
-        return Report({"file": name, "kind": APP_LOG}, _app_log_sections(name))
+        return Report({"file": name, "kind": TOOL_FILE}, (section,))
     sections: tuple[Section, ...]
     # Only the modules of the file's own kind are imported.
     if kind == ETDUMP:
@@ -73,41 +77,3 @@ def file_info(
 
         sections = program_sections(Export(read_pte(name), record, tuple(data)))
     return Report({"file": name, "kind": kind}, sections)
-
-
-def _app_log_sections(path: str) -> tuple[Section, ...]:
-    """Return the generations of a language model, with the times that its app measured."""
-    from etscope.formats.app_report import AppReport, read_app_report
-
-    report = read_app_report(path)
-    parts = ("load", "first_token", "prefill", "decode", "sampling")
-    content = []
-    for number, one in enumerate(report.generations, 1):
-        times = [getattr(one, f"{part}_ns") for part in parts]
-        rate = AppReport((one,)).decode_rate if one.generated_tokens else None
-        tokens = (number, one.prompt_tokens, one.generated_tokens)
-        content.append((*tokens, *(None if ns is None else ns / 1e6 for ns in times), rate))
-    columns = (
-        Column("generation", Kind.INT),
-        Column("prompt_tokens", Kind.COUNT),
-        Column("generated_tokens", Kind.COUNT),
-        *(Column(part, Kind.DURATION, "ms") for part in parts),
-        Column("decode_rate", Kind.FLOAT, "tokens/s"),
-    )
-    notes = ["By the app's clock, in whole milliseconds."]
-    loads = len({one.loaded_at for one in report.generations} - {None})
-    if loads > 1:
-        notes.append(f"The log has {loads:,} loads of a model, maybe of several models.")
-    if not any(one.generated_tokens for one in report.generations):
-        notes.append("No generation goes on after its prompt: there is no decode to time.")
-    sampling = sum(one.sampling_ns or 0 for one in report.generations)
-    inference = sum(one.inference_ns or 0 for one in report.generations)
-    decode = sum(one.decode_ns or 0 for one in report.generations)
-    if sampling > _LONG_SAMPLING * inference:
-        of_decode = f" ({format_share(sampling / decode)} of decode)" if decode > sampling else ""
-        notes.append(
-            f"Choosing tokens takes {format_share(sampling / inference)} of the inference"
-            f"{of_decode}, outside of the program: one core goes over the whole vocabulary for "
-            "each token."
-        )
-    return (rows("generations", "Generations", columns, content, notes=tuple(notes)),)

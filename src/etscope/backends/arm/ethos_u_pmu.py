@@ -1,10 +1,13 @@
-"""Read the counters that ExecuTorch's Arm runner logs after its inferences.
+"""Read the counters and the memory that ExecuTorch's Arm runner logs after its inferences.
 
 `examples/arm/executor_runner/arm_perf_monitor.cpp` (`StopMeasurements`) logs them with `ET_LOG`,
 each on a line such as "… ethosu_pmu_cntr0 : 4096 (512.00 per inference)", then the names of the
 counters in their order: "Ethos-U PMU Events:[ETHOSU_PMU_AXI0_RD_DATA_BEAT_RECEIVED, …]". All
 numbers are sums over the calls of the delegate, from `StartMeasurements` on. Other lines of the log
 are skipped; each "NPU Inferences" begins a report.
+
+`arm_executor_runner.cpp` logs the bytes that a program took of each allocator, such as
+"method_allocator_used: 1355722 / 62914560  free: …", then planned, loaded, input, executor.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ from etscope.model.table import Column, Kind
 
 KIND = "Ethos-U PMU log"
 BACKENDS = ("EthosUBackend", "ArmBackend")
-COLUMNS = (Column("per_inference", Kind.FLOAT, title="per inference", priority=1),)
+COLUMNS = (
+    Column("per_inference", Kind.FLOAT, title="per inference", priority=1),
+    Column("capacity", Kind.BYTES, priority=1),
+)
 _MARK = "ethosu_pmu_"
 _COUNTER = re.compile(r"ethosu_pmu_(cycle_cntr|cntr(?P<number>\d{1,3})) : *(?P<value>-?\d{1,30})\b")
 _EVENTS = re.compile(r"Ethos-U PMU Events:\s*\[(?P<names>[^\]]*)\]")
@@ -31,14 +37,19 @@ _CPU = (
     (re.compile(r"Inference runtime: (-?\d{1,30})\b"), "inference", "CPU cycles"),
     (re.compile(r"cpu_wait_for_npu_cntr : (-?\d{1,30})\b"), "CPU waits for the NPU", "CPU cycles"),
 )
+_MEMORY = re.compile(
+    r"(?P<name>model_pte_loaded_size|\w{1,40}_allocator_\w{1,20}): +(?P<bytes>\d{1,15})"
+    r"(?: / (?P<capacity>\d{1,15})| bytes)"
+)
 _RATIO = re.compile(r"Inference (?P<unit>CPU|NPU) ratio: (?P<value>-?\d{1,6}\.\d{1,6}) %")
 # An unsigned 64-bit difference from here on is negative: the counter's end is below its start.
 _BACKWARDS = 1 << 63
+_STOPPED = 0.01  # of the NPU's cycles: no CPU is 100 times slower than its NPU
 
 
 def recognises(text: str) -> bool:
-    """True for a log with a counter line."""
-    return _COUNTER.search(text) is not None
+    """True for a log with a line of a counter or of an allocator."""
+    return _COUNTER.search(text) is not None or _MEMORY.search(text) is not None
 
 
 @dataclass
@@ -90,27 +101,48 @@ class _Report:
         if self.delegations is not None:
             yield row("delegate calls", self.delegations, "count", "NPU")
 
+    def doubts(self, group: str) -> Iterator[str]:
+        """Yield a sentence if the CPU's counter did not run on while it waited for the NPU."""
+        waited, cycles = self.cpu.get("CPU waits for the NPU"), self.counters.get("cycles")
+        if waited is not None and cycles and waited[0] < _STOPPED * cycles:
+            yield (
+                f"The CPU counted {waited[0]:,} cycles{group} while the NPU was active for "
+                f"{cycles:,} of its own: the CPU's counter stood still, or the clocks differ. The "
+                "shares of CPU and NPU in the log are not shares of time."
+            )
+
 
 def read(path: str, text: str) -> BackendFile:
     """Read all reports of a log. Raises `FormatError` for a log without counters."""
     reports = [report for report in _reports(text) if report.counters]
-    if not reports:
+    memory = [
+        ImportedRow(
+            found["name"],
+            float(found["bytes"]),
+            "bytes",
+            "memory",
+            extra={"capacity": None if found["capacity"] is None else int(found["capacity"])},
+        )
+        for found in _MEMORY.finditer(text)
+    ]
+    if not reports and not memory:
         raise FormatError(f"this log does not have a line of {_MARK}cycle_cntr or {_MARK}cntrN")
     notes = ["Numbers are sums over all delegate calls in the report's inferences."]
     rows: list[ImportedRow] = []
     for number, report in enumerate(reports, 1):
         group = f" of report {number}" if len(reports) > 1 else ""
         rows += report.rows(group, notes)
+        notes += report.doubts(group)
     return BackendFile(
         path,
         KIND,
         BACKENDS,
-        tuple(rows),
+        (*rows, *memory),
         group_title="of",
         columns=COLUMNS,
         notes=tuple(notes),
         of_inference=True,
-        calls_per_inference=reports[-1].calls_per_inference,
+        calls_per_inference=reports[-1].calls_per_inference if reports else None,
     )
 
 

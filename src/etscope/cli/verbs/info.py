@@ -102,7 +102,7 @@ def command(
     output: OutputOptions,
 ) -> None:
     """Show the kind and the content of each FILE: a run, an ETDump, an ETRecord, a .pte, a .bpte, a
-    .ptd, or the log of an app that ran a language model.
+    .ptd, the log of an app that ran a language model, or of a board.
 
     \b
     etscope info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -101,6 +102,11 @@ def command(
         return
     if coverage and backend_files:
         raise UsageError("--with does not go with --coverage")
+    if _is_app_log(files) and not backend_files:
+        from etscope.analysis.info import SCHEMA, file_info
+
+        output.write_reports([file_info(files.given[0])], SCHEMA)
+        return
     trace = calls.of(files.open())
     if coverage:
         from etscope.model.report import filled_columns
@@ -123,6 +129,13 @@ def command(
         others = ", ".join(dict.fromkeys(str(one.calls[0].method) for one in placed))
         raise UsageError(f"no --with file belongs to the method {view.method!r}, but to {others}")
     output.write_with_files(tables, chosen, view)
+
+
+def _is_app_log(files: GivenFiles) -> bool:
+    """True if the only file is the log of an app: a run without a dump."""
+    from etscope.formats.identify import is_app_log
+
+    return len(files.given) == 1 and Path(files.given[0]).is_file() and is_app_log(files.given[0])
 
 
 _ROWS = 25  # rows of a text: one screen, with the notes below
