@@ -28,6 +28,7 @@ _NAMES = {
 _LOG = 1 << 20  # bytes of a log that are searched
 _ZIP = b"PK\x03\x04"
 _ETRECORD_MEMBER = "ETRECORD_V0"
+_PTN_MEMBER = "program.ptg"
 
 # FlatBuffers files: the first two of four characters at byte 4; the other two are the version.
 _IDENTIFIERS = {b"ET": PTE, b"BP": BPTE, b"ED": ETDUMP, b"FT": PTD}
@@ -36,6 +37,7 @@ _IDENTIFIERS = {b"ET": PTE, b"BP": BPTE, b"ED": ETDUMP, b"FT": PTD}
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (4, b"XN0", "the data of an XNNPACK delegate"),
     (4, b"VK0", "the data of a Vulkan delegate"),
+    (4, b"NPTG", "a graph of ExecuTorch's native backend"),
     (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"GGUF", "a GGUF model"),
     (0, b"\x7fELF", "a program of the operating system (ELF)"),
@@ -68,6 +70,15 @@ def identify(data_or_path: BytesLike | PathLike) -> str:
         return found
 
 
+def is_ptn(path: PathLike) -> bool:
+    """Return whether a file is a package of ExecuTorch's native backend (.ptn)."""
+    buffer = open_source(path, "native package").buffer
+    try:
+        return bytes(buffer[:4]) == _ZIP and _PTN_MEMBER in _zip_members(buffer)
+    except FormatError:
+        return False
+
+
 def is_app_log(path: PathLike) -> bool:
     """Return whether a file of no known format is the log of an app that ran a language model."""
     return _has_app_log(open_source(path, "app's log").buffer)
@@ -90,6 +101,8 @@ def describe(buffer: memoryview) -> str:
             members = _zip_members(buffer)
         except FormatError as error:
             return f"this seems to be a damaged zip file: {error.message}"
+        if _PTN_MEMBER in members:
+            return "this is a package of ExecuTorch's native backend (.ptn)"
         if any(name.endswith(("data.pkl", "archive_format")) for name in members):
             return "this seems to be an archive of torch.save or torch.export.save (.pt, .pt2)"
         return f"this is a zip file without the member {_ETRECORD_MEMBER}, so it is not an ETRecord"

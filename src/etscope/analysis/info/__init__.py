@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etscope.errors import FormatError
-from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, identify, is_app_log
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, identify, is_app_log, is_ptn
 from etscope.model.report import Report, Section
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SCHEMA = "etscope.info/1"
 APP_LOG = "app-log"
 TOOL_FILE = "tool-file"
+PTN = "ptn"
 
 
 def file_info(
@@ -33,8 +34,8 @@ def file_info(
 
     `about` has "file" (the path) and "kind": "etdump", "etrecord", "pte", "bpte", "ptd", or
     "app-log" for the log of an app that ran a language model, "tool-file" for the log of a board or
-    a file of a vendor's tool. Raises `FormatError` for a file of another kind or a damaged one,
-    `MissingFileError` if there is none.
+    a file of a vendor's tool, "ptn" for a package of the native backend. Raises
+    `FormatError` for a file of another kind or a damaged one, `MissingFileError` if there is none.
     """
     name = os.fspath(path)
     try:
@@ -44,6 +45,11 @@ def file_info(
 
         if is_app_log(path):
             return Report({"file": name, "kind": APP_LOG}, app_log_sections(name))
+        if is_ptn(path):
+            from etscope.analysis.info.native_info import native_sections
+            from etscope.formats.program.native import read_ptn
+
+            return Report({"file": name, "kind": PTN}, native_sections(read_ptn(name)))
         section = tool_file_section(name)
         if section is None:
             raise

@@ -37,7 +37,8 @@ from etscope.formats.bytes.flatbuffer import Span, own_sizes
 from etscope.formats.etdump.reader import ETDump, bytes_by_kind, logged_values, read_etdump
 from etscope.formats.etrecord import reader as etrecord
 from etscope.formats.etrecord.reader import RecordView, read_etrecord
-from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify, is_ptn
+from etscope.formats.program import native
 from etscope.formats.program.bpte import BundledFile, read_bundled
 from etscope.formats.program.ptd import check_external, read_ptd
 from etscope.formats.program.pte import STACK_TRACES, UNREAD, Program, read_program, read_pte
@@ -62,6 +63,7 @@ _MEMBERS = {
 }
 _MAPS = (etrecord.DEBUG_HANDLES, etrecord.DELEGATES, etrecord.NUM_OUTPUTS, etrecord.EXPORT_GRAPH_ID)
 _VALUES = (etrecord.REFERENCE_OUTPUTS, etrecord.REPRESENTATIVE_INPUTS)
+PTN = "ptn"
 _GRAPHS, _PROGRAM, _OTHER = "graphs", "program", "other members"
 _RECORD_KINDS = (
     *(_PROGRAM, _GRAPHS, *sorted(set(_MEMBERS.values())), "maps", "values", _OTHER),
@@ -124,6 +126,24 @@ class SizedFile(Shown):
             parts = [part for part in parts if part.kind != _PROGRAM]
             parts += [_shifted(part, nested.offset) for part in inner]
         return cls(path, ETRECORD, tuple(parts), data)
+
+    @classmethod
+    def of_native(cls, path: str) -> SizedFile:
+        """Size a package of the native backend: its graphs, each constant, and the zip itself."""
+        package = native.read_ptn(path)
+        archive, data = package.archive, package.archive.buffer
+        claims = Claims((WEIGHTS, _GRAPHS, _OTHER, _HEADERS))
+        claims.add(Span(0, len(data)), Claim(_HEADERS))
+        for member in archive.members.values():
+            kind = _GRAPHS if member.name == native.GRAPHS else _OTHER
+            claims.add(archive.stored_span(member), Claim(kind, label=member.name))
+        types = {one.key: one.type for method in package.methods for one in method.constants}
+        for key, span in package.tensors.items():
+            known = types.get(key, native.NativeType(None, ()))
+            shape = tuple(size for size in known.shape if isinstance(size, int))
+            names = [key, *(alias for alias, owner in package.aliases.items() if owner == key)]
+            claims.add(span, Claim(WEIGHTS, known.dtype, str(known), None, shape, names))
+        return cls(path, PTN, claims.parts(data), data)
 
     @classmethod
     def of_debug_buffer(cls, path: str, dumps: Sequence[ETDump]) -> SizedFile:
@@ -189,6 +209,8 @@ def size_files(
             sized.append(SizedFile(name, kind, parts, external[name].source.buffer))
         elif kind == ETRECORD:
             sized.append(SizedFile.of_record(name))
+        elif kind == PTN:
+            sized.append(SizedFile.of_native(name))
         elif kind == ETDUMP:
             dump = next(dump for dump in dumps if dump.path == name)
             sizes = bytes_by_kind(dump)
@@ -231,7 +253,7 @@ def _kinds_of(names: Sequence[str]) -> dict[str, str]:
                 hint=f"name files in it: {', '.join(found)}" if found else "it holds none",
             )
         try:
-            kinds[name] = identify(name)
+            kinds[name] = PTN if is_ptn(name) else identify(name)
         except FormatError:
             if not any(kind_of(one) == ETDUMP for one in names):
                 raise

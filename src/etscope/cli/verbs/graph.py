@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from etscope.analysis.graphs.linked_graph import LinkedGraph
     from etscope.analysis.graphs.node_costs import NodeTimes
     from etscope.analysis.profile.trace import Capture
+    from etscope.formats.program.native import NativePackage
     from etscope.model.table import Table
 
 
@@ -118,6 +119,11 @@ def command(
     """
     view = replace(view, source_unit=files.source_unit)
     files, name = _without_name(files)
+    if (package := _native_package(files)) is not None:
+        from etscope.analysis.info.native_info import native_nodes
+
+        output.write_tables(native_nodes(package), view.columns)
+        return
     if dump is not None:
         files = replace(files, given=(*files.given, dump))
     if asked.partition:
@@ -191,6 +197,15 @@ def _without_name(files: GivenFiles) -> tuple[GivenFiles, str | None]:
     if not paths or Path(last).exists():
         return files, None
     return replace(files, given=tuple(paths)), last
+
+
+def _native_package(files: GivenFiles) -> NativePackage | None:
+    """Return the package of the native backend if it is the only file."""
+    from etscope.formats.identify import is_ptn
+    from etscope.formats.program.native import read_ptn
+
+    path = files.given[0] if len(files.given) == 1 else None
+    return read_ptn(path) if path and Path(path).is_file() and is_ptn(path) else None
 
 
 _ROWS = 30  # of each table of a partition, in a text: fits a screen

@@ -331,7 +331,7 @@ class RecordFile(Shown):
 
     @cached_property
     def delegate_info(self) -> Mapping[str, Mapping[str, str]]:
-        """What the backends said of their delegates at export, as text by "<method>/<name>" of the
+        """The words of the backends on their delegates at export, by "<method>/<name>" of the
         lowered module; a value that is not an object has the key ""."""
         content = self.json_member(DELEGATE_INFO) or {}
         return {
