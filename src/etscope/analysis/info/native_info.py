@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from etscope.formats.program.native import NativeConstant, NativeMethod, NativePackage
 from etscope.model.report import Section, facts, rows
@@ -97,7 +98,7 @@ def _is_call(kind: str) -> bool:
     return kind == "call_function"
 
 
-def _constants(package: NativePackage) -> list[tuple[object, ...]]:
+def _constants(package: NativePackage) -> list[tuple[Any, ...]]:
     readers: dict[str, tuple[NativeConstant, list[str]]] = {}
     for method in package.methods:
         for constant in method.constants:
