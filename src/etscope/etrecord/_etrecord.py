@@ -36,7 +36,6 @@ from etscope.formats.etrecord.own_members import (
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
-    DELEGATE_INFO,
     DELEGATES,
     EDGE,
     EXAMPLE_INPUTS,
@@ -425,7 +424,7 @@ class ETRecord(Shown):
         """Yield etscope's own members, and the cuts of a slimmed file."""
         file, buffer = self._file, self.program_buffer()
         if file is not None:
-            yield from _copied(file, (DELEGATE_INFO, *file.unknown_members))
+            yield from _copied(file, (etrecord_reader.DELEGATE_INFO, *file.unknown_members))
         if buffer is not None:
             fingerprints = _program_fingerprints(buffer, graph_hashes)
             yield NewMember(PROGRAM_BUFFER, buffer)
@@ -664,6 +663,7 @@ class MemoryRecord:
     def __init__(self, record: ETRecord) -> None:
         self.record = record
         self._json: dict[str, dict[str, Any]] = {}
+        self.delegate_info = record._file.delegate_info if record._file is not None else {}
 
     path: str | None = None
 
@@ -693,8 +693,7 @@ class MemoryRecord:
 
     @property
     def edge_methods(self) -> tuple[str, ...]:
-        start = f"{EDGE}/"
-        return tuple(name.removeprefix(start) for name in self._programs if name.startswith(start))
+        return tuple(n.removeprefix(f"{EDGE}/") for n in self._programs if n.startswith(f"{EDGE}/"))
 
     def program_content(self, name: str) -> tuple[BytesLike, ...] | None:
         program = self._programs.get(name)
@@ -738,11 +737,6 @@ class MemoryRecord:
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None:
         content = self.record._instruction_id_to_num_outs_map
         return None if content is None else etrecord_reader.num_outputs(content)
-
-    @property
-    def delegate_info(self) -> Mapping[str, Mapping[str, str]]:
-        file = self.record._file
-        return {} if file is None else file.delegate_info
 
     @property
     def export_graph_id(self) -> int | None:

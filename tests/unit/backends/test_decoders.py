@@ -20,6 +20,7 @@ from etscope.analysis.profile.timeline import event_rows, timeline
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.backends.registry.decoders import DELEGATES, EventDecoder, LoggedCall, Meaning, decoded
+from etscope.backends.xnnpack import instruction_set
 from etscope.cli.output.tables import row_filter
 from etscope.errors import UsageError
 from etscope.formats.etdump.reader import read_etdump
@@ -180,6 +181,50 @@ def test_the_last_event_of_neutron(dump: bytes, columns: dict[str, Any] | None) 
 def call_with(metadata: bytes) -> LoggedCall:
     number = np.array([[7]])
     return LoggedCall(["a"], ["a"], number, number, metadata=[metadata])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "columns"),
+    [
+        (
+            b"xnn_f32_gemm_minmax_ukernel_7x4v__rvv\x0035512",
+            {
+                "microkernel": "xnn_f32_gemm_minmax_ukernel_7x4v__rvv",
+                "instruction_set": "rvv",
+                "microkernel_us": 35512,
+            },
+        ),
+        (
+            b"xnn_xx_transposev_ukernel__1x1_scalar_memcpy\x000",
+            {
+                "microkernel": "xnn_xx_transposev_ukernel__1x1_scalar_memcpy",
+                "instruction_set": "scalar",
+            },
+        ),
+        (b"something else\x001", {}),
+        (b"", {}),
+    ],
+)
+def test_the_microkernel_of_an_xnnpack_event(metadata: bytes, columns: dict[str, Any]) -> None:
+    """As examples/riscv/etdump_summary.py reads it after pytorch/executorch#18991."""
+    (one,) = decoded("XnnpackBackend", call_with(metadata))
+    assert one.columns == columns and one.quantity.value == "interval"
+
+
+@pytest.mark.parametrize(
+    ("symbol", "found"),
+    [
+        ("xnn_f32_igemm_minmax_ukernel_4x8__asm_aarch64_neonfma_cortex_a75", "neonfma"),
+        ("xnn_qd8_f32_qc8w_gemm_minmax_ukernel_7x8c8__avx512vnni_prfm", "avx512vnni"),
+        ("xnn_f16_f32acc_vexp_ukernel__f16c_poly_3_u8", "f16c"),
+        ("xnn_x32_transposec_ukernel__4x4_sse", "sse"),
+        ("kai_run_matmul_clamp_f32_qai8dxp1x8_qsi4c32p4x8_1x4x32_neon_dotprod", "neon_dotprod"),
+        ("kai_matmul_clamp_f32_f32p2vlx1_f32p2vlx1b_2vlx2vl_sme2_mopa", "sme2"),
+        ("xnn_f32_vadd_ukernel__later_u8", None),
+    ],
+)
+def test_the_instruction_set_of_a_microkernel(symbol: str, found: str | None) -> None:
+    assert instruction_set(symbol) == found
 
 
 def test_statistics_of_vgf_are_no_time() -> None:

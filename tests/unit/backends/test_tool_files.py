@@ -179,6 +179,18 @@ def test_pmu_counters_have_names_and_units(tmp_path: Path) -> None:
     assert apart == [(6_400, "NPU of report 1"), (8_000, "NPU of report 2")]
 
 
+def test_microkernels_of_a_log_have_their_instruction_set(tmp_path: Path) -> None:
+    """The lines that examples/riscv/etdump_summary.py looks for; no build here prints them."""
+    kernels = ("xnn_f32_gemm_ukernel_7x16__avx512f_broadcast", "xnn_f32_vadd_ukernel__avx_u16")
+    lines = [f"Note (XNNPACK): using microkernel '{one}'" for one in (*kernels, kernels[0])]
+    file = read(tmp_path, "\n".join(["I 00:00 something", *lines]))
+    assert [(row.name, row.group) for row in file.rows] == [
+        (kernels[0], "avx512f"),
+        (kernels[1], "avx"),
+    ]
+    assert "registered 2 microkernels for avx, avx512f" in file.notes[0]
+
+
 def test_allocators_of_a_board_are_memory(tmp_path: Path) -> None:
     """The lines of arm_executor_runner.cpp, beside the counters or alone."""
     lines = (

@@ -20,14 +20,13 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from etscope.backends import coreml, neutron, vulkan
+from etscope.backends import coreml, neutron, vulkan, xnnpack
 from etscope.backends.arm import delegates as arm
 from etscope.backends.common.logged import (
     Form,
     InnerCall,
     LoggedCall,
     Types,
-    in_a_row,
     nested,
     same_shape,
     type_form,
@@ -57,7 +56,7 @@ class EventDecoder(NamedTuple):
 
 DELEGATES: Mapping[str, EventDecoder] = {
     "XnnpackBackend": EventDecoder(
-        in_a_row,
+        xnnpack.decode,
         silence=_TRACER,
     ),
     "QnnBackend": EventDecoder(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from etscope.backends import vulkan
+from etscope.backends import vulkan, xnnpack
 from etscope.backends.arm import debug_json, ethos_u_pmu, vela
 from etscope.backends.common import chrome_trace
 from etscope.backends.common.imported import BackendFile, Basis, ImportedRow, ImportedSpans
@@ -23,7 +23,8 @@ from etscope.formats.identify import describe
 
 _HINT = (
     "etscope reads a Chrome trace (JSON), QNN's optrace and QHAS summary (JSON), Vela's per-layer "
-    "and summary CSV, Arm's debug.json, the log of Ethos-U PMU counters, WebGPU's timestamp output"
+    "and summary CSV, Arm's debug.json, the log of Ethos-U PMU counters, WebGPU's timestamp "
+    "output, the log of XNNPACK's microkernels"
 )
 _FEW = 65_536  # characters to search for an optrace's header, which is at the start or at the end
 _TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], BackendFile]], ...] = (
@@ -31,6 +32,7 @@ _TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], BackendFile]], .
     (vela.is_summary, vela.read_summary),
     (ethos_u_pmu.recognises, ethos_u_pmu.read),
     (vulkan.has_times, vulkan.read_times),
+    (xnnpack.recognises_log, xnnpack.read_log),
 )
 
 

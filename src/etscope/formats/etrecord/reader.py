@@ -86,6 +86,7 @@ RESERVED = _NOT_GRAPHS | {EXPORTED, EDGE, "et_dialect_graph_module"}
 _T = TypeVar("_T")
 Handles = dict[str, dict[int, tuple[int, ...]]]
 DelegateMap = dict[str, dict[int, "DelegateEntry"]]
+DelegateInfo = Mapping[str, Mapping[str, str]]
 NumOutputs = dict[str, dict[int, int]]
 
 _DECIMAL = re.compile(r"-?\d{1,18}")
@@ -126,7 +127,7 @@ class RecordView(Protocol):
     @property
     def instruction_id_to_num_outs_map(self) -> NumOutputs | None: ...
     @property
-    def delegate_info(self) -> Mapping[str, Mapping[str, str]]: ...
+    def delegate_info(self) -> DelegateInfo: ...
     @property
     def export_graph_id(self) -> int | None: ...
     @property
@@ -330,7 +331,7 @@ class RecordFile(Shown):
         return self._parsed(DELEGATES, delegates)
 
     @cached_property
-    def delegate_info(self) -> Mapping[str, Mapping[str, str]]:
+    def delegate_info(self) -> DelegateInfo:
         """The words of the backends on their delegates at export, by "<method>/<name>" of the
         lowered module; a value that is not an object has the key ""."""
         content = self.json_member(DELEGATE_INFO) or {}
