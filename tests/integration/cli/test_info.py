@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from etscope.formats.etdump.writer import ETDumpWriter
 from tests.support.artifacts import artifacts
@@ -147,3 +148,24 @@ def test_options_of_delegates_have_their_values(run: Run, name: str, option: str
     assert code == 0
     for delegate in json.loads(out)["reports"][0]["sections"]["delegates"]:
         assert option in delegate["options"]
+
+
+@pytest.mark.parametrize("name", ["transformer_portable", "while_loop"])
+def test_yaml_for_a_selective_build_is_that_of_executorch(
+    run: Run, name: str, tmp_path: Path
+) -> None:
+    """`gen_oplist` of the wheel, which CMake runs for EXECUTORCH_SELECT_OPS_MODEL."""
+    from executorch.codegen.tools.gen_oplist import gen_oplist
+
+    program, theirs, ours = artifacts(name).pte, tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
+    gen_oplist(theirs, str(program))
+    code, _, err = run("info", program, "-o", ours)  # gen_oplist prints, too
+    assert (code, err) == (0, "")
+    found = [yaml.safe_load(path.read_text()) for path in (theirs, ours)]
+    for one in found:
+        assert one["operators"]
+        for operator in one["operators"].values():
+            del operator["debug_info"]  # the name of the file, which has no folder in ours
+        for keys in one["et_kernel_metadata"].values():
+            keys.sort()
+    assert found[0] == found[1]

@@ -27,6 +27,7 @@ from etscope.analysis.comparison.programs import (
 )
 from etscope.analysis.memory.file_parts import external_parts
 from etscope.analysis.numerics.values import QuantizedRange, quantized_range
+from etscope.analysis.program.program import registered_by
 from etscope.analysis.program.source_location import lines_of, module_path, short_lines
 from etscope.formats.program.ptd import ExternalData
 from etscope.model.common_subsequence import matched_in_turn, with_gaps
@@ -387,9 +388,9 @@ class _Content:
         yield rows(
             "kernels",
             "Kernels and backends that an app needs",
-            (_STATUS, Column("kind"), Column("name")),
+            (_STATUS, Column("kind"), Column("name"), Column("library", title="registered by")),
             [
-                (status, kind, name)
+                (status, kind, name, registered_by(name) if kind == "kernel" else None)
                 for kind, one, other in (
                     ("kernel", before.kernels, after.kernels),
                     ("backend", before.backends, after.backends),

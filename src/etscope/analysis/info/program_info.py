@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.faults.faults import faults_section
 from etscope.analysis.memory.plan import memory_plans, peak_section, summary_section
+from etscope.analysis.program.kernels import kernel_types
 from etscope.analysis.program.program import registered_by
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.delegate_data import delegate_words, option_texts
@@ -285,6 +286,7 @@ def _calls(program: Program) -> Iterator[Section]:
         for instruction in method.instructions
         if isinstance(instruction, KernelCall)
     )
+    types = kernel_types(program)
     yield rows(
         "operators",
         "Operators that the runtime must have",
@@ -292,10 +294,11 @@ def _calls(program: Program) -> Iterator[Section]:
             Column("method"),
             Column("operator"),
             Column("calls", Kind.COUNT),
+            Column("types", Kind.LIST, priority=2),
             Column("library", title="registered by", priority=1),
         ),
         [
-            (method.name, name, count, registered_by(name))
+            (method.name, name, count, list(types[method.name, name]), registered_by(name))
             for method in program.methods
             for (owner, name), count in kernels.most_common()
             if owner == method.name

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from etscope.model.report import Report
 
 _ROWS = 30  # of each table in a text: fits a screen
+_YAML = (".yaml", ".yml")
 
 
 _DETAILS = """\
 etscope finds the kind of a file from its content. --format json writes one document with all
 sections. csv, tsv, jsonl and parquet have a flat table with one value in each row. Name a program
-and its .ptd files together to see which tensor needs each key.
+and its .ptd files together to see which tensor needs each key. -o FILE.yaml writes the operators of
+programs with their types, for -DEXECUTORCH_SELECT_OPS_YAML of a selective build.
 
 --memory: .ptd files add the sizes of weights; --etrecord adds the module and line of each tensor.
 A FILE may be a run of etscope run --memory. With the run's program, or a record with the program,
@@ -124,6 +126,9 @@ def command(
     if not memory:  # --memory reports on the run itself
         files = with_folders_opened(files, buffers=False)
     beside = _Beside.of(files, memory=memory)
+    if not memory and output.path.endswith(_YAML) and output.format is None:
+        _write_selective_build(files, output.path)
+        return
     if memory and beside.programs and beside.data:
         from etscope.formats.program.ptd import match_external
 
@@ -146,6 +151,17 @@ def command(
         click.echo(f"error: {other}", err=True)
     if errors:
         raise errors[-1]
+
+
+def _write_selective_build(files: Sequence[str], path: str) -> None:
+    """Write the operators of programs for a selective build of ExecuTorch."""
+    from etscope.analysis.program.kernels import selective_build
+    from etscope.formats.program.bpte import read_program_file
+    from etscope.views.output import open_output
+
+    text = selective_build([read_program_file(file)[0] for file in files])
+    with open_output(path, binary=False) as out:
+        out.write(text)
 
 
 def _check(
