@@ -42,6 +42,7 @@ _LARGEST_JSON = 64 << 20  # bytes
 _MOST_TOKENS = 1 << 40  # so that a sum of them is within 64 bits
 # Sampling and tokenizing take up to a third; the calls of an untraced warm-up are in the dump, too.
 _LEAST_IN_RUNTIME = 0.1
+_MOST_MIB = 1 << 40
 _MOST = 100_000  # generations of one log, results of one file
 
 _HINT = (
@@ -61,7 +62,7 @@ class AppGeneration:
     decode_rate: tokens per second after the prompt, from a benchmark. sampling_ns: choosing all
     tokens. model_ns: executing the program. loaded_at: the stamp of the load, the same for all
     generations of a loaded model. heading: of the log above it. vocabulary: the number of tokens to
-    choose from. memory: bytes of the process after each stage, by the runner's words. claimed: the
+    choose from. memory: bytes of the process after each stage, and of the GPU. claimed: the
     rates in the line, by name.
     """
 
@@ -199,10 +200,11 @@ def _of_log(lines: io.TextIOWrapper) -> AppReport:
         if match := _VOCABULARY.search(line):
             vocabulary = int(match[1])
         if (match := _RSS.search(line)) and float(match[2]):  # 0: not measured there
-            memory[match[1]] = round(float(match[2]) * (1 << 20))
+            memory[f"process after {match[1]}"] = round(float(match[2]) * (1 << 20))
         for match in _LINE.finditer(line):
             where = f"line {number:,}: "
             one = _generation(_stats_of_line(line, match.start(1), where), where)
+            memory |= one.memory
             found.append(replace(one, heading=heading, vocabulary=vocabulary, memory=memory))
             memory = {}
             if len(found) > _MOST:
@@ -257,6 +259,8 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
     sampling = _whole(stats, "aggregate_sampling_time_ms", where)
     sampling = None if sampling is None else min(sampling * unit, inference)
     executing = _whole(stats, "aggregate_model_execution_time_ms", where)
+    peak = stats.get("gpu_peak_usage_mb")
+    is_known = isinstance(peak, (int, float)) and 0 < peak < _MOST_MIB
     return AppGeneration(
         prompt_tokens=prompt,
         generated_tokens=generated,
@@ -266,6 +270,7 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
         first_token_ns=span("inference_start_ms", "first_token_ms", within=inference),
         sampling_ns=sampling,
         model_ns=None if not executing else min(executing * unit, inference),
+        memory={"GPU at its peak": round(peak * (1 << 20))} if is_known else {},
         claimed={name: stats[name] for name in _RATES if isinstance(stats.get(name), (int, float))},
         loaded_at=_whole(stats, "model_load_start_ms", where) or None,
     )

@@ -309,7 +309,7 @@ def test_models_and_memory_in_a_log_are_told_apart(tmp_path: Path) -> None:
         "I runner.cpp:180] RSS after loading model: 1223.5 MiB (0 if unsupported)",
         "I text_prefiller.cpp:53] Prefill token result numel(): 128256",
         "I runner.cpp:249] RSS after prompt prefill: 0.000000 MiB (0 if unsupported)",
-        line(aggregate_sampling_time_ms=900),
+        line(aggregate_sampling_time_ms=900, gpu_total_bytes=1 << 33, gpu_peak_usage_mb=12.5),
         "=== 1B rep2 ===",
         line(model_load_start_ms=START + 1),
         "=== 8B rep1 ===",
@@ -320,7 +320,10 @@ def test_models_and_memory_in_a_log_are_told_apart(tmp_path: Path) -> None:
     values = generations.table.values
     assert list(values["heading"]) == ["1B rep1", "1B rep2", "8B rep1"]
     assert list(values["model_load"]) == [1, 2, 3]
-    assert list(memory.table.rows()) == [(1, "loading model", int(1223.5 * (1 << 20)))]
+    assert list(memory.table.rows()) == [
+        (1, "process after loading model", int(1223.5 * (1 << 20))),
+        (1, "GPU at its peak", int(12.5 * (1 << 20))),
+    ]
     notes = " ".join(generations.table.notes)
     assert "3 loads, and headings of 2 models (1B, 8B)" in notes
     assert "decode_token_per_sec is not a rate" in notes

@@ -62,8 +62,8 @@ def app_log_sections(path: str) -> tuple[Section, ...]:
         rows("generations", "Generations", columns, content, notes=notes),
         rows(
             "memory",
-            "Memory of the process (RSS)",
-            (Column("generation", Kind.INT), Column("after"), Column("size", Kind.BYTES)),
+            "Memory",
+            (Column("generation", Kind.INT), Column("of"), Column("size", Kind.BYTES)),
             memory,
         ),
     )
