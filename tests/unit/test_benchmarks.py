@@ -74,6 +74,7 @@ SMALLEST = {
     "collect": ("--dumps 2 --upstream 1",),
     "diff_power": ("--processes 4 --iterations 20 --trials 2",),
     "explain_rules": ("--seed 1 --only threshold",),
+    "lab_bisect": ("--walks 1 --commits 4",),
     "lab_database": ("--jobs 50 --rounds 2",),
     "lab_queue": (
         "idle --jobs 4 --devices 2 --seconds 0.1",

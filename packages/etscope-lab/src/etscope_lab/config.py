@@ -124,7 +124,7 @@ class WatchConfig(_Strict):
 class LabConfig(_Strict):
     """The keys of lab.yaml. database, store: URLs; None: in the lab's folder. scheduler: address of
     a Dask scheduler; None: own workers of this process. calibrate: measure the peaks of each
-    device after its first job."""
+    device after its first job. sweeps: files of sweeps that have a schedule."""
 
     database: _Text | None = None
     store: _Text | None = None
@@ -134,6 +134,7 @@ class LabConfig(_Strict):
     )
     calibrate: bool = True
     watch: WatchConfig = WatchConfig()
+    sweeps: tuple[_Text, ...] = ()
     server: ServerConfig = ServerConfig()
 
     @model_validator(mode="after")
@@ -394,6 +395,9 @@ devices:
 #   slack: [https://hooks.slack.com/services/…]
 #   email: {server: "mail.example.org:587", sender: lab@example.org, to: [team@example.org]}
 #   github: {repository: owner/name}   # the status of the commit; the token in $GITHUB_TOKEN
+
+# Sweeps that the server submits at their times (schedule = "0 2 * * *" in the file, UTC).
+# sweeps: [nightly.toml]
 
 # `etscope lab serve`. Tokens are needed off the loopback, and once there is one.
 # server:

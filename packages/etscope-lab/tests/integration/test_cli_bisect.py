@@ -65,7 +65,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         ab = {
             "verdict": "regressed" if change else "no difference",
             "relative": change, "low": change - 0.01, "high": change + 0.01,
-            "confidence": 0.99, "judged": 20, "rounds_needed": None,
+            "confidence": 0.99, "judged": 20, "rounds_needed": None, "reason": "",
         }  # fmt: skip
         token = claimed(lab.database, job)
         assert lab.database.finish(Outcome(job.id, token, State.DONE, {"ab": ab}))

@@ -37,7 +37,7 @@ def walked(
         found = {
             "verdict": "regressed" if relative > 0 else "no difference",
             "relative": relative, "low": relative - 0.01, "high": relative + 0.01,
-            "confidence": 0.99, "judged": 20, "rounds_needed": None,
+            "confidence": 0.99, "judged": 20, "rounds_needed": None, "reason": "",
         }  # fmt: skip
         return Answer.of_summary(commit, baseline, found, f"job {commit} {baseline}")
 

@@ -243,7 +243,8 @@ def _sentence(candidates: Candidates, walk: Walk, found: Guilty) -> str:
 
     ends = f"{candidates.bad[:_HASH]} against {candidates.good[:_HASH]}: {interval(found.step)}"
     if not found.commits:
-        return f"The later commit is not shown to be slower. {ends}, {found.step.verdict}."
+        why = ": ".join(filter(None, (found.step.verdict, found.step.reason)))
+        return f"The later commit is not shown to be slower. {ends}, {why}."
     if len(found.commits) > 1:
         shown = ", ".join(name[:_HASH] for name in found.commits[:20])
         skipped = len(set(found.commits) & set(walk.skipped))

@@ -69,12 +69,19 @@ def list_jobs(
 ) -> None:
     """List the jobs of the lab, the newest first.
 
+    --label sweep=NAME alone shows the board of a sweep: a row for each of its cells.
+
     Times are UTC; p50 is the median of the steady runs, of a generate job from token to token. Exit
     code 0, also for an empty list; 5: the lab cannot be reached.
     """
     with where.open() as lab:
         from etscope_lab.jobs.records import Filter, State
 
+        if labels.keys() == {"sweep"} and not (states or device or kind or text or since):
+            from etscope_lab.sweep import board, jobs_of
+
+            output.write_tables([board(labels["sweep"], jobs_of(lab, labels["sweep"]))])
+            return
         after = None if since is None else since.replace(tzinfo=timezone.utc)
         wanted = Filter(tuple(map(State, states)), device, kind, None, text, labels or None, after)
         page = lab.jobs(wanted, limit=min(limit, _PAGE))

@@ -97,6 +97,11 @@ def serve(
 
         def ready(address: str) -> None:
             announced.enter_context(here.announce(address))
+            if here.config.sweeps and not no_engine:
+                from etscope_lab.sweep import Schedules
+
+                announced.enter_context(closing(schedules := Schedules(here)))
+                schedules.start()
             show_address(address, open_it=False)
 
         run_server(

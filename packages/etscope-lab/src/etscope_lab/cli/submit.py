@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.run import DEBUG_LEVELS
 from etscope.cli.output.progress import transfers
+from etscope.cli.output.tables import OutputOptions
 from etscope.cli.settings import Setting, setting
 from etscope.cli.verb import verb
 from etscope.errors import FormatError, UsageError, reading
@@ -56,6 +58,9 @@ _DETAILS = """\
 No server is needed: this process runs the job, in the lab in ~/.etscope/lab. If a server runs
 for that folder, or is named with --server, it runs the job instead. The same job is not run
 twice: its result is shown again, and conditions that did not hold are named.
+
+MODEL may be a sweep, SWEEP.toml: lists of models, backends, quantize, options, devices, threads and
+commits, with a job for each combination. The same command goes on where an interrupted one stopped.
 
 --kind generate, or one of its options, measures the tokens of a language model: to the first
 one, cold and warm, and from one to the next. With --baseline an A/B job compares these times.
@@ -194,7 +199,10 @@ def command(
     etscope lab submit model.etrecord --wait
     etscope lab --server URL submit model.etrecord --device pixel-8
     etscope lab submit new.etrecord --baseline old.etrecord
+    etscope lab submit nightly.toml
     """
+    if model is not None and model.endswith(".toml"):
+        return _submit_sweep(model, again, wait, where, format, options)
     spec = _job_spec(model, spec_file, options)
     with transfers() as progress, where.open(progress=progress) as lab:
         import getpass
@@ -212,6 +220,46 @@ def command(
             job = wait_for(lab, job)
         write_job(lab, job, spec, format)
     return exit_code(job)
+
+
+def _submit_sweep(
+    path: str, again: bool, wait: bool, where: LabOptions, format: str, options: dict[str, Any]
+) -> int:
+    """Submit the jobs of a sweep, wait for them, and show its board; return the exit code."""
+    from etscope_lab.lab import Lab
+    from etscope_lab.sweep import board, cells_of, jobs_of, read_sweep
+
+    given = [name for name, one in options.items() if one not in (None, (), {}, False)]
+    if extra := [name for name in given if name != "labels"]:
+        raise UsageError(f"a sweep does not take {extra[0]}", hint=f"write it into {path}")
+    sweep = read_sweep(path)
+    failed, jobs = 0, []
+    with transfers() as progress, where.open(progress=progress) as lab:
+        before = Path.cwd()
+        os.chdir(Path(path).parent)
+        try:
+            for cell in cells_of(sweep, options["labels"]):
+                if cell.spec is None:
+                    failed += 1
+                    words = " ".join(cell.axes.values())
+                    click.echo(f"warning: {words}: {cell.failure}", err=True)
+                else:
+                    jobs.append(lab.submit(cell.spec, again=again))
+        finally:
+            os.chdir(before)
+        if wait:
+            if isinstance(lab, Lab) and not all(job.state.is_final for job in jobs):
+                for job in jobs:
+                    _check_device(lab, job)
+                lab.start_engine(only=[job.id for job in jobs])
+            for number, job in enumerate(jobs):
+                ended = lab.wait(job.id)
+                jobs[number] = ended
+                said = f"{number + 1} of {len(jobs)}: {job.spec.title}, {ended.device}"
+                click.echo(f"{said}: {ended.state}", err=True)
+        table = board(sweep.name, jobs_of(lab, sweep.name))
+        OutputOptions(format=format).write_tables([table])
+    return max([int(failed > 0), *map(exit_code, jobs if wait else ())])
 
 
 def _already(job: Job) -> str:

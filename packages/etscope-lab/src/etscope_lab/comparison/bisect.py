@@ -53,7 +53,7 @@ class Answer:
 
     shift: log(commit / baseline); error: its standard deviation; low, high: its interval as
     fractions, None if unknown. verdict: of the A/B job, or `SAME`. job: its id; "" without one.
-    rounds_needed: number of rounds for a verdict, if the job has none.
+    rounds_needed, reason: number of rounds for a verdict, and why the job has none.
     """
 
     commit: str
@@ -65,6 +65,7 @@ class Answer:
     high: float | None = None
     job: str = ""
     rounds_needed: int | None = None
+    reason: str = ""
     doubt: float = _DOUBT
 
     @classmethod
@@ -74,10 +75,8 @@ class Answer:
         if low is not None and high is not None:
             t = float(t_quantile(1 - found["confidence"], max(found["judged"] - 1, 1)))
             error = (log1p(high) - log1p(low)) / 2 / t
-        shift = log1p(found["relative"])
-        return cls(
-            commit, baseline, shift, error, found["verdict"], low, high, job, found["rounds_needed"]
-        )
+        shift, verdict, needed = log1p(found["relative"]), found["verdict"], found["rounds_needed"]
+        return cls(commit, baseline, shift, error, verdict, low, high, job, needed, found["reason"])
 
     @property
     def is_slow(self) -> bool:

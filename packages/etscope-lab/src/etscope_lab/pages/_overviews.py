@@ -22,6 +22,7 @@ from etscope_lab.jobs.records import FINAL, LATENCY, TOLD, Device, Filter, Job, 
 from etscope_lab.lab import Lab
 from etscope_lab.pages._site import NOTHING, share, size
 from etscope_lab.server.errors import status_of
+from etscope_lab.sweep import AXES, axes_of, jobs_of
 from etscope_lab.watch import sentence
 
 KINDS = ("benchmark", "generate", "accuracy", "ab")
@@ -106,6 +107,34 @@ def history(lab: Lab, query: QueryParams) -> dict[str, Any]:
         "few": _FEW_POINTS,
         "left_out": [(one, _setup(one)) for one in found[_MOST_SERIES:]],
     }
+
+
+def sweep(lab: Lab, name: str) -> dict[str, Any]:
+    """Return the context of the board of a sweep: rows by all axes but the device, which are the
+    columns. Raises `MissingDataError` for a sweep without jobs."""
+    found = jobs_of(lab, name)
+    if not found:
+        raise MissingDataError(f"no job has the label sweep={name}")
+    devices = sorted({_place(job) for job in found})
+    rows: dict[tuple[str, ...], dict[str, Job]] = {}
+    for job in found:
+        rows.setdefault(axes_of(job), {})[_place(job)] = job
+    used = [n for n, values in enumerate(zip(*rows, strict=True)) if any(values)]
+    ended = sum(job.state.is_final for job in found)
+    return {
+        "name": name,
+        "axes": [AXES[n] for n in used],
+        "devices": devices,
+        "rows": [([key[n] for n in used], [row.get(one) for one in devices])
+                 for key, row in rows.items()],
+        "ended": ended,
+        "count": len(found),
+        "refresh": ended < len(found),
+    }  # fmt: skip
+
+
+def _place(job: Job) -> str:
+    return job.spec.device.name or job.device or "any device"
 
 
 def alarms(lab: Lab) -> dict[str, Any]:

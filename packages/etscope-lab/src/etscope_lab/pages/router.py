@@ -93,6 +93,10 @@ def _add_overviews(routes: _PageRoutes, lab: Lab) -> None:
             request, "history.html", **_overviews.history(lab, request.query_params)
         )
 
+    @routes.page("/sweeps/{name}")
+    def sweep(request: Request, name: str) -> Response:
+        return routes.site.page(request, "sweep.html", **_overviews.sweep(lab, name))
+
     @routes.page("/alarms")
     def alarms(request: Request) -> Response:
         return routes.site.page(request, "alarms.html", **_overviews.alarms(lab))

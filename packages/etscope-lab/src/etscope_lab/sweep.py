@@ -1,0 +1,312 @@
+"""Sweeps: one file for many jobs, a cell for each combination of its lists.
+
+A cell is an ordinary job. Its labels say which sweep and which combination it is, so the board
+of a sweep is a view of the lab's jobs: it fills as jobs end, and needs nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import product, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from etscope.errors import EtscopeError, FormatError, UsageError, reading
+from etscope.model.table import Column, Kind, Table
+from etscope_lab.jobs.records import Filter, Job, LabApi
+from etscope_lab.jobs.spec import JobSpec, spec_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from etscope_lab.config import Home
+
+SWEEP = "sweep"  # label of each cell, with the sweep's name
+AXES = ("model", "commit", "backend", "quantize", "options", "threads")  # labels of a cell
+_PROGRAMS = (".pte", ".bpte", ".etrecord")
+_FOLDER = Path(".etscope", "sweeps")  # of exported programs
+_MOST_CELLS = 2000
+_PAGE = 500
+_LOOK = 20.0  # seconds between two looks at the clock
+
+_logger = logging.getLogger("etscope_lab")
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class Sweep(BaseModel):
+    """The keys of a sweep's file.
+
+    models: programs (.pte, .bpte, .etrecord), or what `etscope export` takes, which is exported for
+    each of backends, quantize and options. commits, build: the command that writes the models of a
+    commit, as for `etscope lab bisect`. options: further options of the export, each with a name.
+    job: other fields of each job. schedule: a cron line, UTC.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: _Name
+    models: tuple[str, ...] = Field(min_length=1)
+    backends: tuple[str, ...] = ("xnnpack",)
+    quantize: tuple[str, ...] = ("float",)
+    options: Mapping[str, Mapping[str, Any]] = {"": {}}
+    commits: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("host",)
+    threads: tuple[int, ...] = ()
+    job: Mapping[str, Any] = {}
+    schedule: str | None = None
+
+    @field_validator("schedule")
+    @classmethod
+    def _is_cron(cls, value: str | None) -> str | None:
+        if value is not None:
+            from cronsim import CronSim, CronSimError
+
+            try:
+                CronSim(value, datetime.now(timezone.utc))
+            except CronSimError as error:
+                raise ValueError(f"{value!r} is not a cron line: {error}") from error
+        return value
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Sweep:
+        if bool(self.commits) != bool(self.build):
+            raise ValueError("commits and build go together")
+        if self.commits and not all(map(_is_program, self.models)):
+            raise ValueError("models of commits are the programs (.etrecord) that build writes")
+        if len({(_short(one), _is_program(one)) for one in self.models}) < len(self.models):
+            raise ValueError("two models have the same name: rename a file")
+        return self
+
+
+def read_sweep(path: str | Path) -> Sweep:
+    """Read a sweep's file. Raises `MissingFileError`, and `FormatError` that names wrong keys."""
+    with reading("sweep", path):
+        try:
+            return Sweep.model_validate(tomllib.loads(Path(path).read_text("utf-8")))
+        except tomllib.TOMLDecodeError as error:
+            raise FormatError(f"not TOML: {error}", path=path) from error
+        except ValidationError as error:
+            faults = [
+                f"{'.'.join(map(str, one['loc'])) or 'sweep'}: "
+                + one["msg"].removeprefix("Value error, ")
+                for one in error.errors(include_url=False, include_input=False)
+            ]
+            raise FormatError("; ".join(faults), path=path) from error
+
+
+def _is_program(model: str) -> bool:
+    return model.endswith(_PROGRAMS)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A combination: its place on the axes, and its job; or, for all devices and threads, the
+    reason why it has no program."""
+
+    axes: Mapping[str, str]
+    spec: JobSpec | None
+    failure: str = ""
+
+
+def cells_of(sweep: Sweep, labels: Mapping[str, str]) -> Iterator[Cell]:
+    """Make the programs of a sweep, paths relative to the current folder, and yield its cells, a
+    failure for each program that cannot be made. labels: further labels of each job.
+
+    Raises `UsageError` for fields of `job` that are wrong, and too many cells.
+    """
+    variants = [*product(sweep.backends, sweep.quantize, sweep.options)]
+    sources = [*product(sweep.models, sweep.commits or ("",))]
+    places = [*product(sweep.devices, sweep.threads or (None,))]
+    made = sum(1 if _is_program(model) else len(variants) for model, _ in sources)
+    if made * len(places) > _MOST_CELLS:
+        raise UsageError(f"{made * len(places):,} cells; a sweep has {_MOST_CELLS:,} at most")
+    for source, commit in sources:
+        of_source = [("", "", "")] if _is_program(source) else variants
+        for backend, quantize, options in of_source:
+            axes = {
+                "model": _short(source), "commit": commit, "backend": backend,
+                "quantize": quantize, "options": options,
+            }  # fmt: skip
+            program, failure = None, ""
+            try:
+                program = _program(sweep, source, axes)
+            except EtscopeError as error:
+                failure = error.message
+            named = {axis: text for axis, text in axes.items() if text}
+            if program is None:
+                yield Cell(named, None, failure)
+                continue
+            for device, threads in places:
+                here = named if threads is None else {**named, "threads": str(threads)}
+                yield Cell(here, _spec(sweep, program, {**here, **labels}, device, threads))
+
+
+def _spec(
+    sweep: Sweep, program: Path, labels: Mapping[str, str], device: str, threads: int | None
+) -> JobSpec:
+    """The job of a cell. Histories know its program by model and variant, the same for all
+    commits."""
+    parts = [labels[axis] for axis in ("model", "backend", "quantize", "options") if axis in labels]
+    plain = {
+        **sweep.job,
+        "model": {"path": str(program), "name": f"{'-'.join(parts)}{program.suffix}"},
+        "device": device,
+        "labels": {**sweep.job.get("labels", {}), **labels, SWEEP: sweep.name},
+    }
+    return spec_of(plain if threads is None else {**plain, "threads": threads})
+
+
+def _short(model: str) -> str:
+    """A model's name for labels: "net" of "models/net.py:make" and "out/net.etrecord"."""
+    target, _, attribute = model.rpartition(":")
+    path = Path(target or model)
+    stem = path.parent.name if path.stem == "model" and path.parent.name else path.stem
+    return f"{stem}.{attribute}" if target and attribute not in ("make", "model", stem) else stem
+
+
+def _program(sweep: Sweep, source: str, axes: Mapping[str, str]) -> Path:
+    """Return the program of a cell, after building or exporting it."""
+    if axes["commit"]:
+        from etscope_lab.commits import Programs, commit_of, git
+
+        where = git("rev-parse", "--path-format=absolute", "--git-path", "etscope-sweep")
+        key = hashlib.sha256(repr((source, sweep.build)).encode()).hexdigest()[:12]
+        programs = Programs(Path(where) / key, source, sweep.build)
+        try:
+            return programs.path(commit_of(axes["commit"]))
+        finally:
+            programs.close()
+    if _is_program(source):
+        return Path(source)
+    from etscope.export import load_model
+
+    scheme = {"quantize": False if axes["quantize"] == "float" else axes["quantize"]}
+    exported = load_model(source).export(
+        backend=axes["backend"], **scheme, **sweep.options[axes["options"]]
+    )
+    name = "-".join(filter(None, (axes[key] for key in ("backend", "quantize", "options"))))
+    folder = _FOLDER / sweep.name / axes["model"]
+    return exported.save(folder, name.replace(",", "-"), bundle=False)[1]
+
+
+# -- the board
+
+
+def jobs_of(lab: LabApi, name: str) -> list[Job]:
+    """The newest job of each cell of a sweep, in the order of the axes."""
+    newest: dict[tuple[str, ...], Job] = {}
+    cursor: str | None = None
+    while True:
+        page = lab.jobs(Filter(labels={SWEEP: name}), limit=_PAGE, cursor=cursor)
+        known = len(newest)
+        for job in page.jobs:  # the newest first
+            newest.setdefault((*axes_of(job), job.spec.device.name or job.device or ""), job)
+        cursor = page.next
+        if cursor is None or len(newest) == known:  # the rest are earlier runs
+            return [newest[key] for key in sorted(newest)]
+
+
+def axes_of(job: Job) -> tuple[str, ...]:
+    """The values of a cell's axes, "" for those that its sweep does not have."""
+    return tuple(job.spec.labels.get(axis, "") for axis in AXES)
+
+
+def board(name: str, jobs: Sequence[Job]) -> Table:
+    """Return a row for each cell of a sweep: its place on the axes, state and times."""
+    latencies = [job.summary.get("latency") or {} for job in jobs]
+    memories = [job.summary.get("memory") or {} for job in jobs]
+    axes = [*zip(*map(axes_of, jobs), strict=True)] or [()] * len(AXES)
+    columns: dict[Column, list[Any]] = {
+        Column(axis): list(values) for axis, values in zip(AXES, axes, strict=True) if any(values)
+    }
+    columns |= {
+        Column("device"): [job.device or job.spec.device.name for job in jobs],
+        Column("state"): [str(job.state) for job in jobs],
+        Column("p50", Kind.DURATION, "ms"): [one.get("p50_ms") for one in latencies],
+        Column("p90", Kind.DURATION, "ms", priority=5): [one.get("p90_ms") for one in latencies],
+        Column("memory", Kind.BYTES, priority=5): [one.get("peak_rss_bytes") for one in memories],
+        Column("marks", Kind.COUNT, priority=5): [len(job.marks) for job in jobs],
+        Column("job"): [job.id for job in jobs],
+        Column("error", priority=6): [job.error for job in jobs],
+    }
+    ended = sum(job.state.is_final for job in jobs)
+    notes = (f"{ended} of {len(jobs)} jobs have ended.",)
+    return Table.of(columns, title=f"Sweep {name}", notes=notes)
+
+
+# -- schedules
+
+
+class Schedules:
+    """Submits the sweeps of lab.yaml at their times, in a thread, until `close`.
+
+    Each runs in a process of its own, which exports in the folder of the sweep's file. The label
+    `run` is the time that was due, so two servers of a lab submit the same jobs, which run once.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home, self._ended = home, threading.Event()
+        self._seen = datetime.now(timezone.utc)
+        self._thread = threading.Thread(target=self._run, name="etscope-lab-sweeps", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LOOK):
+            until = datetime.now(timezone.utc)
+            for path, due in self.due(until):
+                self.submit(path, due)
+
+    def due(self, until: datetime) -> list[tuple[Path, datetime]]:
+        """The sweeps that became due since the last call, each at the last of its times."""
+        since, self._seen = self._seen, until
+        found = []
+        for name in self._home.config.sweeps:
+            path = self._home.folder / Path(name).expanduser()
+            try:
+                schedule = read_sweep(path).schedule
+            except EtscopeError as error:
+                _logger.warning("sweep %s is not submitted: %s", path, error)
+                continue
+            if schedule is None:
+                continue
+            from cronsim import CronSim
+
+            passed = list(takewhile(lambda moment: moment <= until, CronSim(schedule, since)))
+            if passed:
+                found.append((path, passed[-1]))
+        return found
+
+    def submit(self, path: Path, due: datetime) -> None:
+        """Submit a sweep with the label of its time; its output goes to this process's."""
+        words = [sys.executable, "-m", "etscope", "lab", "--home", str(self._home.folder)]
+        words += ["submit", path.name, "--async", "--label", f"run={due:%Y-%m-%dT%H:%MZ}"]
+        try:
+            process = subprocess.Popen(words, cwd=path.parent, stdin=subprocess.DEVNULL)
+        except OSError as error:
+            _logger.warning("sweep %s is not submitted: %s", path, error)
+            return
+        while process.poll() is None:
+            if self._ended.wait(0.2):
+                process.terminate()
+        if process.returncode:
+            _logger.warning("sweep %s ended with exit code %d", path, process.returncode)
