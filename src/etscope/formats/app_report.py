@@ -260,7 +260,9 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
     sampling = None if sampling is None else min(sampling * unit, inference)
     executing = _whole(stats, "aggregate_model_execution_time_ms", where)
     peak = stats.get("gpu_peak_usage_mb")
-    is_known = isinstance(peak, (int, float)) and 0 < peak < _MOST_MIB
+    memory = {}
+    if isinstance(peak, (int, float)) and 0 < peak < _MOST_MIB:
+        memory["GPU at its peak"] = round(peak * (1 << 20))
     return AppGeneration(
         prompt_tokens=prompt,
         generated_tokens=generated,
@@ -270,7 +272,7 @@ def _generation(stats: Mapping[str, Any], where: str) -> AppGeneration:
         first_token_ns=span("inference_start_ms", "first_token_ms", within=inference),
         sampling_ns=sampling,
         model_ns=None if not executing else min(executing * unit, inference),
-        memory={"GPU at its peak": round(peak * (1 << 20))} if is_known else {},
+        memory=memory,
         claimed={name: stats[name] for name in _RATES if isinstance(stats.get(name), (int, float))},
         loaded_at=_whole(stats, "model_load_start_ms", where) or None,
     )
