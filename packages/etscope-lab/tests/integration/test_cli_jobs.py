@@ -16,8 +16,10 @@ import jsonschema
 import pytest
 
 from etscope.cli import main
+from etscope_lab.jobs.records import State
 from etscope_lab.lab import Lab
 from etscope_lab.server.settings import Settings
+from lab_support.jobs import run_through, spec_of_number
 from lab_support.server import a_done_job, a_job, program, running
 from tests.support.artifacts import artifacts
 from tests.support.ports import nobody_listens
@@ -68,6 +70,30 @@ def test_lists_jobs(run: Run, lab: Lab) -> None:
     assert queued.id in out
     assert "1 more" in out
     assert run("list", "--label", "branch")[0] == 2
+
+
+def test_records_of_the_benchmark_database(run: Run, lab: Lab) -> None:
+    done = a_done_job(lab, {}, name="first", labels={"model": "net", "backend": "xnnpack"})
+    broken = run_through(
+        lab.database, spec_of_number(1), state=State.FAILED, error="it aborted", summary={}
+    )
+    a_job(lab, name="not ended")
+    code, out, _ = run("list", "--format", "v3")
+    failure, *times = json.loads(out)
+    assert code == 0
+    found = {one["metric"]["name"]: one["metric"]["benchmark_values"] for one in times}
+    assert found["p50_inference_latency(ms)"] == [1.1]
+    assert all(one["model"] == {"name": "net", "backend": "xnnpack"} for one in times)
+    assert times[0]["runners"][0]["name"] == done.device
+    extra = failure["benchmark"]["extra_info"]
+    assert failure["metric"] == {
+        "name": "FAILURE_REPORT", "benchmark_values": [0], "target_value": 0,
+        "extra_info": {"method": ""},
+    }  # fmt: skip
+    assert (extra["job_conclusion"], json.loads(extra["benchmark_config"])["job"]) == (
+        "FAILURE", broken.id,
+    )  # fmt: skip
+    assert json.loads(extra["job_report"]) == {"state": "failed", "error": "it aborted"}
 
 
 def test_shows_a_job(run: Run, lab: Lab) -> None:

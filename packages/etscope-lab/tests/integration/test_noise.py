@@ -17,12 +17,16 @@ from etscope_lab.comparison.noise import (
     NONE,
     SAME_DEVICE,
     AbHistory,
+    Stability,
     ab_history,
     device_noise,
+    stability,
     work_of,
 )
 from etscope_lab.jobs.records import Job, State
 from etscope_lab.jobs.spec import JobSpec
+from etscope_lab.lab import Lab
+from lab_support.jobs import run_through, spec_of_number
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NUMBERS = count()
@@ -129,3 +133,24 @@ def test_few_repeats_show_no_floor() -> None:
     assert found.spread == pytest.approx(np.std(np.log([1.0, 1.3]), ddof=1))
     assert found.noise is not None and found.noise.floor(Policy()) > 1
     assert found.floor(Policy()) is None
+
+
+def test_stability_is_of_the_noise_and_not_of_changed_models(lab: Lab) -> None:
+    draw = np.random.default_rng(1)
+
+    def score(times: Sequence[float], device: str) -> Stability | None:
+        for number, time in enumerate(times):
+            spec = spec_of_number(number, model_name=f"{device}.pte")
+            run_through(lab.database, spec, float(time), device=device)
+        return stability(lab.history(device=device))
+
+    assert score([10.0] * 4, "new") is None
+    even = score([10.0] * 8, "even")
+    assert even is not None and (even.score, even.cv, even.spread) == (100.0, 0.0, 1.0)
+    step = score(np.repeat([10.0, 14.0], 10) * draw.lognormal(0, 0.005, 20), "step")
+    noisy = score(10 * draw.lognormal(0, 0.05, 30), "noisy")
+    assert step is not None and step.score > 90
+    assert noisy is not None and 50 < noisy.score < 80 and noisy.results == 30
+    # The parts of upstream's score, by hand.
+    parts = 1 - 10 * noisy.cv, 1 - (noisy.spread - 1) / 2, 2 - noisy.tail
+    assert noisy.score == pytest.approx(100 * np.dot((0.5, 0.25, 0.25), parts))

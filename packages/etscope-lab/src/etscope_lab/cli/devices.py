@@ -39,21 +39,24 @@ _PATIENCE = 2.0  # seconds before the user reads that the scheduler does not ans
 @partial(output_options, to_file=False)
 def devices(check: bool, where: LabOptions, output: OutputOptions) -> int:
     """List the lab's devices: their state, their attributes (which selectors match), and the
-    conditions last seen on them.
+    conditions last seen on them. Stability is 100 if their results do not vary from job to job.
 
     Devices are described in lab.yaml in the lab's folder. --check contacts the devices of this
     machine's lab from here, busy ones too.
     """
     with where.open(direct=check) as lab:
+        from etscope_lab.comparison.noise import stability
         from etscope_lab.jobs.job_tables import DEVICES_SCHEMA, devices_report
         from etscope_lab.lab import Lab
 
         found = list(lab.devices())
+        names = [device.config.name for device in found]
+        steady = {name: stability(lab.history(device=name)) for name in names}
         if check:
             if not isinstance(lab, Lab):
                 raise UsageError("--check contacts devices from this machine, not a server's")
             found = _check_devices(lab, found)
-    output.write_reports([devices_report(found)], DEVICES_SCHEMA)
+    output.write_reports([devices_report(found, steady)], DEVICES_SCHEMA)
     return 5 if check and any(device.state == "offline" for device in found) else 0
 
 

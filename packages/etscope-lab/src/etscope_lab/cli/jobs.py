@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
@@ -16,6 +16,7 @@ from etscope.cli.options.common import POSITIVE, output_options, pairs_option
 from etscope.cli.output.progress import progress, transfers
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, MissingDataError
+from etscope.views import TABLE_VIEWS
 from etscope_lab.cli.options import LabOptions, exit_code, in_lab, job_page
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _POLL_SECONDS = 0.5
     help="List at most N jobs.",
 )  # fmt: skip
 @in_lab
-@partial(output_options, to_file=False)
+@partial(output_options, to_file=False, formats=(*TABLE_VIEWS, "v3"))
 def list_jobs(
     states: tuple[str, ...],
     device: str | None,
@@ -69,7 +70,8 @@ def list_jobs(
 ) -> None:
     """List the jobs of the lab, the newest first.
 
-    --label sweep=NAME alone shows the board of a sweep: a row for each of its cells.
+    --label sweep=NAME alone shows the board of a sweep: a row for each of its cells. --format v3
+    writes records of PyTorch's benchmark database, with a FAILURE_REPORT for each failed job.
 
     Times are UTC; p50 is the median of the steady runs, of a generate job from token to token. Exit
     code 0, also for an empty list; 5: the lab cannot be reached.
@@ -80,7 +82,8 @@ def list_jobs(
         if labels.keys() == {"sweep"} and not (states or device or kind or text or since):
             from etscope_lab.sweep import board, jobs_of
 
-            output.write_tables([board(labels["sweep"], jobs_of(lab, labels["sweep"]))])
+            name = labels["sweep"]
+            _write(jobs := jobs_of(lab, name), lambda: board(name, jobs), output)
             return
         after = None if since is None else since.replace(tzinfo=timezone.utc)
         wanted = Filter(tuple(map(State, states)), device, kind, None, text, labels or None, after)
@@ -89,7 +92,24 @@ def list_jobs(
         while page.next is not None and len(jobs) < limit:
             page = lab.jobs(wanted, limit=min(limit - len(jobs), _PAGE), cursor=page.next)
             jobs += page.jobs
-    output.write_tables([_jobs_table(jobs, page.total)], None, _DEFAULT)
+    _write(jobs, lambda: _jobs_table(jobs, page.total), output, _DEFAULT)
+
+
+def _write(
+    jobs: Sequence[Job],
+    table: Callable[[], Table],
+    output: OutputOptions,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Write jobs as a table, or as records of the benchmark database."""
+    if output.format != "v3":
+        output.write_tables([table()], None, columns)
+        return
+    import json
+
+    from etscope_lab.jobs.job_tables import database_records
+
+    click.echo(json.dumps([*database_records(jobs)], indent=2))
 
 
 def _jobs_table(jobs: list[Job], total: int) -> Table:

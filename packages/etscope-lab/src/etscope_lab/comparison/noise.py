@@ -24,14 +24,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from etscope.analysis.statistics.compare_samples import Noise, Policy, pooled_noise
-from etscope_lab.jobs.records import Job, State
+from etscope_lab.jobs.records import Job, Series, Standing, State
 from etscope_lab.jobs.spec import JobSpec, set_files
 
 IDENTICAL = "identical jobs"
 SAME_DEVICE = "other jobs of the device"
 NONE = "none"
 MOST = 12  # repeated jobs that are read
+_CHANGED = (Standing.REGRESSED, Standing.IMPROVED)
+_WINDOW = 5  # results in a row, and the fewest of a series whose stability counts
 MOST_FLOOR = 1.0  # twice the time
 
 # Fields of a specification without influence on the time of a run.
@@ -132,6 +136,61 @@ def device_noise(
             noise = pooled_noise(repeated)
             return DeviceNoise(source, sum(map(len, repeated)), noise.spread, noise.dumps - 1)
     return DeviceNoise()
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """The steadiness of the times of a device from job to job, 0 to 100, and its inputs.
+
+    Each result counts as its ratio to the level of its series, so a model that changed costs
+    nothing. cv: standard deviation / mean. spread: largest / smallest. tail: p99 / p50. rolling:
+    the mean standard deviation of five results in a row; not in the score. results: their number.
+
+    The score weighs cv by 0.5 (0 points from 10 % on), spread by 0.25 (0 from 3 on) and tail by
+    0.25 (0 from 2 on), as ExecuTorch's `analyze_benchmark_stability.py` does.
+    """
+
+    score: float
+    cv: float
+    spread: float
+    tail: float
+    rolling: float
+    results: int
+
+
+def stability(found: Iterable[Series]) -> Stability | None:
+    """Compute the stability of the device of these series, all of one device. Those with fewer than
+    five results do not count; None without any."""
+    ratios, rolling = [], []
+    for series in found:
+        points = [point for point in series.points if point.p50_ms > 0]
+        if len(points) < _WINDOW:
+            continue
+        times = np.array([point.p50_ms for point in points])
+        known = (point.expected_ms for point in points if point.expected_ms is not None)
+        level, levels = next(known, float(np.median(times))), []
+        for point in points:  # marked ones are not judged: they are compared with the last level
+            level = point.expected_ms or level
+            levels.append(level)
+        # The first point of a new level has the one before as expected: it is not a variation.
+        ratio = np.array(
+            [
+                1.0 if point.standing in _CHANGED else point.p50_ms / level
+                for point, level in zip(points, levels, strict=True)
+            ]
+        )
+        ratios.append(ratio)
+        windows = np.lib.stride_tricks.sliding_window_view(ratio, _WINDOW)
+        rolling.append(windows.std(axis=1, ddof=1))
+    if not ratios:
+        return None
+    every = np.concatenate(ratios)
+    cv = float(every.std(ddof=1) / every.mean())
+    spread, (p50, p99) = float(every.max() / every.min()), np.percentile(every, (50, 99))
+    tail = float(p99 / p50)
+    parts = (0.5, 1 - cv * 10), (0.25, 1 - (spread - 1) / 2), (0.25, 1 - (tail - 1))
+    score = 100 * sum(weight * max(part, 0.0) for weight, part in parts)
+    return Stability(score, cv, spread, tail, float(np.concatenate(rolling).mean()), len(every))
 
 
 def kind_of(mark: str) -> str:

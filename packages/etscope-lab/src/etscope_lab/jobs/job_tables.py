@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.table import Column, Kind
 from etscope_lab.devices.peaks import peaks_in_words
 from etscope_lab.jobs.generations import COLUMNS as GENERATION
 from etscope_lab.jobs.generations import PHASES, rows_of
-from etscope_lab.jobs.records import LATENCY, Device, Job
+from etscope_lab.jobs.records import LATENCY, Device, Job, State
+
+if TYPE_CHECKING:
+    from etscope_lab.comparison.noise import Stability
 
 SCHEMA = "etscope.lab.job/1"
 DEVICES_SCHEMA = "etscope.lab.devices/1"
@@ -57,6 +62,45 @@ def job_report(job: Job, link: str | None = None) -> Report:
     return Report({"id": job.id, "state": str(job.state)}, tuple(kept))
 
 
+def database_records(jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
+    """Yield records of PyTorch's benchmark database, schema v3: one for each time of a done job,
+    and a FAILURE_REPORT for each that ended without a result. A/B and unfinished jobs have none.
+
+    The form is that of ExecuTorch's `.github/scripts/extract_benchmark_results.py`.
+    """
+    for job in jobs:
+        if not job.state.is_final or job.spec.kind == "ab":
+            continue
+        latency = job.summary.get("latency") or {}
+        memory = (job.summary.get("memory") or {}).get("peak_rss_bytes")
+        kind = "inference" if job.spec.generation is None else "token"
+        names = {"mean": "avg", "p50": "p50", "p90": "p90"}
+        values = {f"{name}_{kind}_latency(ms)": latency.get(f"{k}_ms") for k, name in names.items()}
+        values["model_load_time(ms)"] = latency.get("load_ms")
+        values["peak_inference_mem_usage(mb)"] = None if memory is None else memory / (1 << 20)
+        labels = job.spec.labels
+        config = {"job": job.id, "threads": job.spec.threads, "marks": list(job.marks), **labels}
+        extra = {"app_type": "etscope", "benchmark_config": json.dumps(config)}
+        if job.state is not State.DONE:
+            values = {"FAILURE_REPORT": 0}
+            report = json.dumps({"state": str(job.state), "error": job.error})
+            extra |= {"job_conclusion": "FAILURE", "failure_level": "JOB", "job_report": report}
+        variant = "_".join(labels[axis] for axis in ("backend", "quantize") if axis in labels)
+        about = {
+            "benchmark": {"name": "ExecuTorch", "mode": "inference", "extra_info": extra},
+            "model": {
+                "name": labels.get("model", job.spec.title),
+                "backend": variant or job.summary.get("backend") or "",
+            },
+            "runners": [{"name": job.device or "", "type": str(job.environment.get("os", ""))}],
+        }
+        method = {"method": job.summary.get("method") or job.spec.method or ""}
+        for name, value in values.items():
+            if value is not None:
+                metric = {"name": name, "benchmark_values": [value], "target_value": 0}
+                yield {**about, "metric": {**metric, "extra_info": method}}
+
+
 def findings_of(job: Job) -> tuple[str, ...]:
     """Defects that a job found in its model: values that are not the reference's, unexpected
     outputs of a bundle's cases, more time than the baseline, a quality gate that failed."""
@@ -93,8 +137,11 @@ def environment_line(job: Job) -> str:
     return " · ".join(str(part) for part in parts if part)
 
 
-def devices_report(devices: Sequence[Device]) -> Report:
-    """A report on the devices of a lab, with a row for each."""
+def devices_report(
+    devices: Sequence[Device], steady: Mapping[str, Stability | None] = MappingProxyType({})
+) -> Report:
+    """A report on the devices of a lab, with a row for each. steady: by name, if known."""
+    inputs = ("score", "cv", "spread", "tail", "rolling", "results")
     columns = (
         Column("name"),
         Column("driver"),
@@ -105,6 +152,8 @@ def devices_report(devices: Sequence[Device]) -> Report:
         Column("attributes", Kind.LIST, priority=1),
         Column("peaks", Kind.LIST, priority=2),
         Column("message"),
+        Column("stability", Kind.FLOAT, title="stability (0 to 100)", priority=1),
+        *(Column(f"stability_{name}", Kind.FLOAT, priority=6) for name in inputs[1:]),
     )
     content = (
         (
@@ -117,6 +166,7 @@ def devices_report(devices: Sequence[Device]) -> Report:
             _pairs(device.attributes),
             [f"{one['runner']}: {peaks_in_words(one)}" for one in device.calibrations] or None,
             device.message,
+            *(getattr(steady.get(device.config.name), name, None) for name in inputs),
         )
         for device in devices
     )

@@ -15,7 +15,7 @@ from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.model.table import Kind
 from etscope.support.options import key_values
 from etscope_lab.comparison.changes import changes_of
-from etscope_lab.comparison.noise import device_noise
+from etscope_lab.comparison.noise import device_noise, stability
 from etscope_lab.devices.peaks import peaks_in_words
 from etscope_lab.jobs.generations import EXECUTION, PROMPT, rows_of, times_of
 from etscope_lab.jobs.records import FINAL, LATENCY, TOLD, Device, Filter, Job, Series, State
@@ -306,7 +306,8 @@ def _conditions(device: Device) -> Mapping[str, str]:
 
 
 def noise(lab: Lab, name: str) -> Mapping[str, str]:
-    """Return how much jobs on a device differ without a change, as texts; empty if unknown.
+    """Return how much jobs on a device differ without a change, and its stability, as texts; empty
+    if unknown.
 
     Raises `MissingDataError` if the device does not exist.
     """
@@ -315,9 +316,18 @@ def noise(lab: Lab, name: str) -> Mapping[str, str]:
     done = lab.jobs(Filter(states=(State.DONE,), device=name), limit=_NOISE_JOBS).jobs
     found = device_noise(done, done[:1])
     floor = found.floor(Policy())
+    steady = stability(lab.history(device=name))
+    shown = {}
+    if steady is not None:
+        shown = {
+            "stability": f"{steady.score:.0f} of 100",
+            "from": f"variation {share(steady.cv)}, slowest / fastest {steady.spread:.2f}, "
+            f"p99 / p50 {steady.tail:.2f}; {steady.results} results, "
+            f"{share(steady.rolling)} among five in a row",
+        }
     if found.spread is None:
-        return {}
-    return {
+        return shown
+    return shown | {
         "spread of repeats": share(found.spread),
         "smallest detectable change": share(floor)
         if floor is not None
