@@ -15,7 +15,7 @@ from etscope.cli.verb import all_help
 LINES = 40  # of a terminal
 WIDE: Any = {"terminal_width": 80, "max_content_width": 80}
 # Of all commands together: may fall, never rise. Keys are those of -X.
-VERBS, OPTIONS, KEYS = 21, 309, 149
+VERBS, OPTIONS, KEYS = 22, 314, 149
 
 
 def with_all_below(context: click.Context) -> Iterator[click.Context]:

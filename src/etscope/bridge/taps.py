@@ -45,11 +45,8 @@ from etscope.units import listed
 _NAMES_SHOWN = 5  # in a message
 
 # Operators that XNNPACK and its quantizer fuse with the operator before, in one int8 operator.
-_ACTIVATIONS = frozenset(
-    f"aten.{name}.default"
-    for stem in ("relu", "hardtanh", "relu6", "clamp")
-    for name in (stem, f"{stem}_")
-)
+FUSED = ("relu", "hardtanh", "relu6", "clamp")
+_ACTIVATIONS = frozenset(f"aten.{stem}{end}.default" for stem in FUSED for end in ("", "_"))
 # Operators that hand their input on.
 _IDENTITIES = frozenset(
     f"aten.{name}.default"

@@ -126,6 +126,7 @@ _VERBS = {  # by their heading in the help
         "run": "Run a model or a program, and show where the time goes.",
         "generate": "Generate tokens with a language model, and measure its speed.",
         "matrix": "Compare backends, quantizations and threads in one table.",
+        "replay": "Run one operator of a run alone, on each backend.",
         "calibrate": "Measure the peak compute and memory rates of this machine.",
     },
     "Understand a run": {
@@ -183,7 +184,9 @@ def _print_completion(ctx: click.Context, option: click.Parameter, shell: str | 
     epilog="Exit codes: 0 fine, 1 finding, 2 usage, 3 bad input, 4 no data, 5 missing.",
 )
 @click.version_option(__version__, message="etscope %(version)s")
-@click.option("--debug", is_flag=True, help="Show tracebacks; also with ETSCOPE_DEBUG=1.")
+@click.option(
+    "--debug", is_flag=True, hidden=True, help="Show tracebacks; also with ETSCOPE_DEBUG=1."
+)
 @click.option(
     "--color",
     type=click.Choice(("auto", "always", "never")),
