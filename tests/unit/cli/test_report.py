@@ -21,11 +21,11 @@ def report(run: Run) -> Run:
 def test_a_report_is_one_file(report: Run, tmp_path: Path) -> None:
     files = artifacts("cnn_portable")
     out = tmp_path / "r.html"
-    said = report(files.etrecord, files.etdump_timing, "-o", out, "--title", "A <title>")
+    said = report(files.etrecord, files.etdump_timing, "-o", out)
     assert said[:2] == (0, "")
     assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
     data = data_of(out)
-    assert data["title"] == "A <title>"
+    assert data["title"] == data["runs"][0]["name"]
     assert len(data["runs"]) == 1
     code, shown, _ = report(files.pte, "-o", "-")
     assert code == 0 and shown.startswith("<!doctype html>")

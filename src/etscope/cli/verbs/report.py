@@ -92,7 +92,7 @@ def _options(
 
 @verb(
     {
-        "Report": ("--output", "--title", "--serve", "--open", "--tensorboard"),
+        "Report": ("--output", "--serve", "--open", "--tensorboard"),
         "Run": ("--method", "--calls", "--inputs", "--with", "-X"),
     },
     details=_DETAILS,
@@ -136,7 +136,6 @@ def _options(
 @setting("port", type=PORT, default=0, help="Port of --serve; 0: any free port.")
 @setting("host", default="127.0.0.1", help="Address that --serve listens on.")
 @click.option("--open", "open_it", is_flag=True, help="With --serve: open a browser.")
-@click.option("--title", metavar="TEXT", help="Title of the report.")
 @switch("numerics", None, "Compare logged values with the reference. Default: if both are there.")
 @inputs_option
 @click.option(
@@ -165,7 +164,6 @@ def command(
     port: int,
     host: str,
     open_it: bool,
-    title: str | None,
 ) -> None:
     """Write an HTML report of RUN, a program or graphs. Several runs are compared. Default: the
     last run.
@@ -200,7 +198,7 @@ def command(
     if len(etrecords) > 1:
         runs = one_of_each(runs, "record", etrecords, "dumps or programs")
     with progress(f"reporting on {runs[0].name}"), quiet():
-        document = document_of(list(report_inputs(runs, options)), title)
+        document = document_of(list(report_inputs(runs, options)))
         text = dumps(document) if as_data else page_html(document)
     with open_output(output) as out:
         out.write(text)
