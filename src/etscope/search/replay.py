@@ -40,9 +40,8 @@ from etscope.model.exported_graph import graph_from_program_json, graph_from_rec
 from etscope.model.graph import Graph, stem
 from etscope.model.selector import Selector, meant
 from etscope.model.table import Column, Kind, Table
-from etscope.search.bisect._probe import PieceValues, write_samples
 from etscope.search.matrix import FLOAT, Matrix, MatrixOptions, matrix
-from etscope.search.trial import require_export, versions
+from etscope.search.trial import PieceValues, require_export, versions, write_samples
 from etscope.support.options import takes_fields
 from etscope.units import format_bytes, format_count, format_duration
 

@@ -24,7 +24,7 @@ from etscope.analysis.statistics.compare_samples import drawn_orders
 from etscope.errors import FormatError, MismatchError, UsageError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.json_values import read_json, to_json
-from etscope.formats.torch_files.tensor_files import tensor_files_in
+from etscope.formats.torch_files.tensor_files import suffix_for, tensor_files_in, write_tensor_file
 from etscope.support.optional import require
 
 if TYPE_CHECKING:
@@ -224,6 +224,29 @@ def read_samples(source: Source, samples: Sequence[Any]) -> list[Any]:
         else:
             found.append(sample)
     return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceValues:
+    """Inputs and expected outputs of a piece for each sample, as numpy arrays."""
+
+    inputs: list[list[Any]]
+    expected: list[list[Any]]
+
+
+def write_samples(folder: Path, values: PieceValues) -> list[tuple[Path, Path]]:
+    """Write the values of each sample; return the files of its inputs and expected outputs."""
+
+    def write(name: str, arrays: Sequence[Any]) -> Path:
+        path = folder / (name + suffix_for(arrays))
+        write_tensor_file(path, arrays, [str(number) for number in range(len(arrays))])
+        return path
+
+    pairs = zip(values.inputs, values.expected, strict=True)
+    return [
+        (write(f"inputs-{number}", inputs), write(f"expected-{number}", expected))
+        for number, (inputs, expected) in enumerate(pairs)
+    ]
 
 
 # -- Runs on the runtime.

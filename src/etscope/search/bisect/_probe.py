@@ -33,7 +33,6 @@ from etscope.errors import (
 )
 from etscope.formats.bytes.files import make_folder
 from etscope.formats.program.pte import read_pte
-from etscope.formats.torch_files.tensor_files import suffix_for, write_tensor_file
 from etscope.model.graph import Graph
 from etscope.search.bisect import _repro_script
 from etscope.search.trial import (
@@ -42,10 +41,12 @@ from etscope.search.trial import (
     RUN,
     UNKNOWN,
     VALUE,
+    PieceValues,
     Trial,
     check_tolerance,
     reaches,
     run_samples,
+    write_samples,
 )
 
 if TYPE_CHECKING:
@@ -257,14 +258,6 @@ def reason_in(stdout: str, stderr: str) -> str:
 # -- Attempts.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PieceValues:
-    """Inputs and expected outputs of a piece for each sample, as numpy arrays."""
-
-    inputs: list[list[Any]]
-    expected: list[list[Any]]
-
-
 Piece = tuple[int, ...]
 """Positions of a graph's nodes, ascending."""
 
@@ -329,21 +322,6 @@ class Probe:
         from etscope.etrecord import ETRecord
 
         return lower(cut.program, self.backend, ETRecord)
-
-
-def write_samples(folder: Path, values: PieceValues) -> list[tuple[Path, Path]]:
-    """Write the values of each sample; return the files of its inputs and expected outputs."""
-
-    def write(name: str, arrays: Sequence[Any]) -> Path:
-        path = folder / (name + suffix_for(arrays))
-        write_tensor_file(path, arrays, [str(number) for number in range(len(arrays))])
-        return path
-
-    pairs = zip(values.inputs, values.expected, strict=True)
-    return [
-        (write(f"inputs-{number}", inputs), write(f"expected-{number}", expected))
-        for number, (inputs, expected) in enumerate(pairs)
-    ]
 
 
 # -- The reproduction.
