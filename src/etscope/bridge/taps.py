@@ -52,7 +52,10 @@ _IDENTITIES = frozenset(
     f"aten.{name}.default"
     for name in ("dropout", "feature_dropout", "contiguous", "detach", "detach_", "alias")
 )
-
+# Operators that hand a constant on; XNNPACK lowers no call that returns only its input.
+_OF_CONSTANTS = frozenset(
+    {"export.access_subclass_inner_tensor.default", "aten.lift_fresh_copy.default"}
+)
 # Operators that quantize numbers by scales that are computed from these, and that make them.
 _DYNAMIC = frozenset(
     {
@@ -217,10 +220,10 @@ def is_quantized_op(node: Any, what: str) -> bool:
 
 
 def _is_of_weights(node: Node) -> bool:
-    """True for a part of a quantized weight, and for the weight as numbers."""
+    """True for a part of a quantized weight, for the weight as numbers, and for a constant."""
     name = target_name(node.target)
     if "dequantize_" not in name:
-        return name == "export.access_subclass_inner_tensor.default"
+        return name in _OF_CONSTANTS
     quantized = node.args[0]
     return not isinstance(quantized, Node) or ".quantize_" not in target_name(quantized.target)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from etscope.analysis.faults.faults import FAILS, program_faults, told
+from etscope.analysis.faults.faults import FAILS, program_faults, sites_of, told
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.correlate import method_symbols, recorded_inputs
@@ -204,11 +204,16 @@ def run(
     try:
         executed = execute_all(jobs, opened, execution)
     except RuntimeFailure as error:
+        failed = FAILED.search(error.log)
+        at = None if failed is None else int(failed["instruction"])
         error.message += "".join(f"\n  {line}" for line in _failed_lines(error, opened, calls))
         error.message += "".join(
             f"\nthe cause: {told(fault)}"
             for fault in program_faults(opened)
-            if fault.kind == FAILS and fault.method in {call.method for call in calls}
+            if fault.kind in FAILS
+            and fault.method in {call.method for call in calls}
+            # A mixed layout in a call that ran is not why another one failed.
+            and at in {site.instruction for site in sites_of(fault)}
         )
         raise
     return Run.of(executed, opened, forced=not verify, calls=calls)

@@ -32,7 +32,8 @@ DAILY = range(2, 3)  # the others at night
 def test_a_sound_program_is_not_accused(seed: int) -> None:
     program = sound(seed)
     for is_right, found in program.numerics():
-        assert found.is_fine is is_right, (str(program), found.verdict)
+        if is_right is not None:
+            assert found.is_fine is is_right, (str(program), found.verdict)
 
 
 # Of these inputs, the numbers inside a call are so near to ties that the device rounds one of them

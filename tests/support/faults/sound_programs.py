@@ -300,9 +300,11 @@ class Sound:
         shape = "x".join(map(str, self.inputs[0].shape))
         return f"{self.seed} {self.arithmetic} {shape} {' '.join(self.parts)}"
 
-    def numerics(self) -> Iterator[tuple[bool, Numerics]]:
+    def numerics(self) -> Iterator[tuple[bool | None, Numerics]]:
         """Export and run the program; yield whether each run is right, and its diagnosis. Some are
         not: XNNPACK's `avg_pool2d` of int8 in float (seed 114), norms that lose all digits (109).
+        None of a run whose numbers are rounding alone: PyTorch moves them as far itself when the
+        inputs move by a few roundings (385: a mean of what was centred; 407: one code at a tie).
         """
         group: Group = GROUPS[self.arithmetic]
         with torch.no_grad():
@@ -313,13 +315,35 @@ class Sound:
                 outputs, found = ran(exported, exported.record, given)
                 expected = tree_leaves(program.module()(*given))
                 # Taps are outputs, too, after the model's own.
-                yield all(map(_is_near, expected, outputs)), found
+                is_right: bool | None = all(map(_is_near, expected, outputs))
+                if not is_right and _is_rounding(program.module(), given, expected, outputs):
+                    is_right = None
+                yield is_right, found
 
 
 def _is_near(expected: torch.Tensor, found: Any) -> bool:
     """Is the error less than a tenth? Both forms of int8 and of half differ by less."""
     error = expected.double() - torch.as_tensor(found).double()
     return bool(error.norm() <= 0.1 * expected.double().norm())
+
+
+def _is_rounding(
+    model: Any, inputs: tuple[torch.Tensor, ...], expected: list[torch.Tensor], outputs: Any
+) -> bool:
+    """Is each output as near to PyTorch's as those of inputs that differ by a few roundings?"""
+    noise, moved = torch.Generator().manual_seed(0), [0.0] * len(expected)
+    for _ in range(8):
+        near = (
+            x + x * 8 * torch.finfo(x.dtype).eps * torch.randn(x.shape, generator=noise).to(x)
+            for x in inputs
+        )
+        for at, (one, other) in enumerate(zip(expected, tree_leaves(model(*near)), strict=True)):
+            moved[at] = max(moved[at], float((one.double() - other.double()).norm()))
+    return all(
+        _is_near(one, found)
+        or float((one.double() - torch.as_tensor(found).double()).norm()) <= 3 * most
+        for one, found, most in zip(expected, outputs, moved, strict=False)
+    )
 
 
 def sound(seed: int, arithmetic: str | None = None) -> Sound:

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from etscope.analysis.faults.layouts import mixed_layouts, order_of
 from etscope.analysis.faults.operators import Difference, different_operators
 from etscope.analysis.faults.overwritten import Overwritten, overwritten_values
 from etscope.analysis.matching.export import Export
@@ -45,7 +47,8 @@ OTHER_WEIGHTS = "other-weights"  # the kind of a fault
 _ELEMENTWISE = frozenset({"add", "sub", "mul", "div"})
 _WITH_WEIGHTS = frozenset({"FullyConnected", "Conv2d", "DepthwiseConv2d", "ConvTranspose2d"})
 _LISTED = 3  # names in a sentence
-FAILS = "other-layout"  # the kind of a fault with which a method does not run
+MIXED = "mixed-layouts"  # kinds of faults with which a method may not run
+FAILS = "other-layout", MIXED
 
 
 def program_faults(export: Export) -> tuple[Finding, ...]:
@@ -68,6 +71,11 @@ def _depends_on_values(fault: Finding) -> bool:
     return fault.explanation is not None and fault.explanation.sureness is Sureness.POSSIBLE
 
 
+def sites_of(fault: Finding) -> tuple[Site, ...]:
+    """Return the instructions whose results a fault makes wrong."""
+    return () if fault.explanation is None else fault.explanation.sites
+
+
 def told(fault: Finding) -> str:
     """Return a fault and its fix, in sentences."""
     return f"{fault.sentence} To do: {' '.join(remedies_of([fault]))}"
@@ -78,7 +86,7 @@ def faults_section(export: Export) -> Section:
     found = program_faults(export)
 
     def row(fault: Finding) -> Sequence[Any]:
-        for site in () if fault.explanation is None else fault.explanation.sites[:1]:
+        for site in sites_of(fault)[:1]:
             return fault.method, fault.kind, site.name, site.instruction, site.module, site.line
         return fault.method, fault.kind, None, None, None, None
 
@@ -308,9 +316,13 @@ class _MethodFaults:
             given = [self.method.values[value] for value in call.args]
             yield from self._lost_parameters(number, given, operators)
             yield from self._lost_scales(number)
-        for position, tensor in known.items():
-            if position < len(call.args):
-                yield from self._other_layout(number, position, call.args[position], tensor)
+        other = [
+            fault
+            for position, tensor in known.items()
+            if position < len(call.args)
+            for fault in self._other_layout(number, position, call.args[position], tensor)
+        ]
+        yield from other or self._mixed_layouts(number, call, operators, known)
 
     def _lost_arguments(self, number: int, lost: Sequence[tuple[int, int]]) -> Finding:
         """The call is given values that its data does not read."""
@@ -447,13 +459,57 @@ class _MethodFaults:
         if given == wanted.sizes:
             return
         yield self._finding(
-            FAILS,
+            FAILS[0],
             f"The call of {self._at(number)} takes argument {position} as {wanted}, and the "
             f"program has it as {_shape(given)}, so the call fails.",
             (_order(value),),
             (number,),
             (_CONTIGUOUS,),
         )
+
+    def _mixed_layouts(
+        self,
+        number: int,
+        call: DelegateCall,
+        operators: Sequence[XnnNode],
+        known: Mapping[int, XnnTensor],
+    ) -> Iterator[Finding]:
+        """Find the first operator of a call that reads a value in a wrong order."""
+        arguments = {}
+        for position, tensor in known.items():
+            value = self.method.values[call.args[position]] if position < len(call.args) else None
+            order = order_of(tensor, value.dim_order) if isinstance(value, TensorValue) else None
+            if order is not None:
+                arguments[id(tensor)] = order
+        for operator, is_last in islice(mixed_layouts(operators, arguments), 1):
+            nodes = [
+                node
+                for node in self._attributions[number].nodes
+                if operator is not None and node.debug_handle == operator.debug_handle
+            ][-1:]
+            ends = ("first", "last")
+            if operator is None:
+                what = "returns a value in another order of dimensions than the program has"
+            elif is_last is None:
+                what = f"gives {operator.kind} inputs with the channels first and last"
+            else:
+                what = (
+                    f"gives {operator.kind} a value with the channels {ends[not is_last]}, where "
+                    f"it needs them {ends[is_last]}"
+                )
+            line = short_lines(lines_of(nodes))
+            place = f" for {stem(nodes[0].op)} ({line})" if line else ""
+            is_dynamic = any(value.is_dynamic for one in operators for value in one.outputs)
+            by_hand = is_dynamic and operator is not None and operator.kind != "Softmax"
+            yield self._finding(
+                MIXED,
+                f"The call of {self._at(number)} {what}{place}, so its results are wrong or it "
+                "fails.",
+                ("ExecuTorch's ChannelsLastTaggedReshapePass added the transposes of this call.",),
+                (number,),
+                (_STATIC if by_hand else _OWN_VIEW,),
+                nodes,
+            )
 
     def _unknown_order(self, number: int) -> Iterator[Finding]:
         """Find inputs of a convolution that are neither contiguous nor channels last: the portable
@@ -465,7 +521,7 @@ class _MethodFaults:
                 (0, *range(2, rank), 1),
             ):
                 yield self._finding(
-                    FAILS,
+                    FAILS[0],
                     f"The input of {self._at(number)} ({tensor}) is neither contiguous nor "
                     "channels last, so the kernel fails.",
                     (_order(tensor),),
@@ -477,6 +533,15 @@ class _MethodFaults:
 _CONTIGUOUS = Remedy(
     "Export with an input that is contiguous in memory: `x.clone(memory_format="
     "torch.contiguous_format)`; `x.contiguous()` does not change the strides of such a shape."
+)
+
+_OWN_VIEW = Remedy(
+    "Give the operator its own view of the value: "
+    "`x.flatten(0, 1).unflatten(0, x.shape[:2])`, which ends the order of the channels."
+)
+_STATIC = Remedy(
+    "Quantize the convolutions of this call statically, or leave them in float: the pass "
+    "transposes the inputs of those that are quantized dynamically, for all their users."
 )
 
 

@@ -26,7 +26,10 @@ def _sum(
 ) -> Any:
     """A sum of n terms in turn is off by about the epsilon of the type times the sum of their
     sizes: partial sums are as large as a term times sqrt(n)."""
-    size = target(args[0].abs(), *args[1:], **kwargs)
+    return _moved_sum(value, target(args[0].abs(), *args[1:], **kwargs), epsilon)
+
+
+def _moved_sum(value: torch.Tensor, size: torch.Tensor, epsilon: float) -> torch.Tensor:
     return torch.where(value.abs() < _CANCELLED * size, value + epsilon * size, value)
 
 
@@ -57,7 +60,8 @@ def _norm(bias: int) -> Moved:
         rows = scaled.reshape(reciprocal.numel(), -1)
         less = 0.5 * _lost(mean, reciprocal.square().reciprocal(), rows.shape[1], epsilon)
         move = (rows * less.reshape(-1, 1)).reshape(found.shape)
-        return found - move, mean, reciprocal * (1 - less)
+        size = args[0].abs().reshape(rows.shape).mean(1).reshape(mean.shape)
+        return found - move, _moved_sum(mean, size, epsilon), reciprocal * (1 - less)
 
     return moved
 

@@ -125,6 +125,7 @@ class XnnNode:
     `clamped`: it clamps its output, for example by a fused relu. `quantizes`: it is a "Convert" to
     a quantized type. `inputs`, `outputs`: its values, weights included. `bounds`: the bounds of the
     clamp; infinite without one. `window`: number of elements in a pooling's window.
+    `order`: the dimensions of a transpose.
     """
 
     kind: str | None
@@ -135,6 +136,7 @@ class XnnNode:
     outputs: tuple[XnnTensor, ...] = field(default=(), compare=False)
     bounds: tuple[float, float] | None = field(default=None, compare=False)
     window: int | None = field(default=None, compare=False)
+    order: tuple[int, ...] = field(default=(), compare=False)
 
 
 class XnnGraph(NamedTuple):
@@ -202,6 +204,9 @@ def read_xnnpack_graph(data: memoryview) -> XnnGraph:
                 window=None
                 if entry is None or kind not in ("AvgPooling2d", "MaxPooling2d")
                 else entry.integer(4, UINT32) * entry.integer(5, UINT32),  # height, width
+                order=()
+                if entry is None or kind != "StaticTranspose"
+                else tuple(int(dim) for dim in entry.numbers(1, "I")),
             )
         )
     return XnnGraph(tuple(nodes), arguments)
