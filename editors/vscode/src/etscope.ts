@@ -50,19 +50,18 @@ export async function etscope(
       watch?.dispose();
       if (error === null) resolve(output);
       else if (token?.isCancellationRequested) reject(new vscode.CancellationError());
-      else reject(new Error(wordsOf(said) || `${python} cannot be started: set "etscope.python" (${error.message})`));
+      else reject(new Error(wordsOf(said, python) || `${python} cannot be started: set "etscope.python" (${error.message})`));
     });
     const watch = token?.onCancellationRequested(() => child.kill("SIGINT"));
   });
 }
 
 /** The error of a command, without the lines of its progress. */
-function wordsOf(said: string): string {
-  if (/No module named '?etscope/.test(said)) {
-    return `${said.trim()}. Install it there (pip install "etscope[torch]"), or set "etscope.python".`;
-  }
+function wordsOf(said: string, python: string): string {
   const begin = said.lastIndexOf("error: ");
-  return said.slice(Math.max(begin, 0)).replace(/^error: /, "").trim();
+  const words = said.slice(Math.max(begin, 0)).replace(/^error: /, "").trim();
+  if (!/No module named '?(etscope|torch|executorch)/.test(said)) return words;
+  return `${words}\nThis is ${python}. Install it there (pip install "etscope[torch]"), or set "etscope.python".`;
 }
 
 /** Shows an error of a command; a cancelled one is none. */

@@ -72,7 +72,10 @@ export class Profiles implements vscode.Disposable {
   current: Profile | undefined;
   private readonly changed = new vscode.EventEmitter<void>();
   readonly onChange = this.changed.event;
-  private readonly watcher = vscode.workspace.createFileSystemWatcher("**/.etscope/runs/[0-9]*-*/run.json");
+  // A run that is kept is renamed: the editor hears of its folder, not of the files in it.
+  private readonly watcher = vscode.workspace.createFileSystemWatcher(
+    "**/.etscope/runs/{[0-9]*-*,[0-9]*-*/run.json}",
+  );
   private loads = 0;
 
   constructor() {

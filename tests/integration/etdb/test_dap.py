@@ -130,7 +130,7 @@ def test_values_are_those_of_pytorch(folder: Path, target: str) -> None:
         opened(client, folder, target=target, stopOnEntry=True)
         assert begun(client)["reason"] == "entry"
         ends: dict[int, list[list[float]]] = {}
-        while client.ask("stackTrace", threadId=1)["stackFrames"][0]["line"]:
+        while client.where()[0] != "the run is over":
             line = client.where()[1]
             tensor = client.variables("Output")["$"]
             rows = client.children(tensor["variablesReference"], filter="indexed")

@@ -53,7 +53,7 @@ _CAPABILITIES: dict[str, Any] = dict.fromkeys(
         "supportsLoadedSourcesRequest", "supportsModulesRequest", "supportsTerminateRequest",
         "supportsDataBreakpoints", "supportsCompletionsRequest", "supportsGotoTargetsRequest",
         "supportsInstructionBreakpoints", "supportsDisassembleRequest", "supportsRestartFrame",
-        "supportsReadMemoryRequest", "supportsCancelRequest", "supportsDelayedStackTraceLoading",
+        "supportsReadMemoryRequest", "supportsCancelRequest",
     ),
     True,
 )  # fmt: skip
@@ -314,8 +314,9 @@ def stopped_body(stopped: Stopped, thread: int) -> dict[str, Any]:
         "allThreadsStopped": True,
     }
     if stopped.text:
-        body["description"] = stopped.text.split("\n", 1)[0]
         body["text"] = stopped.text
+    if stopped.reason == END:  # else editors say "Paused on breakpoint", which leaves room
+        body["description"] = stopped.text
     if stopped.breakpoints:
         body["hitBreakpointIds"] = list(stopped.breakpoints)
     return body
@@ -493,9 +494,12 @@ def _stack_trace(adapter: Adapter, arguments: JsonValue) -> Body:
     stop = debugger.stop
     if stop is None:
         where = "the run is over" if debugger.ended else "the run has not begun"
-        found = [{"id": side + 1, "name": where, "line": 0, "column": 0,
-                  "presentationHint": "label"}]  # fmt: skip
-        return {"stackFrames": found, "totalFrames": 1}
+        end: dict[str, Any] = {"id": side + 1, "name": where, "line": 0, "column": 0}
+        # Editors show variables only of a frame with a line: here that of the model's end.
+        if debugger.ended and debugger.position is not None:
+            for line in frames_of(debugger.some_target().stops[debugger.position])[-1:]:
+                end |= {"line": line.line, "column": 1, "source": adapter.source_of(line)}
+        return {"stackFrames": [end], "totalFrames": 1}
     lines = frames_of(stop) or [line for line in [line_of(stop)] if line is not None]
     modules = modules_of(stop)
     operator = stop.node or stop.name
@@ -520,7 +524,7 @@ def _stack_trace(adapter: Adapter, arguments: JsonValue) -> Body:
 @request("scopes")
 def _scopes(adapter: Adapter, arguments: JsonValue) -> Body:
     place, other = adapter.select_frame(arguments.get("frameId").whole())
-    if adapter.debugger.stop is None:
+    if adapter.debugger.stop is None and not adapter.debugger.ended:
         return {"scopes": []}
     return {"scopes": adapter.variables.scopes(other, place)}
 

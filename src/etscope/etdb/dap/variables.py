@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,13 @@ from etscope.etdb.output import duration_text, tensor_statistics, value_lines
 from etscope.etdb.python_code import python_names
 from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.remote_tensor import RemoteTensor
+from etscope.etdb.targets.target import Stop
 from etscope.units import format_bytes
 
 _MOST_ROWS = 1000  # of a tensor without a page asked for
 _MOST_DESCRIBED = 100  # rows whose numbers describe them: a page of VS Code
 _MOST_SENT = 4 << 20  # bytes of these rows
+_READ_AT_ONCE = ("Output", "Locals", "Inputs", "Model outputs")  # scopes
 # A variable: its name, and the expression that it is the value of.
 Listed = Sequence[tuple[str, str]]
 Children = Callable[[int, int | None, str], list[dict[str, Any]]]
@@ -36,43 +38,56 @@ class Variables:
         self._expressions: list[Callable[[str], str | None]] = []  # of settable children, by name
 
     def scopes(self, other: str, frame: int) -> list[dict[str, Any]]:
-        """The scopes of the current stop. other: the function of expressions that gives the values
-        of the other side, "ref" or "device"; "" for those of the run. frame: of the stack."""
+        """The scopes of the current stop, or of the run's end. other: the function of expressions
+        that gives the values of the other side, "ref" or "device"; "" for those of the run. frame:
+        of the stack."""
         debugger = self._debugger
-        nodes = debugger.here().nodes
-        reads = list(dict.fromkeys(name for node in nodes for name in node.inputs))
-        own = {node.name for node in nodes}
-        placeholders = self._placeholders()
+        stop = debugger.stop
+        found = {} if stop is None else self._scopes_at(stop, other, frame)
+        if debugger.record is not None:
+            graph = debugger.edge(debugger.method).graph
+            if stop is None:
+                found["Model outputs"] = (
+                    "returnValue",
+                    _named(dict.fromkeys(graph.outputs), other),
+                )
+            inputs = [name for name in graph.inputs if name not in graph.parameters]
+            found["Model inputs"] = ("", _named(inputs, other))
+        times = [] if stop is None or stop.ticks is None or other else [self._time()]
+        return [
+            {
+                "name": name,
+                "variablesReference": self._listing(listed),
+                "namedVariables": len(listed),
+                "expensive": name not in _READ_AT_ONCE or other == "ref",
+                **({"presentationHint": hint} if hint else {}),
+            }
+            for name, (hint, listed) in found.items()
+            if listed
+        ] + times
+
+    def _scopes_at(self, stop: Stop, other: str, frame: int) -> dict[str, tuple[str, Listed]]:
+        """The hint and the content of each scope of an operator."""
+        debugger = self._debugger
+        own = {node.name for node in stop.nodes}
+        reads = dict.fromkeys(name for node in stop.nodes for name in node.inputs)
         inside = [name for name in reads if name not in own]
-
-        def named(names: Sequence[str]) -> Listed:
-            return [(name, f"{other}({name})" if other else name) for name in names]
-
+        placeholders = set[str]()
+        if debugger.record is not None:
+            placeholders = set(debugger.edge(debugger.method).graph.parameters)
         found: dict[str, tuple[str, Listed]] = {
             "Output": ("returnValue", [("$", f"{other}()" if other else "$")]),
             "Locals": ("locals", [
                 (name, f"{other}({node})" if other else node)
                 for name, node in python_names(debugger, frame).items()
             ]),
-            "Inputs": ("arguments", named([n for n in inside if n not in placeholders])),
-            "Weights and state": ("", named([n for n in inside if n in placeholders])),
+            "Inputs": ("arguments", _named([n for n in inside if n not in placeholders], other)),
+            "Weights and state": ("", _named([n for n in inside if n in placeholders], other)),
         }  # fmt: skip
         if debugger.can_compare and not other:
             found["Reference"] = ("", [("ref($)", "ref()"), ("gap(sqnr)", "gap(sqnr)"),
                                        ("gap(max_abs)", "gap(max_abs)")])  # fmt: skip
-        found["Model inputs"] = ("", named(self._model_inputs()))
-        times = [] if debugger.here().ticks is None or other else [self._time()]
-        return [
-            {
-                "name": name,
-                "variablesReference": self._listing(listed),
-                "namedVariables": len(listed),
-                "expensive": name not in ("Output", "Locals", "Inputs") or other == "ref",
-                **({"presentationHint": hint} if hint else {}),
-            }
-            for name, (hint, listed) in found.items()
-            if listed
-        ] + times
+        return found
 
     def _time(self) -> dict[str, Any]:
         """The scope of the operator's time."""
@@ -204,16 +219,10 @@ class Variables:
 
         return {**described, "variablesReference": self._added(children, expression_of)}
 
-    def _placeholders(self) -> set[str]:
-        if self._debugger.record is None:
-            return set()
-        return set(self._debugger.edge(self._debugger.method).graph.parameters)
 
-    def _model_inputs(self) -> list[str]:
-        if self._debugger.record is None:
-            return []
-        graph = self._debugger.edge(self._debugger.method).graph
-        return [name for name in graph.inputs if name not in graph.parameters]
+def _named(names: Iterable[str], other: str) -> Listed:
+    """Nodes, each with the expression of its value on a side; see `Variables.scopes`."""
+    return [(name, f"{other}({name})" if other else name) for name in names]
 
 
 def _place(expression: str, at: tuple[int, ...]) -> str:
