@@ -72,20 +72,21 @@ export class Profiles implements vscode.Disposable {
   current: Profile | undefined;
   private readonly changed = new vscode.EventEmitter<void>();
   readonly onChange = this.changed.event;
-  // A run that is kept is renamed: the editor hears of its folder, not of the files in it.
-  private readonly watcher = vscode.workspace.createFileSystemWatcher(
-    "**/.etscope/runs/{[0-9]*-*,[0-9]*-*/run.json}",
+  // A run that is kept is a folder of another name before: the editor hears of the folder alone.
+  private readonly watchers = ["**/.etscope/runs/[0-9]*-*", "**/.etscope/runs/[0-9]*-*/run.json"].map((glob) =>
+    vscode.workspace.createFileSystemWatcher(glob),
   );
   private loads = 0;
 
   constructor() {
     const reload = () => void this.load();
-    for (const event of [this.watcher.onDidCreate, this.watcher.onDidChange, this.watcher.onDidDelete]) event(reload);
+    for (const one of this.watchers)
+      for (const event of [one.onDidCreate, one.onDidChange, one.onDidDelete]) event(reload);
     vscode.workspace.onDidChangeConfiguration((event) => event.affectsConfiguration("etscope") && reload());
   }
 
   dispose(): void {
-    this.watcher.dispose();
+    for (const one of this.watchers) one.dispose();
     this.changed.dispose();
   }
 

@@ -50,7 +50,7 @@ def _show(words: Sequence[str], *, in_terminal: bool) -> None:
 
         with tempfile.TemporaryDirectory(prefix="etscope-") as folder:
             path = Path(folder) / "report.json"
-            _run([*words, "-o", str(path)])
+            _run([*words, "-o", str(path)], unsaid=f"wrote {path}\n")
             if path.exists():  # --help writes none
                 display(ReportWidget(json.loads(path.read_text(encoding="utf-8"))))
     elif _writes_html(verb):
@@ -71,8 +71,9 @@ def _writes_html(verb: str) -> bool:
     return any(isinstance(kind, click.Choice) and "html" in kind.choices for kind in kinds)
 
 
-def _run(words: Sequence[str], *, shown: bool = True) -> str:
-    """Run a command in a process of its own and return its output; show it, too, if `shown`.
+def _run(words: Sequence[str], *, shown: bool = True, unsaid: str = "") -> str:
+    """Run a command in a process of its own and return its output; show it, too, if `shown`, and
+    what it says of itself but for `unsaid`.
 
     Raises IPython's `UsageError`, which has no traceback and stops "Run all", for an error; a
     finding (exit code 1) is none.
@@ -89,8 +90,7 @@ def _run(words: Sequence[str], *, shown: bool = True) -> str:
     )
     if shown and done.stdout:
         print(done.stdout, end="")
-    if done.stderr:
-        print(done.stderr, end="", file=sys.stderr)
+    print(done.stderr.replace(unsaid, ""), end="", file=sys.stderr)
     if done.returncode > 1 or done.returncode < 0:
         raise UsageError(f"etscope {words[0]} ended with exit code {done.returncode}")
     return done.stdout
