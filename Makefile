@@ -22,7 +22,7 @@ EXTENSION := $(wildcard editors/vscode/*.json editors/vscode/*.md editors/vscode
 .DEFAULT_GOAL := help
 CPP := $(shell find native/src tests/support/native -name '*.cpp' -o -name '*.h')
 
-.PHONY: help install demo native web test test-all test-nightly test-backends \
+.PHONY: help install demo native web test test-all test-nightly test-backends test-editor \
 	extension stress durations corpus coverage \
 	bench docs lint format tidy check clean distclean
 
@@ -79,7 +79,7 @@ test-nightly: $(INSTALLED) $(BUILT)  ## The long and the large too, in random or
 	@ETSCOPE_FUZZ_SEED=$${ETSCOPE_FUZZ_SEED:-$$(date +%Y%m%d)} $(BIN)/python -m pytest \
 	  $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.support.make_corpus --check
-	@$(MAKE) test-backends
+	@$(MAKE) test-editor test-backends
 	@bash .ci/package --all
 
 stress: $(INSTALLED) $(BUILT)  ## Tests that wait for something, 50 times each on a busy machine (days)
@@ -100,6 +100,21 @@ test-backends: $(INSTALLED) $(BUILT)  ## Tests of OpenVINO, TOSA and Ethos-U, wi
 		>"$$($(OVER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
 	@$(OVER)/bin/python -m pip install -qq 'openvino==2025.4.1' 'nncf==3.1.0' 'ethos-u-vela==5.1.0' 'tosa-tools==2026.5.0'
 	@$(OVER)/bin/python -m pytest -n 2 -k "openvino or tosa or ethos" $(PYTEST_ARGS) tests/integration/export/test_backends.py
+
+# Visual Studio Code behind a web page, and JupyterLab, which is laid over .venv. Building code-server
+# takes headers that .ci/system-packages installs.
+EDITOR := build/editor/node_modules
+
+test-editor: $(INSTALLED) $(BUILT) $(VSIX)  ## Tests in a real editor and a real notebook (5 minutes, 1 GB under build/)
+	@mkdir -p build/editor && echo '{"private": true}' >build/editor/package.json
+	@test -x $(EDITOR)/node/bin/node || npm --prefix build/editor install --silent node@24
+	@test -d $(EDITOR)/code-server || \
+	  PATH="$(CURDIR)/$(EDITOR)/node/bin:$$PATH" npm --prefix build/editor install --silent code-server@4.139.1
+	@test -x build/jupyter/bin/python || $(PYTHON) -m venv build/jupyter
+	@printf '%s\n' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" "$(CURDIR)/src" \
+		>"$$(build/jupyter/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+	@build/jupyter/bin/pip install -qq jupyterlab==4.6.6 nbconvert==7.17.2 ipykernel==7.4.0
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/e2e/editor
 
 # Child processes are measured, too. Measuring slows the export of a model by more than half.
 coverage: $(INSTALLED) $(BUILT)  ## `make test-all` again, then the branch coverage
