@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 SWEEP = "sweep"  # label of each cell, with the sweep's name
 AXES = ("model", "commit", "backend", "quantize", "options", "threads")  # labels of a cell
 _PROGRAMS = (".pte", ".bpte", ".etrecord")
+PROGRAM, _HASH = "program", 16  # label with the beginning of the program's hash
 _FOLDER = Path(".etscope", "sweeps")  # of exported programs
 _MOST_CELLS = 2000
 _PAGE = 500
@@ -142,7 +143,7 @@ def cells_of(sweep: Sweep, labels: Mapping[str, str]) -> Iterator[Cell]:
             }  # fmt: skip
             program, failure = None, ""
             try:
-                program = _program(sweep, source, axes)
+                program, content = _program(sweep, source, axes)
             except EtscopeError as error:
                 failure = error.message
             named = {axis: text for axis, text in axes.items() if text}
@@ -151,7 +152,8 @@ def cells_of(sweep: Sweep, labels: Mapping[str, str]) -> Iterator[Cell]:
                 continue
             for device, threads in places:
                 here = named if threads is None else {**named, "threads": str(threads)}
-                yield Cell(here, _spec(sweep, program, {**here, **labels}, device, threads))
+                known = {**here, **labels, PROGRAM: content}
+                yield Cell(here, _spec(sweep, program, known, device, threads))
 
 
 def _spec(
@@ -177,8 +179,8 @@ def _short(model: str) -> str:
     return f"{stem}.{attribute}" if target and attribute not in ("make", "model", stem) else stem
 
 
-def _program(sweep: Sweep, source: str, axes: Mapping[str, str]) -> Path:
-    """Return the program of a cell, after building or exporting it."""
+def _program(sweep: Sweep, source: str, axes: Mapping[str, str]) -> tuple[Path, str]:
+    """Return the program of a cell, after building or exporting it, and a hash of its content."""
     if axes["commit"]:
         from etscope_lab.commits import Programs, commit_of, git
 
@@ -186,20 +188,29 @@ def _program(sweep: Sweep, source: str, axes: Mapping[str, str]) -> Path:
         key = hashlib.sha256(repr((source, sweep.build)).encode()).hexdigest()[:12]
         programs = Programs(Path(where) / key, source, sweep.build)
         try:
-            return programs.path(commit_of(axes["commit"]))
+            commit = commit_of(axes["commit"])
+            return programs.path(commit), programs.sha256(commit)[:_HASH]
         finally:
             programs.close()
     if _is_program(source):
-        return Path(source)
+        with reading("program", source):
+            return Path(source), _hash(Path(source).read_bytes())
     from etscope.export import load_model
+    from etscope.support.quiet import quiet
 
     scheme = {"quantize": False if axes["quantize"] == "float" else axes["quantize"]}
-    exported = load_model(source).export(
-        backend=axes["backend"], **scheme, **sweep.options[axes["options"]]
-    )
+    with quiet():
+        exported = load_model(source).export(
+            backend=axes["backend"], **scheme, **sweep.options[axes["options"]]
+        )
     name = "-".join(filter(None, (axes[key] for key in ("backend", "quantize", "options"))))
     folder = _FOLDER / sweep.name / axes["model"]
-    return exported.save(folder, name.replace(",", "-"), bundle=False)[1]
+    record = exported.save(folder, name.replace(",", "-"), bundle=False)[1]
+    return record, _hash(exported.program_bytes())  # records of equal programs differ
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_HASH]
 
 
 # -- the board
@@ -217,6 +228,11 @@ def jobs_of(lab: LabApi, name: str) -> list[Job]:
         cursor = page.next
         if cursor is None or len(newest) == known:  # the rest are earlier runs
             return [newest[key] for key in sorted(newest)]
+
+
+def work_of(spec: JobSpec) -> str:
+    """A key of a cell's work, equal for another export of the same program."""
+    return spec.model_dump_json(exclude={"model", "name", "priority"})
 
 
 def axes_of(job: Job) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ def test_a_cell_for_each_combination(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]  # fmt: skip
     assert dict(made[1].labels) == {
         "branch": "main", "model": "net", "threads": "2", "sweep": "nightly",
+        "program": "d69ea8cda2433733",
     }  # fmt: skip
     assert (made[0].model.name, made[0].iterations) == ("net.pte", 3)
     failed = [cell for cell in cells if cell.spec is None]

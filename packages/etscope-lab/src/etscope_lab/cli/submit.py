@@ -226,8 +226,9 @@ def _submit_sweep(
     path: str, again: bool, wait: bool, where: LabOptions, format: str, options: dict[str, Any]
 ) -> int:
     """Submit the jobs of a sweep, wait for them, and show its board; return the exit code."""
+    from etscope_lab.jobs.records import FINAL, State
     from etscope_lab.lab import Lab
-    from etscope_lab.sweep import board, cells_of, jobs_of, read_sweep
+    from etscope_lab.sweep import board, cells_of, jobs_of, read_sweep, work_of
 
     given = [name for name, one in options.items() if one not in (None, (), {}, False)]
     if extra := [name for name in given if name != "labels"]:
@@ -235,6 +236,12 @@ def _submit_sweep(
     sweep = read_sweep(path)
     failed, jobs = 0, []
     with transfers() as progress, where.open(progress=progress) as lab:
+        failures = FINAL - {State.DONE}
+        known = {
+            work_of(job.spec): job
+            for job in jobs_of(lab, sweep.name)
+            if not again and job.state not in failures
+        }
         before = Path.cwd()
         os.chdir(Path(path).parent)
         try:
@@ -244,7 +251,8 @@ def _submit_sweep(
                     words = " ".join(cell.axes.values())
                     click.echo(f"warning: {words}: {cell.failure}", err=True)
                 else:
-                    jobs.append(lab.submit(cell.spec, again=again))
+                    job = known.get(work_of(cell.spec))
+                    jobs.append(job or lab.submit(cell.spec, again=again))
         finally:
             os.chdir(before)
         if wait:

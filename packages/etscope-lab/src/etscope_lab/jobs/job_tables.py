@@ -86,13 +86,17 @@ def database_records(jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
             report = json.dumps({"state": str(job.state), "error": job.error})
             extra |= {"job_conclusion": "FAILURE", "failure_level": "JOB", "job_report": report}
         variant = "_".join(labels[axis] for axis in ("backend", "quantize") if axis in labels)
+        device = job.environment.get("device") or {}
+        runner = {"name": job.device or "", "type": device.get("os", "")}
+        if str(device.get("memory_bytes", "")).isdecimal():
+            runner["total_mem_in_gb"] = round(int(device["memory_bytes"]) / (1 << 30), 3)
         about = {
             "benchmark": {"name": "ExecuTorch", "mode": "inference", "extra_info": extra},
             "model": {
                 "name": labels.get("model", job.spec.title),
                 "backend": variant or job.summary.get("backend") or "",
             },
-            "runners": [{"name": job.device or "", "type": str(job.environment.get("os", ""))}],
+            "runners": [runner],
         }
         method = {"method": job.summary.get("method") or job.spec.method or ""}
         for name, value in values.items():
