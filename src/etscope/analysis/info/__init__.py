@@ -41,19 +41,10 @@ def file_info(
     try:
         kind = identify(path)
     except FormatError:
-        from etscope.analysis.info.log_info import app_log_sections, tool_file_section
-
-        if is_app_log(path):
-            return Report({"file": name, "kind": APP_LOG}, app_log_sections(name))
-        if is_ptn(path):
-            from etscope.analysis.info.native_info import native_sections
-            from etscope.formats.program.native import read_ptn
-
-            return Report({"file": name, "kind": PTN}, native_sections(read_ptn(name)))
-        section = tool_file_section(name)
-        if section is None:
+        found = _of_other_kind(name)
+        if found is None:
             raise
-        return Report({"file": name, "kind": TOOL_FILE}, (section,))
+        return found
     sections: tuple[Section, ...]
     # Only the modules of the file's own kind are imported.
     if kind == ETDUMP:
@@ -83,3 +74,19 @@ def file_info(
 
         sections = program_sections(Export(read_pte(name), record, tuple(data)))
     return Report({"file": name, "kind": kind}, sections)
+
+
+def _of_other_kind(path: str) -> Report | None:
+    """Summarise an app's log, a package of the native backend, or a file of a vendor's tool; None
+    for any other file."""
+    from etscope.analysis.info.log_info import app_log_sections, tool_file_section
+
+    if is_app_log(path):
+        return Report({"file": path, "kind": APP_LOG}, app_log_sections(path))
+    if is_ptn(path):
+        from etscope.analysis.info.native_info import native_sections
+        from etscope.formats.program.native import read_ptn
+
+        return Report({"file": path, "kind": PTN}, native_sections(read_ptn(path)))
+    section = tool_file_section(path)
+    return None if section is None else Report({"file": path, "kind": TOOL_FILE}, (section,))

@@ -12,65 +12,15 @@ from etscope.model.table import Column, Kind, Table
 
 def native_sections(package: NativePackage) -> tuple[Section, ...]:
     """Return the sections "file", "methods", "operators" and "constants"."""
-    methods = package.methods
-    head = facts(
-        "file",
-        f"{package.archive.path}: package of ExecuTorch's native backend",
-        (
-            (Column("size", Kind.BYTES), len(package.archive.buffer)),
-            (Column("methods", Kind.LIST), [method.name for method in methods]),
-            (Column("constants", Kind.COUNT), len(package.tensors)),
-            (
-                Column("constants_size", Kind.BYTES, title="size of constants"),
-                sum(span.size for span in package.tensors.values()),
-            ),
-            (Column("equal", Kind.COUNT, title="equal to another constant"), len(package.aliases)),
-            (Column("members", Kind.LIST), list(package.archive.members)),
-        ),
-        notes=("ExecuTorch 1.5 does not have a runtime for it.",),
-    )
     operators = Counter(
-        (method.name, node.op) for method in methods for node in method.nodes if _is_call(node.kind)
-    )
-
-    def tensors(method: NativeMethod, kind: str) -> list[str]:
-        bound = {constant.name for constant in method.constants}
-        names = [
-            name
-            for node in method.nodes
-            if node.kind == kind
-            for name in (node.outputs if kind == "placeholder" else node.inputs)
-        ]
-        return [
-            f"{name}: {method.types[name]}"
-            for name in names
-            if name not in bound and name in method.types
-        ]
-
-    per_method = rows(
-        "methods",
-        "Methods",
-        (
-            Column("method"),
-            Column("calls", Kind.COUNT),
-            Column("inputs", Kind.LIST),
-            Column("outputs", Kind.LIST),
-            Column("buffers", Kind.LIST, title="buffers that begin as zeros"),
-        ),
-        [
-            (
-                method.name,
-                sum(_is_call(node.kind) for node in method.nodes),
-                tensors(method, "placeholder"),
-                tensors(method, "output"),
-                list(method.buffers),
-            )
-            for method in methods
-        ],
+        (method.name, node.op)
+        for method in package.methods
+        for node in method.nodes
+        if _is_call(node.kind)
     )
     found = (
-        head,
-        per_method,
+        _head(package),
+        _methods(package),
         rows(
             "operators",
             "Operators",
@@ -92,6 +42,65 @@ def native_sections(package: NativePackage) -> tuple[Section, ...]:
         ),
     )
     return tuple(section for section in found if len(section.table))
+
+
+def _head(package: NativePackage) -> Section:
+    return facts(
+        "file",
+        f"{package.archive.path}: package of ExecuTorch's native backend",
+        (
+            (Column("size", Kind.BYTES), len(package.archive.buffer)),
+            (Column("methods", Kind.LIST), [method.name for method in package.methods]),
+            (Column("constants", Kind.COUNT), len(package.tensors)),
+            (
+                Column("constants_size", Kind.BYTES, title="size of constants"),
+                sum(span.size for span in package.tensors.values()),
+            ),
+            (Column("equal", Kind.COUNT, title="equal to another constant"), len(package.aliases)),
+            (Column("members", Kind.LIST), list(package.archive.members)),
+        ),
+        notes=("ExecuTorch 1.5 does not have a runtime for it.",),
+    )
+
+
+def _methods(package: NativePackage) -> Section:
+    return rows(
+        "methods",
+        "Methods",
+        (
+            Column("method"),
+            Column("calls", Kind.COUNT),
+            Column("inputs", Kind.LIST),
+            Column("outputs", Kind.LIST),
+            Column("buffers", Kind.LIST, title="buffers that begin as zeros"),
+        ),
+        [
+            (
+                method.name,
+                sum(_is_call(node.kind) for node in method.nodes),
+                _tensors(method, "placeholder"),
+                _tensors(method, "output"),
+                list(method.buffers),
+            )
+            for method in package.methods
+        ],
+    )
+
+
+def _tensors(method: NativeMethod, kind: str) -> list[str]:
+    """Return the inputs or outputs of a method with their types, without its constants."""
+    bound = {constant.name for constant in method.constants}
+    names = [
+        name
+        for node in method.nodes
+        if node.kind == kind
+        for name in (node.outputs if kind == "placeholder" else node.inputs)
+    ]
+    return [
+        f"{name}: {method.types[name]}"
+        for name in names
+        if name not in bound and name in method.types
+    ]
 
 
 def _is_call(kind: str) -> bool:

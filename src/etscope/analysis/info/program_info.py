@@ -59,7 +59,8 @@ def program_sections(export: Export) -> tuple[Section, ...]:
         _facts(export),
         faults_section(export),
         *_methods(export),
-        *_calls(program),
+        _operators(program),
+        _delegates(program),
         summary_section(plans),
         peak_section(plans),
         named_data,
@@ -278,8 +279,8 @@ def _methods(export: Export) -> Iterator[Section]:
     )
 
 
-def _calls(program: Program) -> Iterator[Section]:
-    """Yield the operators, then the delegates, with the number of their calls."""
+def _operators(program: Program) -> Section:
+    """Return the operators of each method, with the number of their calls."""
     kernels = Counter(
         (method.name, method.operators[instruction.operator].full_name)
         for method in program.methods
@@ -287,7 +288,7 @@ def _calls(program: Program) -> Iterator[Section]:
         if isinstance(instruction, KernelCall)
     )
     types = kernel_types(program)
-    yield rows(
+    return rows(
         "operators",
         "Operators that the runtime must have",
         (
@@ -304,13 +305,17 @@ def _calls(program: Program) -> Iterator[Section]:
             if owner == method.name
         ],
     )
+
+
+def _delegates(program: Program) -> Section:
+    """Return the delegates of each method, with the number of their calls."""
     calls = Counter(
         (method.name, instruction.delegate)
         for method in program.methods
         for instruction in method.instructions
         if isinstance(instruction, DelegateCall)
     )
-    yield rows(
+    return rows(
         "delegates",
         "Delegates",
         (
