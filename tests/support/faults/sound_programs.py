@@ -303,8 +303,8 @@ class Sound:
     def numerics(self) -> Iterator[tuple[bool | None, Numerics]]:
         """Export and run the program; yield whether each run is right, and its diagnosis. Some are
         not: XNNPACK's `avg_pool2d` of int8 in float (seed 114), norms that lose all digits (109).
-        None of a run whose numbers are rounding alone: PyTorch moves them as far itself when the
-        inputs move by a few roundings (385: a mean of what was centred; 407: one code at a tie).
+        None of a run that other roundings change as much, so neither verdict is wrong: a mean of
+        what was centred (385), a zero point at a tie in each row (407), norms (282).
         """
         group: Group = GROUPS[self.arithmetic]
         with torch.no_grad():
@@ -327,22 +327,41 @@ def _is_near(expected: torch.Tensor, found: Any) -> bool:
     return bool(error.norm() <= 0.1 * expected.double().norm())
 
 
-def _is_rounding(
-    model: Any, inputs: tuple[torch.Tensor, ...], expected: list[torch.Tensor], outputs: Any
-) -> bool:
-    """Is each output as near to PyTorch's as those of inputs that differ by a few roundings?"""
-    noise, moved = torch.Generator().manual_seed(0), [0.0] * len(expected)
-    for _ in range(8):
-        near = (
-            x + x * 8 * torch.finfo(x.dtype).eps * torch.randn(x.shape, generator=noise).to(x)
-            for x in inputs
-        )
-        for at, (one, other) in enumerate(zip(expected, tree_leaves(model(*near)), strict=True)):
-            moved[at] = max(moved[at], float((one.double() - other.double()).norm()))
+class _Rounded(torch.fx.Interpreter):
+    """Rounds each result otherwise, one by one and all to one side: a scale of saturated numbers
+    has its zero point at a tie. Norms lose the digits that ExecuTorch's portable kernels lose."""
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        value = super().run_node(node)
+        if node.op != "call_function" or not isinstance(value, torch.Tensor):
+            return value
+        if node.target in (torch.ops.aten.layer_norm.default, torch.ops.aten.group_norm.default):
+            x, by, _, bias = self.fetch_args_kwargs_from_env(node)[0][:4]
+            rows = x.reshape(x.shape[0] * by, -1) if isinstance(by, int) else x.flatten(0, -2)
+            square = rows.square().mean(1) - rows.mean(1).square()
+            ratio = ((rows.var(1, correction=0) + 1e-5) / (square + 1e-5)).sqrt()[:, None]
+            bias = bias.reshape(-1, *[1] * (x.ndim - 2)) if isinstance(by, int) else bias
+            value = ((value - bias).reshape(rows.shape) * ratio).reshape(x.shape) + bias
+        if not value.is_floating_point() or not value.numel():
+            return value
+        epsilon = 4 * torch.finfo(value.dtype).eps
+        side = 4 * value.abs().max() * (2 * torch.randint(2, (1,)).to(value) - 1)
+        return value + epsilon * (value * torch.randn(value.shape).to(value) + side)
+
+
+def _is_rounding(model: Any, given: Any, expected: list[torch.Tensor], outputs: Any) -> bool:
+    """Do roundings move PyTorch's outputs about as far as the runtime's are?"""
+    torch.manual_seed(0)
+    runs = [tree_leaves(_Rounded(model).run(*given)) for _ in range(8)]
+
+    def off(one: torch.Tensor, other: Any) -> float:
+        return float((one.double() - torch.as_tensor(other).double()).norm())
+
+    # More outputs of the program are taps.
     return all(
-        _is_near(one, found)
-        or float((one.double() - torch.as_tensor(found).double()).norm()) <= 3 * most
-        for one, found, most in zip(expected, outputs, moved, strict=False)
+        _is_near(one, outputs[at])
+        or off(one, outputs[at]) <= 5 * max(off(one, r[at]) for r in runs)
+        for at, one in enumerate(expected)
     )
 
 
