@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
 import sys
@@ -69,4 +70,32 @@ def test_the_page_follows_the_files(page: Any, address: str, folder: Path) -> No
         )].some(cell => Math.abs(Number(cell.dataset.value) - after) <= 1e-12 * after)""",
         arg=after,
     )
+    assert page.failures == []
+
+
+_DROP = """files => {
+  const data = new DataTransfer();
+  for (const [name, packed] of files)
+    data.items.add(new File([Uint8Array.from(atob(packed), one => one.charCodeAt(0))], name));
+  document.body.dispatchEvent(
+    new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
+
+
+@pytest.mark.filterwarnings("ignore::etscope.errors.EtscopeWarning")
+def test_dropped_files_are_a_report(page: Any, address: str) -> None:
+    files = artifacts("cnn_xnnpack")
+    page.goto(address)
+    page.wait_for_selector('[data-testid="open-files"]', state="attached")
+    page.evaluate(_DROP, [["a.py", base64.b64encode(b"print(1)").decode()]])
+    page.wait_for_selector('[data-testid="opening"].bad >> text=not a file that etscope reads')
+    page.failures.clear()  # the console has the refusal
+    given = {"m.etrecord": files.etrecord, "other.etdp": files.etdump}
+    page.evaluate(
+        _DROP, [[name, base64.b64encode(one.read_bytes()).decode()] for name, one in given.items()]
+    )
+    page.wait_for_url("**report=*")
+    page.click('[data-testid="tab-events"]')
+    rows = table(page, "instructions-table")
+    assert near(rows[max(rows)]["avg"], total_of(files.etdump, files.etrecord))
     assert page.failures == []
