@@ -22,6 +22,8 @@ export async function runFolder(run: string, resource?: vscode.Uri): Promise<str
   return path.resolve(folderOf(resource), reports[0]!.file);
 }
 
+const ran = new vscode.EventEmitter<void>(); // of this window; others are heard of by their files
+
 function recordedAt(folder: string): number {
   return statSync(path.join(folder, "run.json")).mtimeMs;
 }
@@ -55,6 +57,7 @@ async function freshRun(file: vscode.Uri, name: string): Promise<string | undefi
 export async function runModel(model: string, resource?: vscode.Uri): Promise<string> {
   await vscode.workspace.saveAll(false);
   await withProgress(`etscope run ${path.basename(model)}`, (token) => etscope(["run", model], resource, token));
+  ran.fire();
   return runFolder("@0", resource);
 }
 
@@ -80,6 +83,7 @@ export class Profiles implements vscode.Disposable {
 
   constructor() {
     const reload = () => void this.load();
+    ran.event(reload);
     for (const one of this.watchers)
       for (const event of [one.onDidCreate, one.onDidChange, one.onDidDelete]) event(reload);
     vscode.workspace.onDidChangeConfiguration((event) => event.affectsConfiguration("etscope") && reload());
