@@ -77,7 +77,9 @@ class ExplainedMethod(Shown):
             Column("severity"): [one.severity.value for one, _, _ in known],
             Column("method"): [one.method for one, _, _ in known],
             Column("phase"): [profile.phase for _ in known],
-            Column("time", Kind.DURATION, unit): [quantity.value for _, quantity, _ in known],
+            Column("time", Kind.DURATION, unit): [
+                quantity.value if quantity.unit == unit else None for _, quantity, _ in known
+            ],
             Column("share", Kind.SHARE): [quantity.share for _, quantity, _ in known],
             Column("low", Kind.DURATION, unit): [explained.low for _, _, explained in known],
             Column("high", Kind.DURATION, unit): [explained.high for _, _, explained in known],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from torch import nn
 
 from benchmarks.planted_models import static
 from etscope.analysis.faults.faults import program_faults
+from etscope.analysis.faults.state import state_notes
 from etscope.analysis.matching.export import Export
+from etscope.analysis.numerics.rows import why_not_narrowed
 from etscope.errors import RuntimeFailure
 from etscope.export import export
 from etscope.formats.etrecord.reader import read_etrecord
@@ -21,7 +25,15 @@ from etscope.formats.program.pte import read_pte
 from etscope.inspector import Inspector
 from etscope.run import run
 from tests.support.faults.diagnosed import diagnosed
-from tests.support.faults.planted_programs import FAMILIES, Model, Planted, planted_programs
+from tests.support.faults.planted_programs import (
+    FAMILIES,
+    Model,
+    Planted,
+    planted_programs,
+    shared,
+    start,
+    storage,
+)
 
 
 def kinds(planted: Planted) -> set[str]:
@@ -46,10 +58,30 @@ def test_each_family_is_named_and_its_twin_is_not() -> None:
     check(range(first, first + len(FAMILIES)))
 
 
+def test_without_a_record_the_notes_say_what_the_program_does_not_store() -> None:
+    def notes(family: Callable[..., Planted], *, sound: bool) -> str:
+        made = family(random.Random(1), sound=sound).export
+        assert state_notes(made) == ()  # the record tells
+        return " ".join(state_notes(Export(made.program)))
+
+    assert "forward: the program stores no start value for its state" in notes(start, sound=False)
+    assert notes(start, sound=True) == ""
+    unshared, own = notes(shared, sound=False), "set_state: no method reads what it writes to its"
+    assert own in unshared
+    assert own not in notes(shared, sound=True)
+
+
 @pytest.mark.nightly
 def test_a_hundred_programs_of_new_seeds() -> None:
     first = int(time.time()) // 86_400 * 1_000  # other models each night; the seed is in a failure
     check(range(first, first + 100))
+
+
+def test_one_layer_with_quantized_weights_alone() -> None:
+    """The other layer's bias has the size of the scales that are lost."""
+    for seed in range(4):  # one layer or both, one row or two
+        torch.manual_seed(seed)
+        assert kinds(storage(random.Random(seed), sound=False)) == {"lost-operator"}
 
 
 def test_branches_that_share_bytes_are_the_cause(tmp_path: Path) -> None:
@@ -65,6 +97,7 @@ def test_branches_that_share_bytes_are_the_cause(tmp_path: Path) -> None:
     assert cause.startswith("the cause: The result of ") and " is overwritten by " in cause
     assert remedy == "to do: Copy the result at once: `torch.cond(...).clone()`"
     assert not any("inputs that ran" in note for note in found.notes)
+    assert why_not_narrowed(found).endswith("a fault of the program explains the wrong values")
 
 
 def test_a_program_that_does_not_run_says_why() -> None:

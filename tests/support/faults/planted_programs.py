@@ -204,21 +204,27 @@ def layout(draw: random.Random, *, sound: bool) -> Planted:
 
 
 def storage(draw: random.Random, *, sound: bool) -> Planted:
-    """Weights that are quantized without their inputs, in XNNPACK."""
+    """Weights that are quantized without their inputs, in XNNPACK; half of them in one layer."""
     from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_
     from torchao.quantization.granularity import PerAxis, PerGroup
 
     width = draw.choice((32, 64, 96))
-    model = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 4)).eval()
+    model = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width)).eval()
     configs = (
         Int8WeightOnlyConfig(),
         IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0)),
         IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)),
     )
+    layer = draw.choice(("0", None))
     if not sound:
-        quantize_(model, draw.choice(configs))
+        quantize_(
+            model,
+            draw.choice(configs),
+            lambda part, name: isinstance(part, nn.Linear) and layer in (name, None),
+        )
     kind = None if sound else "lost-operator"
-    return _made("storage", kind, model, (torch.randn(2, width),), xnnpack=True)
+    x = torch.randn(draw.choice((1, 2)), width)
+    return _made("storage", kind, model, (x,), xnnpack=True)
 
 
 def resize(draw: random.Random, *, sound: bool) -> Planted:

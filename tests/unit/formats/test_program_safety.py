@@ -44,6 +44,15 @@ def check_record(record: Any, *, strict: bool = False) -> None:
         check_program(record.program_text(name), siblings, strict=strict)
 
 
+def test_the_tensors_of_a_quantized_weight_are_allowed() -> None:
+    call = node("scale", "torch.ops.export.access_subclass_inner_tensor.default")
+    call["inputs"] = [{"name": "attr", "arg": {"as_string": "scale"}}]
+    check(program(call))
+    call["target"] = "torch.ops.export.access_subclass_inner_tensor.other"
+    with pytest.raises(FormatError):
+        check(program(call))
+
+
 def lowered(inner: dict[str, Any], **fields: Any) -> dict[str, Any]:
     call = node("call", "torch.ops.higher_order.executorch_call_delegate")
     module = {"backend_id": "B", "processed_bytes": "", "original_module": inner, **fields}

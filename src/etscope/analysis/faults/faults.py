@@ -313,8 +313,9 @@ class _MethodFaults:
         if lost:
             yield self._lost_arguments(number, lost)
         else:
-            given = [self.method.values[value] for value in call.args]
-            yield from self._lost_parameters(number, given, operators)
+            made = {*self.method.inputs}.union(*(r.outputs for r in self._records[: number + 1]))
+            constants = [self.method.values[value] for value in call.args if value not in made]
+            yield from self._lost_parameters(number, constants, operators)
             yield from self._lost_scales(number)
         other = [
             fault
@@ -342,18 +343,17 @@ class _MethodFaults:
         self, number: int, given: Sequence[Value], operators: Sequence[XnnNode]
     ) -> Iterator[Finding]:
         """Find sums and products with a parameter, of a size that neither a constant of the call
-        has nor one of its arguments."""
+        has nor one of its constant arguments. given: these arguments."""
         graph = self._graph
         if graph is None:
             return
-        held = {
-            math.prod(tensor.sizes)
-            for operator in operators
-            # A sum does not read a weight.
-            for position, tensor in enumerate(operator.inputs)
-            if tensor.constants and not (position == 1 and operator.kind in _WITH_WEIGHTS)
-        }
-        held.update(math.prod(value.sizes) for value in given if isinstance(value, TensorValue))
+        held = {math.prod(value.sizes) for value in given if isinstance(value, TensorValue)}
+        biases = set()  # a sum after a product of matrices may have become its bias
+        for operator in operators:
+            with_weights = operator.kind in _WITH_WEIGHTS
+            for position, tensor in enumerate(operator.inputs):
+                if tensor.constants and not (with_weights and position == 1):
+                    (biases if with_weights else held).add(math.prod(tensor.sizes))
         lost: dict[str, Node] = {}
         for node in self._attributions[number].nodes:
             if stem(node.op) in _ELEMENTWISE:
@@ -363,7 +363,8 @@ class _MethodFaults:
                     sizes = () if spec is None else spec.shape
                     known = [size for size in sizes if isinstance(size, int)]
                     count = math.prod(known) if len(known) == len(sizes) else 1
-                    if source.name in graph.parameters and count > 1 and count not in held:
+                    kept = held | biases if stem(node.op) == "add" else held
+                    if source.name in graph.parameters and count > 1 and count not in kept:
                         lost[graph.parameters[source.name]] = node
         if lost:
             yield self._lost(

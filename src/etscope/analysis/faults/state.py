@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory.state import KV_CACHE, StateTensor, program_state
-from etscope.analysis.memory.stored import (
-    STATE,
-    StoredTensor,
-    parameter_name,
-    stored_tensors,
-)
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MissingDataError
 from etscope.formats.bytes.files import BytesLike
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import as_numpy
+from etscope.units import listed
+
+if TYPE_CHECKING:  # `etscope info` reads state alone, and is quicker without the rest
+    from etscope.analysis.memory.stored import StoredTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,44 @@ def unshared_state(export: Export) -> Iterator[UnsharedState]:
                 yield UnsharedState(method, name, read_by, others)
 
 
+def state_notes(export: Export) -> tuple[str, ...]:
+    """Return what a program alone shows of its state: start values that it does not store, and
+    writes that no method reads. Whether they are faults depends on the model: with a record there
+    are no notes, as `undefined_state` and `unshared_state` decide.
+    """
+    if export.record is not None:
+        return ()
+    program, state = export.needed_program, program_state(export)
+    notes = []
+    for method, tensors in state.methods.items():
+        group = next(group for group in state.groups if method in group)
+        alike = [one for name in group for one in state.methods[name]]
+        places = {one.place for one in alike if _read_by(program, one)}
+        own = [one for one in tensors if one.kind != KV_CACHE]
+        started = [one for one in own if not one.tensor.has_data and _read_by(program, one)]
+        if started:
+            notes.append(
+                f"{method}: the program stores no start value for {_listed(started)}. Values other "
+                "than zeros in the model are lost; the ETRecord shows them."
+            )
+        unread = [one for one in own if one.place not in places]
+        if unread and len(program.methods) > 1:
+            notes.append(
+                f"{method}: no method reads what it writes to {_listed(unread)}. To share it with "
+                "other methods: `MemoryPlanningPass(share_mutable_buffers=True)`."
+            )
+    return tuple(notes)
+
+
+def _listed(state: Sequence[StateTensor]) -> str:
+    names = [one.name or f"value {one.value}, {one.tensor}" for one in state]
+    return f"its state ({listed(names, 3)})"
+
+
 def _constants(export: Export) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
     """Return the instructions that read each constant, by name and method. Needs a record."""
+    from etscope.analysis.memory.stored import STATE, parameter_name, stored_tensors
+
     found: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
     if export.record is not None:
         for one in stored_tensors(export.needed_program, export.edge_nodes):
@@ -163,6 +197,8 @@ def other_weights(export: Export) -> tuple[OtherWeight, ...]:
     Returns nothing if only the record has a program. Weights of .ptd files are not compared, nor
     programs of different exports, which have other lists of weights.
     """
+    from etscope.analysis.memory.stored import parameter_name, stored_tensors
+
     given, record = export.program, export.record
     view = None if record is None or given is None else record.program_view()
     if given is None or view is None:

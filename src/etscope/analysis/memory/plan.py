@@ -450,8 +450,15 @@ def _span_bytes(spans: Iterable[Span]) -> int:
 # -- the plans of all methods as a report
 
 
-def memory_report(export: Export, about: Mapping[str, str], *, force: bool = False) -> Report:
-    """Build a report of all methods with the sections "memory" (buffers, weights, delegates' data),
+def memory_report(
+    export: Export,
+    about: Mapping[str, str],
+    *,
+    force: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Report:
+    """Build a report of all methods with the sections "memory" (buffers, weights, delegates' data;
+    with `notes`),
     "memory_reuse" (how well the buffers are used), "memory_peak" (the values alive at the peak),
     "memory_live" (bytes alive at each instruction) and "memory_values" (place and life of each
     planned value, with module and line if there is a record).
@@ -476,7 +483,7 @@ def memory_report(export: Export, about: Mapping[str, str], *, force: bool = Fal
         [(name, *row) for name, table in tables for row in table.rows()],
     )
     sections = [
-        summary_section(plans),
+        summary_section(plans, notes),
         reuse_section(plans),
         peak_section(plans, attributions),
         _live(plans),
@@ -485,13 +492,14 @@ def memory_report(export: Export, about: Mapping[str, str], *, force: bool = Fal
     return Report(about, tuple(section for section in sections if len(section.table)))
 
 
-def summary_section(plans: Mapping[str, MemoryPlan]) -> Section:
-    """A section with one row for each kind of memory that a method takes."""
+def summary_section(plans: Mapping[str, MemoryPlan], notes: tuple[str, ...] = ()) -> Section:
+    """A section with one row for each kind of memory that a method takes, and `notes`."""
     return rows(
         "memory",
         "Memory",
         (Column("method"), *_SUMMARY),
         [(name, *row) for name, plan in plans.items() for row in plan.summary().rows()],
+        notes,
     )
 
 

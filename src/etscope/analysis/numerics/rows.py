@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -549,9 +549,22 @@ def guilty_call(found: Numerics) -> NumericsRow | None:
     """Return the first wrong row of a delegate call that covers several lines. Return None if there
     is none, or if a fault found in the program explains the error.
     """
+    return None if why_not_narrowed(found) else next(_guilty_calls(found))
+
+
+def why_not_narrowed(found: Numerics) -> str:
+    """Return the reason why no call is narrowed down, as a sentence; "" if one is."""
     if any(map(_is_cause, found.faults)):
-        return None
-    return next((row for row in found.wrong if row.is_delegate and len(row.lines) > 1), None)
+        return "not narrowed down: a fault of the program explains the wrong values"
+    if next(_guilty_calls(found), None) is not None:
+        return ""
+    if any(row.is_delegate for row in found.wrong):
+        return "not narrowed down: no wrong delegate call has operators of several known lines"
+    return "not narrowed down: no delegate call is wrong"
+
+
+def _guilty_calls(found: Numerics) -> Iterator[NumericsRow]:
+    return (row for row in found.wrong if row.is_delegate and len(row.lines) > 1)
 
 
 def _count(number: int, word: str) -> str:

@@ -115,6 +115,8 @@ def command(
     from etscope.analysis.info import SCHEMA
 
     _check(size, by, memory, context, etrecord)
+    if memory and etrecord is None:
+        files, etrecord = _without_record(files)
     record = None
     if etrecord is not None:
         from etscope.formats.etrecord.reader import read_etrecord
@@ -178,6 +180,19 @@ def _check(
         raise UsageError("--etrecord needs --memory or --size", hint="name the record as a FILE")
     if context is not None and not memory:
         raise UsageError("--context needs --memory", hint="add --memory")
+
+
+def _without_record(files: Sequence[str]) -> tuple[Sequence[str], str | None]:
+    """Return the files without the only ETRecord among several, and that record."""
+    from etscope.formats.identify import ETRECORD, identify
+
+    records = []
+    for file in files:
+        with suppress(EtscopeError, OSError):  # the report on the file raises its errors
+            records += [file] if identify(file) == ETRECORD else []
+    if len(records) != 1 or len(files) < 2:
+        return files, None
+    return [file for file in files if file not in records], records[0]
 
 
 def _write_sizes(
@@ -269,6 +284,8 @@ class _Beside:
         self, file: str, record: RecordFile | None, *, context: int | None, force: bool
     ) -> Report:
         """Return the memory that a program needs, or that a run took, by owner."""
+        from etscope.analysis.faults.faults import faults_section
+        from etscope.analysis.faults.state import state_notes
         from etscope.analysis.matching.export import Export
         from etscope.analysis.memory.measured import measured_report
         from etscope.analysis.memory.needs import program_memory, with_owners
@@ -302,6 +319,9 @@ class _Beside:
             if run.memory is not None and run.text("program_sha256") in (None, fingerprint)
         )
         export = Export(program, record, tuple(self.data.values()))
-        report = memory_report(export, {"file": file, "kind": kind}, force=force)
-        memory = program_memory(export, next(measured, None))
-        return with_owners(report, memory, context)
+        about = {"file": file, "kind": kind}
+        report = memory_report(export, about, force=force, notes=state_notes(export))
+        report = with_owners(report, program_memory(export, next(measured, None)), context)
+        faults = faults_section(export)
+        sections = (faults, *report.sections) if len(faults.table) else report.sections
+        return replace(report, sections=sections)

@@ -407,10 +407,12 @@ def command(
         return 0 if found.is_fine else 1
     table, default = _table_of_one(found, asked, view)
     if staging.narrow:
+        from etscope.analysis.numerics.rows import why_not_narrowed
+
         own = None if asked.inputs is None else read_inputs(trace, found.method, asked.inputs)
         narrowed = narrowed_call(trace, found, own, errors.tolerance)
-        if narrowed is not None:
-            table = replace(table, notes=(*table.notes[:1], *narrowed.notes, *table.notes[1:]))
+        notes = (why_not_narrowed(found),) if narrowed is None else narrowed.notes
+        table = replace(table, notes=(*table.notes[:1], *notes, *table.notes[1:]))
     table = table.take(range(len(table))[: view.limit])
     output.write_tables([table], view.columns, _filled([table], default))
     return 0 if found.is_fine else 1

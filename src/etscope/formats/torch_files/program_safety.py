@@ -246,6 +246,9 @@ _FUNCTIONS = {
         }
     ),
 }
+# The tensor in an attribute of a tensor subclass (a quantized weight): torch checks that it is one.
+# The name of the attribute is its only text.
+_TENSOR_PARTS = "torch.ops.export.access_subclass_inner_tensor.default"
 # Memory of ExecuTorch's own graphs; not looked up, but known to its deserializer.
 _MEMORY = frozenset({"memory.alloc", *(f"executorch.exir.memory.{n}" for n in ("view", "free"))})
 _TEXTS = ("as_string", "as_strings", "as_operator", "as_custom_obj")
@@ -287,6 +290,8 @@ def _is_known(library: str) -> bool:
 
 def _library(name: str) -> str:
     """The library of an operator; "" for an allowed function that is not in a library."""
+    if name == _TENSOR_PARTS:
+        return ""
     if match := _OPERATOR.fullmatch(name):
         library, operator, overload = match.groups()
         if overload.startswith("__") or (

@@ -92,7 +92,8 @@ def large_bounds(facts: Facts) -> Iterator[Finding]:
         sizes = "x".join(map(str, known))
         sentence = (
             f"The plan takes {format_bytes(plan.planned_bytes)} for an input of {tensor}; the "
-            f"example input, {sizes}, has {format_share(share)} of its elements."
+            f"example input, {sizes}, has {format_share(share)} of its elements, and needs about "
+            f"{format_bytes(round(plan.planned_bytes * share))}."
         )
         found = _of("large-bounds", plan, sentence, plan.planned_bytes, 0)
         evidence = "The runtime takes the planned memory when it loads the method, for all inputs."
