@@ -348,7 +348,7 @@ class _MethodFaults:
         if graph is None:
             return
         held = {math.prod(value.sizes) for value in given if isinstance(value, TensorValue)}
-        biases = set()  # a sum after a product of matrices may have become its bias
+        biases: set[int] = set()  # a sum after a product of matrices may have become its bias
         for operator in operators:
             with_weights = operator.kind in _WITH_WEIGHTS
             for position, tensor in enumerate(operator.inputs):

@@ -182,7 +182,7 @@ def _check(
         raise UsageError("--context needs --memory", hint="add --memory")
 
 
-def _without_record(files: Sequence[str]) -> tuple[Sequence[str], str | None]:
+def _without_record(files: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
     """Return the files without the only ETRecord among several, and that record."""
     from etscope.formats.identify import ETRECORD, identify
 
@@ -192,7 +192,7 @@ def _without_record(files: Sequence[str]) -> tuple[Sequence[str], str | None]:
             records += [file] if identify(file) == ETRECORD else []
     if len(records) != 1 or len(files) < 2:
         return files, None
-    return [file for file in files if file not in records], records[0]
+    return tuple(file for file in files if file not in records), records[0]
 
 
 def _write_sizes(
