@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -51,10 +52,15 @@ def tensor_sharing(array: npt.NDArray[Any]) -> torch.Tensor:
     return _converted(array, lambda one: torch.from_numpy(np.asarray(_Writable(one))))
 
 
+@cache  # a dtype computes its name anew at each call
+def _bits_of(dtype: np.dtype[Any]) -> tuple[type[np.generic], torch.dtype] | None:
+    return _BITS.get(dtype.name)
+
+
 def _converted(
     array: npt.NDArray[Any], convert: Callable[[npt.NDArray[Any]], torch.Tensor]
 ) -> torch.Tensor:
-    bits = _BITS.get(array.dtype.name)
+    bits = _bits_of(array.dtype)
     return convert(array) if bits is None else convert(array.view(bits[0])).view(bits[1])
 
 

@@ -8,7 +8,7 @@ tensors are in memory at a time.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -161,20 +161,21 @@ class Reference:
         # Its weights are read in a thread from now on.
         self._recorded = None if self._shares else self._graphs.recorded(self.graph)
 
-    def values(self) -> Iterator[tuple[str, Any]]:
+    def values(self, wanted: Container[str] | None = None) -> Iterator[tuple[str, Any]]:
         """Yield (node's name, value) in order of execution: arrays, numbers, and tuples or lists of
-        them; see `bridge.reference.reference.reference_arrays`."""
+        them; see `bridge.reference.reference.reference_arrays`. wanted: the only nodes needed."""
         from etscope.bridge.eager import threads_for
 
         with threads_for(self.graph):
-            yield from self._computed()
+            yield from self._computed(wanted)
 
-    def _computed(self) -> Iterator[tuple[str, Any]]:
+    def _computed(self, wanted: Container[str] | None) -> Iterator[tuple[str, Any]]:
         from etscope.bridge.reference.reference import arrays_of, keeps_state, reference_arrays
 
         recorded = self._recorded
         if recorded is not None and recorded.interpreter is not None:
-            for node, value in recorded.checked(recorded.interpreter.run(self._inputs)):
+            running = recorded.interpreter.run(self._inputs, wanted=wanted)
+            for node, value in recorded.checked(running):
                 yield node, arrays_of(value)
             return
         program, names = self._graphs.rebuilt(self.graph)
@@ -221,13 +222,7 @@ class Reference:
             return None
         if best_effort:
             return graph
-        # The edge nodes with a debug handle that no exported node has.
-        linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
-        lost = [
-            path
-            for path, node in edge.operators.items()
-            if node.debug_handle and node.debug_handle not in linked
-        ]
+        lost = self._method.trace.once(("lost nodes", method, name), lambda: _lost(edge, graph))
         if lost:
             warnings.warn(
                 f"{len(lost)} operators of the edge program do not say what they come from in the "
@@ -238,6 +233,16 @@ class Reference:
             )
             return None
         return graph
+
+
+def _lost(edge: Graph, graph: Graph) -> list[str]:
+    """The edge nodes with a debug handle that no exported node has."""
+    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
+    return [
+        path
+        for path, node in edge.operators.items()
+        if node.debug_handle and node.debug_handle not in linked
+    ]
 
 
 def numeric_gap(
@@ -266,29 +271,20 @@ def numeric_gap(
     paired = PairedValues(logged, matching)
     symbols = method.symbols
     rows: list[GapRow] = []
-    for pair, loop_pass, expected, actual in paired.compared(reference.values()):
-        record, node = paired.records[pair.instruction], reference.graph.calls[pair.node]
-        covered, handles = matching.covered.get(pair.instruction, ()), symbols.handles
-        if pair.delegate_id is not None:
-            known = symbols.delegates[pair.instruction].handles
-            covered, handles = (), {pair.instruction: known[str(pair.delegate_id)]}
-        names = tuple(dict.fromkeys((*covered, pair.node)))
-        is_call = record.kind == "delegate" and pair.delegate_id is None
-        computed = [reference.graph.calls[name] for name in names] if is_call else [node]
+    described: dict[Pair, dict[str, Any]] = method.trace.once(
+        ("gap rows", method.name, chosen.number, reference.graph.name), dict
+    )
+    for pair, loop_pass, expected, actual in paired.compared(reference.values(matching.by_node)):
+        about = described.get(pair)
+        if about is None:
+            about = _about(pair, paired, symbols, reference.graph)
+            described[pair] = about
         row = GapRow(
-            pair=pair,
-            event=record.event if pair.delegate_id is None else str(pair.delegate_id),
-            label=record.label,
-            node=pair.node,
-            op=node.op,
-            nodes=names,
-            handles=tuple(handle_list(handles.get(pair.instruction))),
             metrics=measure_all(found, expected, actual),
             shape=tuple(np.shape(expected)),
             dtype=str(getattr(expected, "dtype", type(expected).__name__)),
             loop_pass=loop_pass,
-            lines=lines_of(computed),
-            module=common_module(computed),
+            **about,
         )
         if keep is not None:
             keep(row, expected, actual)
@@ -299,6 +295,29 @@ def numeric_gap(
     return Gap(
         method.name, name, reference.graph, chosen.number, found, tuple(rows), coverage, matching
     )
+
+
+def _about(pair: Pair, paired: PairedValues, symbols: Any, graph: Graph) -> dict[str, Any]:
+    """The fields of a row that are the same for all values of a pair."""
+    record = paired.records[pair.instruction]
+    covered, handles = paired.matching.covered.get(pair.instruction, ()), symbols.handles
+    if pair.delegate_id is not None:
+        known = symbols.delegates[pair.instruction].handles
+        covered, handles = (), {pair.instruction: known[str(pair.delegate_id)]}
+    names = tuple(dict.fromkeys((*covered, pair.node)))
+    is_call = record.kind == "delegate" and pair.delegate_id is None
+    computed = [graph.calls[name] for name in (names if is_call else (pair.node,))]
+    return {
+        "pair": pair,
+        "event": record.event if pair.delegate_id is None else str(pair.delegate_id),
+        "label": record.label,
+        "node": pair.node,
+        "op": graph.calls[pair.node].op,
+        "nodes": names,
+        "handles": tuple(handle_list(handles.get(pair.instruction))),
+        "lines": lines_of(computed),
+        "module": common_module(computed),
+    }
 
 
 def _nothing_compared(coverage: Coverage, name: str) -> NumericGapError:

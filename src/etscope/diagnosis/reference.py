@@ -410,6 +410,10 @@ class RunInputs:
                     hint="pass them: --inputs FILE, inputs=",
                 )
         record = self._trace.record
+        if isinstance(record, RecordFile):  # the file does not change; a record of a script may
+            return self._trace.once(
+                ("recorded inputs", method), lambda: recorded_inputs(record, method)
+            )
         return None if record is None else recorded_inputs(record, method)
 
     def _output_of_call(self, wanted: OutputOf) -> Any:

@@ -12,7 +12,16 @@ Names in the JSON are looked up as torch does, but only as operators of a librar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -176,8 +185,9 @@ class RecordedGraphInterpreter:
         state: dict[str, torch.Tensor] | None = None,
         *,
         call: Call | None = None,
+        wanted: Container[str] | None = None,
     ) -> Generator[tuple[str, Any], Any, Any]:
-        """Run the graph: see `run_reference`.
+        """Run the graph: see `run_reference`. wanted: the nodes to yield, by default all.
 
         Raises `NumericGapError` for inputs that are absent or do not fit the graph.
         """
@@ -187,7 +197,7 @@ class RecordedGraphInterpreter:
         for (name, expected), value in zip(self.inputs.items(), given or (), strict=True):
             check_input(name, expected, value)
             values[name] = value
-        yield from _computed(self.steps, values, call)
+        yield from _computed(self.steps, values, call, wanted)
         return [_read(output, values) for output in self.outputs]
 
 
@@ -208,9 +218,13 @@ class _Subgraph:
 
 
 def _computed(
-    steps: Iterable[_Step], values: dict[str, Any], call: Call | None
+    steps: Iterable[_Step],
+    values: dict[str, Any],
+    call: Call | None,
+    wanted: Container[str] | None = None,
 ) -> Generator[tuple[str, Any], Any, None]:
-    """Compute the nodes, and yield the value of each; those that are done with leave `values`."""
+    """Compute the nodes, and yield the value of each wanted one; those that are done with leave
+    `values`."""
     for step in steps:
         arguments = [_read(argument, values) for argument in step.arguments]
         keywords = {key: _read(argument, values) for key, argument in step.keywords.items()}
@@ -222,7 +236,9 @@ def _computed(
         except OPERATOR_ERRORS as error:
             raise failed_operator(step.name, error) from error
         del arguments, keywords
-        instead = yield step.name, value
+        instead = None
+        if wanted is None or step.name in wanted:
+            instead = yield step.name, value
         if instead is not None:
             value = instead
         if isinstance(step.results, str):
