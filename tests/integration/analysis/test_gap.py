@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -42,15 +42,15 @@ class Altered(Reference):
     def __init__(self, found: Reference, node: str, change: Any) -> None:
         self.graph, self._found, self._node, self._change = found.graph, found, node, change
 
-    def values(self) -> Iterator[tuple[str, Any]]:
-        for name, value in self._found.values():
+    def values(self, wanted: Container[str] | None = None) -> Iterator[tuple[str, Any]]:
+        for name, value in self._found.values(wanted):
             yield name, self._change(value) if name == self._node else value
 
 
 class Empty(Altered):
     """A reference that did not run."""
 
-    def values(self) -> Iterator[tuple[str, Any]]:
+    def values(self, wanted: Container[str] | None = None) -> Iterator[tuple[str, Any]]:
         return iter(())
 
 
