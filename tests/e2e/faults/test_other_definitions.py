@@ -38,6 +38,14 @@ def test_a_remainder_with_signs_that_differ(tmp_path: Path, divisor: int) -> Non
     assert sound.is_fine and not sound.faults
 
 
+@pytest.mark.filterwarnings("ignore")  # an ETDump holds half as float32
+def test_a_product_of_half_with_nan(tmp_path: Path) -> None:
+    x = torch.randn(2, 8).half()
+    x[0, 3] = torch.nan
+    found = diagnosed(nn.Linear(8, 8).half(), (x,), tmp_path, "xnnpack")
+    assert "gives -infinity for NaN in half" in found.causes[0]
+
+
 # PyTorch's vectorized kernels give NaN there, where C's functions and ExecuTorch give infinity.
 OF_PYTORCH = {"gelu", "gelu none", "pow 0.5"}
 HALF = {"sqrt"}  # XNNPACK's is one rounding off

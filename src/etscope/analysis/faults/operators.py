@@ -66,6 +66,10 @@ def _float(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bo
     return given.dtype.startswith("float")
 
 
+def _half(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
+    return given.dtype == "float16"
+
+
 def _tanh(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
     return arguments.get("approximate", "none").strip("'\"") == "tanh"
 
@@ -140,6 +144,16 @@ DIFFERENCES += tuple(
         depends=True,
     )
     for op, how in _EDGES.items()
+) + tuple(
+    Difference(
+        _XNNPACK,
+        f"aten.{op}.default",
+        _half,
+        "gives -infinity for NaN in half",
+        "Find where the NaN comes from: a number above 65,504 is infinite in half.",
+        depends=True,
+    )
+    for op in ("linear", "convolution")
 )
 _BY_OPERATOR = {(one.backend, one.op): one for one in DIFFERENCES}
 
