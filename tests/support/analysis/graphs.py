@@ -77,7 +77,7 @@ def linked(
     """`shown` with the symbols of `edge` (default: of itself)."""
     backends = {i: DelegateMap(name, {}) for i, name in (delegates or {}).items()}
     symbols = MethodSymbols("forward", edge or shown, handles or {}, backends)
-    return LinkedGraph(shown.name, shown, "forward", RunNodes(symbols, labels))
+    return LinkedGraph(shown.name, shown, "forward", RunNodes(symbols, labels), {})
 
 
 def row(

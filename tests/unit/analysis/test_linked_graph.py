@@ -39,7 +39,7 @@ def edge_of(name: str, program: Program | None = None) -> LinkedGraph:
     symbols = method_symbols(record, "forward")
     assert symbols.graph is not None
     nodes = RunNodes(symbols, labels, program)
-    return LinkedGraph(f"{EDGE}/forward", symbols.graph, "forward", nodes)
+    return LinkedGraph(f"{EDGE}/forward", symbols.graph, "forward", nodes, {})
 
 
 def test_a_handle_of_its_own_is_enough() -> None:
