@@ -159,7 +159,7 @@ def _setup(series: Series) -> str:
 def _series(series: Series) -> Mapping[str, Any]:
     points = series.points
     # Of the point before: a version is shown where it changed.
-    softwares = [points[max(at - 1, 0)].software for at in range(len(points))]
+    earlier_software = [points[max(at - 1, 0)].software for at in range(len(points))]
     change = None  # of the last p50 from the one before, as a fraction
     if len(points) > 1 and points[-2].p50_ms:
         change = points[-1].p50_ms / points[-2].p50_ms - 1
@@ -188,7 +188,7 @@ def _series(series: Series) -> Mapping[str, Any]:
                     [f"{key}={value}" for key, value in point.labels.items()]
                     + ([point.software] if point.software != earlier else [])
                 )
-                for point, earlier in zip(points, softwares, strict=True)
+                for point, earlier in zip(points, earlier_software, strict=True)
             ],
         },
     }
