@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +46,25 @@ def test_keys_are_the_adapters_ids(name: str) -> None:
     assert {node.label for key, node in ids.items() if key not in view.by_key} <= {"getitem"}
     assert results
     assert set(results) <= set(ids)
+
+
+def test_files_open_in_model_explorer(tmp_path: Path) -> None:
+    """By the names of the extension's module and class, as its server finds them."""
+    from model_explorer.extension_class_processor import ExtensionClassProcessor
+    from model_explorer.utils import convert_adapter_response
+
+    importlib.import_module("etscope.visualization.main")
+    found = [one["cls"] for one in ExtensionClassProcessor.get_registry().values()]
+    (kind,) = [one for one in found if one.metadata.id == "etscope"]
+    made = artifacts("cnn_portable")
+    assert made.etrecord is not None
+    shutil.copyfile(made.etdump, tmp_path / "run.etdp")
+    shutil.copyfile(made.etrecord, tmp_path / "model.etrecord")
+    shutil.copyfile(made.pte, tmp_path / "model.pte")
+    for name, timed in (("model.pte", False), ("model.etrecord", False), ("run.etdp", True)):
+        assert name.rpartition(".")[2] in kind.metadata.fileExts
+        graphs = convert_adapter_response(kind().convert(str(tmp_path / name), {}))["graphs"]
+        nodes = [node for graph in graphs for node in graph["nodes"]]
+        keys = {one["key"] for node in nodes for one in node["attrs"]}
+        assert any("convolution" in node["label"] for node in nodes)
+        assert ("time" in keys) is timed and ("source" in keys) is (name != "model.pte")
