@@ -23,6 +23,7 @@ from etscope.diagnosis.stages import NumericStages
 from etscope.errors import NumericGapError
 from etscope.run import run
 from etscope.search.numerics import model_stages as isolated_stages
+from tests.support.artifacts import artifacts
 from tests.support.export.planted_backend import lowered_by
 from tests.support.numeric_runs import inputs_of, inspector
 from tests.support.stages.planted import (
@@ -177,7 +178,7 @@ def test_a_fault_that_is_gone_with_many_taps_is_narrowed_down_by_few() -> None:
     assert "the fault is gone" in narrowed.notes[1]
 
 
-def test_stages_of_files_and_what_is_absent() -> None:
+def test_stages_of_files_and_what_is_absent(capsys: pytest.CaptureFixture[str]) -> None:
     opened = inspector("cnn_xnnpack_int8")
     found = opened.numeric_stages(inputs=inputs_of("cnn_xnnpack_int8"))
     assert [stage.name for stage in found.stages] == ["edge", "device"]
@@ -186,6 +187,10 @@ def test_stages_of_files_and_what_is_absent() -> None:
     assert "the record does not have the float model" in found.absent[1]
     with pytest.raises(NumericGapError, match="the model fails in PyTorch"):
         opened.numeric_stages(inputs=inputs_of("cnn_xnnpack_int8"), model=nn.Linear(3, 3))
+    made = artifacts("cnn_xnnpack_int8")
+    files = [made.etdump, made.etrecord, made.debug_buffer, "--inputs", made.inputs]
+    assert main(["numerics", *map(str, files), "--stages", "--narrow"]) == 0
+    assert "not narrowed down: no delegate call is wrong" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,12 @@ def stages_of_files(
         found = numeric_stages(trace, asked, eager)
     if not staging.narrow:
         return found
-    return replace(found, narrowed=narrowed_call(trace, found.device, given, errors.tolerance))
+    narrowed = narrowed_call(trace, found.device, given, errors.tolerance)
+    if narrowed is None:
+        from etscope.analysis.numerics.rows import why_not_narrowed
+
+        return replace(found, absent=(*found.absent, why_not_narrowed(found.device)))
+    return replace(found, narrowed=narrowed)
 
 
 def narrowed_call(
