@@ -84,7 +84,8 @@ def compare(tmp_path: Path, commands: list[str], **how: bool) -> list[dict[str, 
     assert len(files) > 10
     for path in files:
         other = tmp_path / "windows" / path.relative_to(tmp_path / "plain")
-        assert other.read_bytes().replace(b"\r\n", b"\n") == path.read_bytes(), path
+        here, there = (one.read_bytes().replace(b"\r\n", b"\n") for one in (path, other))
+        assert here == there, path
     return windows
 
 

@@ -57,6 +57,9 @@ def test_the_backends_whose_data_is_opened_are_listed() -> None:
         "EthosUBackend": "Ethos-U",
         "QnnBackend": "QNN",
         "CoreMLBackend": "Core ML",
+        "CoreAIBackend": "Core AI",
+        "NativeBackend": "native",
+        "TensorRTBackend": "TensorRT",
         "MLXBackend": "MLX",
         "NeuropilotBackend": "MediaTek",
     }

@@ -45,7 +45,7 @@ def completed(words: str, position: int) -> list[str]:
 def test_verbs_options_and_choices_are_completed() -> None:
     assert completed("etscope ", 1) == list(COMMANDS)
     assert completed("etscope export -X cal", 3) == ["calibration="]
-    assert "--debug" in completed("etscope --", 1)
+    assert "--color" in completed("etscope --", 1)
     assert completed("etscope --completion f", 2) == ["fish"]
 
 
