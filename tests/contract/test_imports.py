@@ -45,10 +45,12 @@ def blame(wanted: list[str], heavy: list[str]) -> dict[str, str]:
 
 
 def modules_without_torch() -> list[str]:
-    """All modules but `__main__` and those of bridge/, which load torch."""
+    """All modules but `__main__`, the extension of Model Explorer, which that has loaded before,
+    and those of bridge/, which load torch."""
     found = pkgutil.walk_packages(etscope.__path__, "etscope.", onerror=lambda _: None)
     names = [module.name for module in found]
-    return [name for name in names if ".bridge" not in name and not name.endswith("__main__")]
+    ends = "__main__", "visualization.main"
+    return [name for name in names if ".bridge" not in name and not name.endswith(ends)]
 
 
 def modules_loaded_by(*arguments: str) -> set[str]:
