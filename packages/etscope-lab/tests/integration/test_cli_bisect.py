@@ -12,9 +12,9 @@ import pytest
 
 from etscope.cli import main
 from etscope_lab.cli import bisect
-from etscope_lab.jobs.records import Job, Outcome, State
+from etscope_lab.jobs.records import Alarm, AlarmState, Job, Outcome, State
 from etscope_lab.lab import Lab
-from lab_support.jobs import claimed
+from lab_support.jobs import claimed, run_through, spec_of_number
 
 BUILD = ["sh", "-c", "test ! -f broken && cp net.txt out.pte"]
 
@@ -153,3 +153,29 @@ def test_a_job_file_names_the_program_and_the_rest(
     assert (code, guilty(result)) == (0, {"c6"}), err
     (job,) = ended
     assert (job.spec.threads, job.spec.rounds) == (3, 30)
+
+
+def test_an_alarm_has_the_commits_the_job_and_the_nights(
+    repository: Path, ended: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / ".git" / "etscope-bisect").mkdir()
+    (repository / ".git" / "etscope-bisect" / "state.json").write_text("{}")
+    commits = [git(repository, "rev-parse", f"c{number}") for number in range(10)]
+    with Lab.open() as lab:
+        for number in (0, 1, 2, 3, 5, 7, 8, 9):
+            spec = spec_of_number(
+                number, labels={"commit": commits[number][:10]}, model_name="net.pte", threads=3
+            )
+            time = (10.5 if number >= 6 else 10.0) + 0.01 * (number % 3)
+            job = run_through(lab.database, spec, time)
+        (series,) = lab.history()
+        now = job.created_at
+        alarm = Alarm(
+            "abc123", AlarmState.OPEN, series.key, job.id, job.id, job.id, 0.05, 10.01, now, now,
+            found={"commits": [commits[0], commits[9]]},
+        )  # fmt: skip
+        lab.database.add_alarm(alarm)
+    code, result, err = found(capsys, "abc1", "out.pte")
+    assert (code, guilty(result)) == (0, {"c6"}), err
+    assert len(ended) == 4  # one less than without the nights
+    assert {(one.spec.threads, one.spec.device.name) for one in ended} == {(3, "host")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -109,7 +110,7 @@ class _Search:
         self._key = [ends, programs.model, list(programs.command), self._plain]
         self._file = programs.folder / "state.json"
         self.walk = Walk()
-        if self._file.is_file():
+        with suppress(OSError, ValueError, KeyError, TypeError):  # none, or one of another version
             kept = json.loads(self._file.read_bytes())
             if kept["key"] == json.loads(json.dumps(self._key)):
                 answers = [Answer(**one) for one in kept["answers"]]
