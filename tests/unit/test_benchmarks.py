@@ -72,7 +72,7 @@ def test_what_a_benchmark_imports_is_there(name: str, monkeypatch: pytest.Monkey
 SMALLEST = {
     "ab_alarms": ("--minutes 0.05 --trials 2",),
     "collect": ("--dumps 2 --upstream 1",),
-    "diff_power": ("--processes 4 --iterations 20 --trials 2",),
+    "diff_power": ("--processes 8 --iterations 20 --trials 2",),
     "explain_rules": ("--seed 1 --only threshold",),
     "lab_bisect": ("--walks 1 --commits 4",),
     "lab_database": ("--jobs 50 --rounds 2",),
