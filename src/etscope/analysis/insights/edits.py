@@ -107,15 +107,14 @@ def _changed(text: str, change: Change, most: int = 1) -> str | None:
     def source(node: ast.AST) -> str:
         return ast.get_source_segment(text, node) or ""
 
-    def visit(node: ast.AST) -> None:
+    waiting: list[ast.AST] = [tree]  # no recursion: Python 3.10 parses lines that are deeper
+    while waiting:
+        node = waiting.pop()
         new = change(node, source) if isinstance(node, ast.expr) else None
         if new is not None and isinstance(node, ast.expr):
             edits.append((node.col_offset, node.end_col_offset or 0, new))
-            return
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    visit(tree)
+        else:
+            waiting += ast.iter_child_nodes(node)
     encoded = text.encode()
     for begin, end, new in sorted(edits, reverse=True):
         encoded = encoded[:begin] + new.encode() + encoded[end:]
