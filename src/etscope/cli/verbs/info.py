@@ -131,10 +131,6 @@ def command(
     if not memory and output.path.endswith(_YAML) and output.format is None:
         _write_selective_build(files, output.path)
         return
-    if memory and beside.programs and beside.data:
-        from etscope.formats.program.ptd import match_external
-
-        match_external(list(beside.programs.values()), list(beside.data.values()))
     reports, errors = [], []
     for file in files:
         if memory and file in beside.data and beside.programs:
@@ -245,7 +241,7 @@ class _Beside:
     def of(cls, files: Sequence[str], *, memory: bool) -> _Beside:
         """Open the files that other files need; files that cannot be read are skipped, as the
         report on each file raises its own errors. Without `memory`, only a .ptd and a program
-        need others."""
+        need others. Raises `MismatchError` for programs and a .ptd that do not belong together."""
         from etscope.formats.identify import BPTE, PTD, PTE, identify
 
         found = cls({}, {}, {}, {} if memory else _records_of(files))
@@ -263,7 +259,7 @@ class _Beside:
         if not memory and PTD not in kinds.values():
             return found
         from etscope.formats.program.bpte import read_program_file
-        from etscope.formats.program.ptd import read_ptd
+        from etscope.formats.program.ptd import match_external, read_ptd
 
         for file, kind in kinds.items():
             with suppress(EtscopeError):
@@ -271,6 +267,8 @@ class _Beside:
                     found.programs[file] = read_program_file(file)[0]
                 elif kind == PTD:
                     found.data[file] = read_ptd(file)
+        if memory and found.programs and found.data:
+            match_external(list(found.programs.values()), list(found.data.values()))
         return found
 
     def report(self, file: str) -> Report:

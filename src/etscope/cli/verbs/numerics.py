@@ -412,15 +412,22 @@ def command(
         return 0 if found.is_fine else 1
     table, default = _table_of_one(found, asked, view)
     if staging.narrow:
-        from etscope.analysis.numerics.rows import why_not_narrowed
-
-        own = None if asked.inputs is None else read_inputs(trace, found.method, asked.inputs)
-        narrowed = narrowed_call(trace, found, own, errors.tolerance)
-        notes = (why_not_narrowed(found),) if narrowed is None else narrowed.notes
+        notes = _narrowed_notes(trace, found, asked.inputs, errors.tolerance)
         table = replace(table, notes=(*table.notes[:1], *notes, *table.notes[1:]))
     table = table.take(range(len(table))[: view.limit])
     output.write_tables([table], view.columns, _filled([table], default))
     return 0 if found.is_fine else 1
+
+
+def _narrowed_notes(
+    trace: Trace, found: Numerics, inputs: str | None, tolerance: float | None
+) -> Sequence[str]:
+    """Return the result of `--narrow` in sentences, or why there is none."""
+    from etscope.analysis.numerics.rows import why_not_narrowed
+
+    given = None if inputs is None else read_inputs(trace, found.method, inputs)
+    narrowed = narrowed_call(trace, found, given, tolerance)
+    return (why_not_narrowed(found),) if narrowed is None else narrowed.notes
 
 
 def _diagnosed(
