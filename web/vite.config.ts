@@ -34,5 +34,5 @@ export default defineConfig({
     rolldownOptions: { input: "page.html" },
   },
   server: { open: false },
-  test: { environment: "node", include: ["test/**/*.test.{ts,tsx}"] },
+  test: { environment: "node", include: ["test/**/*.test.{ts,tsx}"], setupFiles: ["test/effects.ts"] },
 });
