@@ -301,9 +301,12 @@ def _with_quantization(graph: Graph, names: Sequence[str]) -> list[str]:
         users = graph.users.get(name, ())
         around = {*known[name].inputs, *users}.intersection(known)
         new = {one for one in around if is_quantization(known[one])}
-        if not new.intersection(users):
-            is_fused = len(users) == 1 and stem(known[users[0]].op).rstrip("_") in FUSED
-            new.update(users if is_fused else ())
+        if new and not new.intersection(users):
+            new |= {
+                one
+                for one in around
+                if users == (one,) and stem(known[one].op).rstrip("_") in FUSED
+            }
         ends += new - found
         found |= new
     return [name for name in known if name in found]

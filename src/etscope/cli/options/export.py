@@ -14,6 +14,7 @@ from etscope.backends.registry.export_options import PASSES
 from etscope.cli.options.common import (
     COUNT,
     FILE,
+    POSITIVE,
     Function,
     add_options,
     file_option,
@@ -99,6 +100,13 @@ backends_option = click.option(
     default=RUN_HERE,
     type=_BackendNames(False),
     help=f"Backend, repeatable; or several in order: {', '.join(BACKENDS)}.",
+)
+each_thread_count_option = click.option(
+    "--threads",
+    type=POSITIVE,
+    multiple=True,
+    metavar="N",
+    help="Number of runtime threads, repeatable. Default: 1 and the number of processors.",
 )
 backend_options_option = pairs_option(
     "--backend_options",

@@ -11,6 +11,7 @@ import click
 from etscope.cli.options.common import POSITIVE, file_option, output_options, path_option
 from etscope.cli.options.export import (
     backends_option,
+    each_thread_count_option,
     inputs_by_kind,
     inputs_or_types_option,
     load_torch,
@@ -73,13 +74,7 @@ def _size(context: click.Context, option: click.Parameter, text: str | None) -> 
     type=click.Choice(("float", "int8", "8da4w", "8da8w")),
     help="Quantization, repeatable; see etscope export.",
 )
-@click.option(
-    "--threads",
-    type=POSITIVE,
-    multiple=True,
-    metavar="N",
-    help="Number of runtime threads, repeatable. Default: 1 and the number of processors.",
-)
+@each_thread_count_option
 @click.option(
     "--context",
     "contexts",

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.options.common import (
-    POSITIVE,
     GivenFiles,
     output_options,
     path_option,
     run_files_options,
 )
-from etscope.cli.options.export import backends_option, load_torch
+from etscope.cli.options.export import backends_option, each_thread_count_option, load_torch
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 
@@ -51,13 +50,7 @@ the programs, their runs, and report.md: attach it to a bug report. Exit code: 4
     type=click.Choice(("float", "int8", "8da4w", "8da8w")),
     help="Quantization of an operator in float, repeatable.",
 )
-@click.option(
-    "--threads",
-    type=POSITIVE,
-    multiple=True,
-    metavar="N",
-    help="Number of runtime threads, repeatable. Default: 1 and the number of processors.",
-)
+@each_thread_count_option
 @path_option("--save", "folder", metavar="DIR", help="Keep the operator and its runs in DIR.")
 @output_options
 def command(files: GivenFiles, select: str, output: OutputOptions, **options: Any) -> int:
