@@ -15,6 +15,7 @@ ETRECORD = "etrecord"
 PTE = "pte"
 BPTE = "bpte"
 PTD = "ptd"
+PTN = "ptn"  # of `is_ptn`: the package is a plain zip
 
 # Names of the five formats in messages.
 _NAMES = {

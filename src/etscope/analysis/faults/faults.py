@@ -47,8 +47,8 @@ OTHER_WEIGHTS = "other-weights"  # the kind of a fault
 _ELEMENTWISE = frozenset({"add", "sub", "mul", "div"})
 _WITH_WEIGHTS = frozenset({"FullyConnected", "Conv2d", "DepthwiseConv2d", "ConvTranspose2d"})
 _LISTED = 3  # names in a sentence
-MIXED = "mixed-layouts"  # kinds of faults with which a method may not run
-FAILS = "other-layout", MIXED
+OTHER, MIXED = "other-layout", "mixed-layouts"  # kinds of faults
+FAILS = OTHER, MIXED  # with these a method may not run
 
 
 def program_faults(export: Export) -> tuple[Finding, ...]:
@@ -460,7 +460,7 @@ class _MethodFaults:
         if given == wanted.sizes:
             return
         yield self._finding(
-            FAILS[0],
+            OTHER,
             f"The call of {self._at(number)} takes argument {position} as {wanted}, and the "
             f"program has it as {_shape(given)}, so the call fails.",
             (_order(value),),
@@ -522,7 +522,7 @@ class _MethodFaults:
                 (0, *range(2, rank), 1),
             ):
                 yield self._finding(
-                    FAILS[0],
+                    OTHER,
                     f"The input of {self._at(number)} ({tensor}) is neither contiguous nor "
                     "channels last, so the kernel fails.",
                     (_order(tensor),),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etscope.errors import FormatError
-from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, identify, is_app_log, is_ptn
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTN, identify, is_app_log, is_ptn
 from etscope.model.report import Report, Section
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SCHEMA = "etscope.info/1"
 APP_LOG = "app-log"
 TOOL_FILE = "tool-file"
-PTN = "ptn"
 
 
 def file_info(

@@ -37,7 +37,7 @@ from etscope.formats.bytes.flatbuffer import Span, own_sizes
 from etscope.formats.etdump.reader import ETDump, bytes_by_kind, logged_values, read_etdump
 from etscope.formats.etrecord import reader as etrecord
 from etscope.formats.etrecord.reader import RecordView, read_etrecord
-from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify, is_ptn
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, PTN, identify, is_ptn
 from etscope.formats.program import native
 from etscope.formats.program.bpte import BundledFile, read_bundled
 from etscope.formats.program.ptd import check_external, read_ptd
@@ -63,7 +63,6 @@ _MEMBERS = {
 }
 _MAPS = (etrecord.DEBUG_HANDLES, etrecord.DELEGATES, etrecord.NUM_OUTPUTS, etrecord.EXPORT_GRAPH_ID)
 _VALUES = (etrecord.REFERENCE_OUTPUTS, etrecord.REPRESENTATIVE_INPUTS)
-PTN = "ptn"
 _GRAPHS, _PROGRAM, _OTHER = "graphs", "program", "other members"
 _RECORD_KINDS = (
     *(_PROGRAM, _GRAPHS, *sorted(set(_MEMBERS.values())), "maps", "values", _OTHER),
