@@ -8,8 +8,11 @@ from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import psycopg
 import pytest
-from sqlalchemy import create_engine, insert, select, text
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, select
 from sqlalchemy.engine import make_url
 
 from etscope.errors import LabError, VersionError
@@ -19,12 +22,7 @@ from lab_support.jobs import run_through, spec_of_number
 
 # Written by the code of that version: lab_support/old_database.py.
 CORPUS = Path(__file__).parents[1] / "corpus"
-OLD = {number: CORPUS / f"version-{number}.sql" for number in (1, 2, 3)}
-OLD_RESULTS = """create table lab_results (
-    job bigint primary key references lab_jobs (seq) on delete cascade, job_id varchar(32),
-    at_us bigint, model varchar, method varchar, device varchar, backend varchar,
-    model_sha256 varchar(64), p50_ms float, p90_ms float, load_ms float, first_ms float,
-    marked boolean, labels text)"""
+OLD = {number: CORPUS / f"version-{number}.sql" for number in range(1, schema.VERSION)}
 
 
 @pytest.fixture(scope="session", params=sorted(OLD))
@@ -49,30 +47,23 @@ def old(version: int, old_sqlite: Path, database_url: str, tmp_path: Path) -> st
     if database_url.startswith("sqlite"):
         shutil.copy(old_sqlite, tmp_path / "lab.db")
         return database_url
-    Database(database_url).close()
-    source = create_engine(f"sqlite:///{old_sqlite}")
-    target = create_engine(make_url(database_url).set(drivername="postgresql+psycopg"))
-    with source.connect() as reading, target.begin() as writing:
-        schema.calibrations.drop(writing)
-        schema.alarms.drop(writing)
-        if version < 3:
-            schema.results.drop(writing)
-            writing.execute(text(OLD_RESULTS))
-        writing.execute(text(f"update etscope_lab set version = {version}"))
-        for table in schema.metadata.sorted_tables:
-            if table in (schema.version, schema.calibrations, schema.alarms):
-                continue
-            if version >= 3 or table is not schema.results:
-                rows = [row._asdict() for row in reading.execute(select(table))]
-                if rows:
-                    writing.execute(insert(table), rows)
-        writing.execute(text("select setval('lab_jobs_seq_seq', (select max(seq) from lab_jobs))"))
-        writing.execute(
-            text("select setval('lab_events_seq_seq', (select max(seq) from lab_events))")
-        )
-    source.dispose()
-    target.dispose()
+    with psycopg.connect(database_url) as connection:
+        connection.execute((CORPUS / f"version-{version}.postgresql.sql").read_bytes())
+        connection.execute("update lab_leases set until = '2026-01-01 00:00:00Z'")
     return database_url
+
+
+def test_the_tables_are_those_of_a_new_database(old: str) -> None:
+    Database(old).close()
+    url = make_url(old.replace("postgresql:", "postgresql+psycopg:"))
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        known = {"version_table": schema.revision.name}
+        context = MigrationContext.configure(connection, opts=known)
+        assert context.get_current_revision() == str(schema.VERSION)
+        assert compare_metadata(context, schema.metadata) == []
+        assert connection.execute(select(schema.version)).scalar() == schema.VERSION
+    engine.dispose()
 
 
 def test_unlike_jobs_are_in_different_series_after_a_migration(old: str) -> None:
@@ -142,7 +133,7 @@ def test_a_migration_that_fails_changes_nothing(
         raise VersionError("a job of another world")
 
     with monkeypatch.context() as patched:
-        patched.setattr("etscope_lab.database.database._logger.warning", fail)
+        patched.setattr("etscope_lab.database.migrations._logger.warning", fail)
         with pytest.raises(VersionError):
             Database(old)
     if old.startswith("sqlite"):

@@ -1,6 +1,6 @@
 """Write the SQL of a lab's database, with jobs of several kinds and states, as the code at hand
-makes it: `python -m lab_support.old_database > tests/corpus/version-1.sql`, at the last
-commit before the version of the database changed (a5a396b for version 1).
+makes it: `python -m lab_support.old_database tests/corpus/version-5`, at the last commit before the
+version of the database changes. Adds .sql of SQLite and .postgresql.sql to that name.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import sqlite3
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from etscope_lab.database import Database
 from etscope_lab.jobs.records import Device, DeviceConfig, State
 from etscope_lab.jobs.spec import FileRef
+from lab_support import postgresql
 from lab_support.jobs import LEASE, claimed, run_through, spec_of_number
 
+_NOT_KEPT = ("--", "\\", "SET ", "SELECT pg_catalog.set_config")
 _ENVIRONMENT: dict[str, Any] = {
     "device": {"arch": "x86_64"},
     "etscope": "0.1.0",
@@ -25,13 +28,19 @@ _ENVIRONMENT: dict[str, Any] = {
 }
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "lab.db")
-        with Database(f"sqlite:///{path}") as database:
-            _fill(database)
-        with sqlite3.connect(path) as connection:
-            sys.stdout.writelines(f"{line}\n" for line in connection.iterdump())
+def main(name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, postgresql.serving() as server:
+        path, url = Path(folder, "lab.db"), server.new()
+        for one in (f"sqlite:///{path}", url):
+            with Database(one) as database:
+                _fill(database)
+        with closing(sqlite3.connect(path)) as connection:
+            text = "".join(f"{line}\n" for line in connection.iterdump())
+        Path(f"{name}.sql").write_text(text)
+        # Without comments, settings of the session, and psql's own commands.
+        lines = server.dump(url, "--no-owner", "--inserts").splitlines()
+        kept = [line for line in lines if line and not line.startswith(_NOT_KEPT)]
+        Path(f"{name}.postgresql.sql").write_text("\n".join(kept) + "\n")
 
 
 def _fill(database: Database) -> None:
@@ -59,4 +68,4 @@ def _fill(database: Database) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -38,6 +38,10 @@ class PostgreSql:
         where = ["-h", str(self.folder), "-U", _USER, "-d", database]
         return _run(*command, *where, "-c", statement).strip()
 
+    def dump(self, url: str, *options: str) -> str:
+        """What pg_dump writes of the database at a URL of `new`."""
+        return _run("pg_dump", *options, f"postgresql://{url.partition('://')[2]}")
+
     def stop(self) -> None:
         """End it at once, as a crash would."""
         data = str(self.folder / "data")

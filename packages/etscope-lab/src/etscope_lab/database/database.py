@@ -1,4 +1,4 @@
-"""The lab's database, and its migration from an earlier version.
+"""The lab's database.
 
 Tokens: only hashes of their secrets are kept. A secret is 256 random bits, which cannot be guessed,
 however fast a guess is checked. So SHA-256 is enough; the slow hashes that passwords need would
@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import re
 import secrets
-import shutil
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import and_, delete, inspect, or_, select, text, update
+from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.engine import Connection, Row
 
-from etscope.errors import LabError, MissingDataError, UsageError, VersionError
-from etscope_lab.database import alarms, jobs, schema
+from etscope.errors import MissingDataError, UsageError
+from etscope_lab.database import alarms, jobs, migrations, schema
 from etscope_lab.database.connection import Connections, now
 from etscope_lab.devices.peaks import DeviceCalibration
 from etscope_lab.jobs.records import (
@@ -51,7 +46,6 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@-]{0,99}")
 _SECRET = re.compile(r"etl_([0-9a-f]{12})_[0-9A-Za-z_-]{43}")
 _USED = timedelta(minutes=1)  # the precision of a token's last use
 
-_logger = logging.getLogger("etscope_lab")
 _devices, _leases, _tokens = schema.devices.c, schema.leases.c, schema.tokens.c
 _calibrations = schema.calibrations.c
 
@@ -88,7 +82,7 @@ class Database:
         """
         self._connections = Connections(url, min(patience_seconds, _PATIENCE_AT_FIRST))
         try:
-            self._connections.write(_prepare)
+            self._connections.write(migrations.prepare)
         except BaseException:
             self.close()
             raise
@@ -436,95 +430,3 @@ def _hash(secret: str) -> str:
 
 def _token(row: Row[Any]) -> Token:
     return Token(row.name, frozenset(row.scopes), row.created_at, row.expires_at, row.last_used_at)
-
-
-# -- The tables are made, or brought from an earlier version to this etscope's.
-#
-# A migration is one transaction: the database is of the old version or of the new one, whatever
-# happens. Before it, a database in a file is copied. Another etscope that works on the database
-# would go on to write as it did before, so it has to be stopped first.
-
-
-_LOCK = 0x657473636F7065  # of PostgreSQL's advisory locks: "etscope"
-
-
-def _prepare(connection: Connection, _: bool) -> None:
-    """Make the tables, or migrate tables of an earlier version.
-
-    Raises `VersionError` for a database of a later etscope, and `LabError` for one with tables of
-    these names that are not the lab's, one that an earlier etscope works on, and one that cannot be
-    copied.
-    """
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    if not inspect(connection).has_table(schema.version.name):
-        others = set(inspect(connection).get_table_names()) & set(schema.metadata.tables)
-        if others:
-            raise LabError(
-                f"the database has tables {', '.join(sorted(others))}, and they are not the lab's",
-                hint="name another database in lab.yaml",
-            )
-        schema.metadata.create_all(connection, checkfirst=False)
-        connection.execute(schema.version.insert().values(version=schema.VERSION))
-        return
-    found = connection.execute(select(schema.version.c.version)).scalar()
-    if isinstance(found, int) and 0 < found < schema.VERSION:
-        _migrate(connection, found)
-    elif found != schema.VERSION:
-        later = isinstance(found, int) and found > schema.VERSION
-        raise VersionError(
-            f"the lab's database is of version {found}, and this etscope knows version "
-            f"{schema.VERSION}",
-            hint="install the etscope that the lab's server has (pip install -U 'etscope[lab]'), "
-            "or name another database in lab.yaml"
-            if later
-            else "name another database in lab.yaml",
-        )
-
-
-def _migrate(connection: Connection, found: int) -> None:
-    lease = schema.leases.c
-    at_work = select(lease.engine).where(lease.until > now(connection)).limit(1)
-    if engine := connection.execute(at_work).scalar():
-        raise LabError(
-            f"the lab's database is of version {found}, and an etscope of that version works on it "
-            f"({engine})",
-            hint="stop that `etscope lab serve`, then try again; after a kill, wait 30 s",
-        )
-    copy = _back_up(connection, found)
-    # 1 to 2: results know the runner, the threads, the inputs and the software of their jobs; 2 to
-    # 3: a job may have several, each of a metric. 3 to 4: devices have calibrations. 4 to 5: series
-    # go on when the software changes, and have alarms.
-    if found < 5:
-        schema.results.drop(connection)
-        schema.results.create(connection)
-        jobs.fill_history(connection)
-    schema.calibrations.create(connection, checkfirst=True)
-    schema.alarms.create(connection, checkfirst=True)
-    connection.execute(update(schema.version).values(version=schema.VERSION))
-    _logger.warning(
-        "migrated the lab's database from version %s to version %s%s",
-        found, schema.VERSION, f"; {copy} is a copy of the old one" if copy else "",
-    )  # fmt: skip
-
-
-def _back_up(connection: Connection, found: int) -> Path | None:
-    """Copy a database file in its state before this transaction; None for other databases."""
-    file = connection.engine.url.database
-    if connection.dialect.name != "sqlite" or file is None:
-        return None
-    copy, part = Path(f"{file}.version-{found}"), Path(f"{file}.version-{found}.part")
-    try:
-        part.unlink(missing_ok=True)
-        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(part)) as target:
-            source.backup(target)
-        shutil.copymode(file, part)
-        part.replace(copy)
-    except (OSError, sqlite3.Error) as error:
-        part.unlink(missing_ok=True)
-        raise LabError(
-            f"the lab's database is of version {found}, and no copy of it can be written to "
-            f"{copy}, so it was not changed: {error}",
-            hint="make room, or allow this user to write to the folder",
-        ) from error
-    return copy

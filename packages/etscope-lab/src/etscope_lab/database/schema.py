@@ -26,7 +26,7 @@ from sqlalchemy.types import TypeDecorator
 
 from etscope_lab.jobs.records import SERIES_KEY
 
-VERSION = 5
+VERSION = 5  # of the last revision in `migrations/versions`
 
 
 class Instant(TypeDecorator[datetime]):
@@ -99,6 +99,7 @@ _Sha256 = String(64)
 metadata = MetaData()
 
 version = Table("etscope_lab", metadata, Column("version", Integer, nullable=False))
+revision = Table("lab_revision", metadata, Column("version_num", String(32), primary_key=True))
 
 # seq: the order of submission. sole: the content hash while no other job of that content may be
 # added; NULL for jobs added "again" and for jobs that ended without a result. token, engine,

@@ -1,0 +1,350 @@
+CREATE TABLE public.etscope_lab (
+    version integer NOT NULL
+);
+CREATE TABLE public.lab_artifacts (
+    job bigint NOT NULL,
+    name character varying NOT NULL,
+    sha256 character varying(64) NOT NULL,
+    size bigint NOT NULL,
+    media_type character varying NOT NULL
+);
+CREATE TABLE public.lab_calibrations (
+    device character varying NOT NULL,
+    runner character varying NOT NULL,
+    description text NOT NULL,
+    threads text NOT NULL,
+    at timestamp with time zone NOT NULL,
+    content text NOT NULL,
+    summary text NOT NULL,
+    error character varying NOT NULL
+);
+CREATE TABLE public.lab_devices (
+    name character varying NOT NULL,
+    driver character varying NOT NULL,
+    options text NOT NULL,
+    configured text NOT NULL,
+    attributes text NOT NULL,
+    state character varying(16) NOT NULL,
+    job character varying,
+    seen_at timestamp with time zone,
+    conditions text NOT NULL,
+    message character varying NOT NULL
+);
+CREATE TABLE public.lab_events (
+    seq bigint NOT NULL,
+    job bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    state character varying(16) NOT NULL,
+    attempt integer NOT NULL,
+    device character varying,
+    message character varying NOT NULL
+);
+CREATE SEQUENCE public.lab_events_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+ALTER SEQUENCE public.lab_events_seq_seq OWNED BY public.lab_events.seq;
+CREATE TABLE public.lab_inputs (
+    job bigint NOT NULL,
+    field character varying(32) NOT NULL,
+    sha256 character varying(64) NOT NULL
+);
+CREATE TABLE public.lab_jobs (
+    seq bigint NOT NULL,
+    id character varying(32) NOT NULL COLLATE pg_catalog."C",
+    state character varying(16) NOT NULL,
+    priority integer NOT NULL,
+    content_hash character varying(64) NOT NULL,
+    sole character varying(64),
+    kind character varying(16) NOT NULL,
+    model_sha256 character varying(64) NOT NULL,
+    device character varying,
+    worker character varying,
+    attempt integer NOT NULL,
+    expired integer NOT NULL,
+    token character varying,
+    engine character varying,
+    lease_until timestamp with time zone,
+    cancel_requested boolean NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    submitter character varying NOT NULL,
+    seeks character varying NOT NULL,
+    error character varying NOT NULL,
+    error_slug character varying NOT NULL,
+    spec text NOT NULL,
+    summary text NOT NULL,
+    environment text NOT NULL,
+    marks text NOT NULL
+);
+CREATE SEQUENCE public.lab_jobs_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+ALTER SEQUENCE public.lab_jobs_seq_seq OWNED BY public.lab_jobs.seq;
+CREATE TABLE public.lab_labels (
+    job bigint NOT NULL,
+    key character varying NOT NULL,
+    value character varying NOT NULL
+);
+CREATE TABLE public.lab_leases (
+    device character varying NOT NULL,
+    engine character varying NOT NULL,
+    until timestamp with time zone NOT NULL
+);
+CREATE TABLE public.lab_results (
+    job bigint NOT NULL,
+    number integer NOT NULL,
+    job_id character varying(32) NOT NULL COLLATE pg_catalog."C",
+    at_us bigint NOT NULL,
+    model character varying NOT NULL,
+    method character varying NOT NULL,
+    device character varying NOT NULL,
+    backend character varying NOT NULL,
+    runner character varying NOT NULL,
+    threads integer,
+    inputs character varying NOT NULL,
+    metric character varying(32) NOT NULL,
+    software character varying NOT NULL,
+    model_sha256 character varying(64) NOT NULL,
+    p50_ms double precision NOT NULL,
+    p90_ms double precision NOT NULL,
+    load_ms double precision NOT NULL,
+    first_ms double precision NOT NULL,
+    marked boolean NOT NULL,
+    labels text NOT NULL
+);
+CREATE TABLE public.lab_tokens (
+    name character varying NOT NULL,
+    key character varying(16) NOT NULL,
+    sha256 character varying(64) NOT NULL,
+    scopes text NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    last_used_at timestamp with time zone
+);
+ALTER TABLE ONLY public.lab_events ALTER COLUMN seq SET DEFAULT nextval('public.lab_events_seq_seq'::regclass);
+ALTER TABLE ONLY public.lab_jobs ALTER COLUMN seq SET DEFAULT nextval('public.lab_jobs_seq_seq'::regclass);
+INSERT INTO public.etscope_lab VALUES (4);
+INSERT INTO public.lab_artifacts VALUES (1, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (1, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (2, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (2, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (3, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (3, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (4, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (4, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (5, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (5, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (6, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (6, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (7, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (7, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (8, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (8, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (9, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (9, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (10, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (10, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (11, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (11, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (12, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (12, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (13, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (13, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (14, 'run.json', 'abababababababababababababababababababababababababababababababab', 12, 'application/octet-stream');
+INSERT INTO public.lab_artifacts VALUES (14, 'run.etdp', 'cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd', 1099511627776, 'application/octet-stream');
+INSERT INTO public.lab_devices VALUES ('host', 'host', '{}', '{}', '{"arch":"x86_64"}', 'available', NULL, NULL, '{}', '');
+INSERT INTO public.lab_events VALUES (1, 1, '2026-11-30 10:32:31.207996+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (2, 1, '2026-11-30 10:32:31.224067+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (3, 1, '2026-11-30 10:32:31.233379+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (4, 1, '2026-11-30 10:32:31.240905+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (5, 2, '2026-11-30 10:32:31.256153+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (6, 2, '2026-11-30 10:32:31.264349+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (7, 2, '2026-11-30 10:32:31.266468+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (8, 2, '2026-11-30 10:32:31.267551+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (9, 3, '2026-11-30 10:32:31.275378+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (10, 3, '2026-11-30 10:32:31.28001+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (11, 3, '2026-11-30 10:32:31.284478+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (12, 3, '2026-11-30 10:32:31.285552+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (13, 4, '2026-11-30 10:32:31.29569+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (14, 4, '2026-11-30 10:32:31.303274+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (15, 4, '2026-11-30 10:32:31.307386+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (16, 4, '2026-11-30 10:32:31.308723+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (17, 5, '2026-11-30 10:32:31.319973+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (18, 5, '2026-11-30 10:32:31.324851+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (19, 5, '2026-11-30 10:32:31.3285+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (20, 5, '2026-11-30 10:32:31.332093+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (21, 6, '2026-11-30 10:32:31.343066+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (22, 6, '2026-11-30 10:32:31.35115+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (23, 6, '2026-11-30 10:32:31.353918+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (24, 6, '2026-11-30 10:32:31.359719+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (25, 7, '2026-11-30 10:32:31.367488+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (26, 7, '2026-11-30 10:32:31.369676+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (27, 7, '2026-11-30 10:32:31.376954+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (28, 7, '2026-11-30 10:32:31.378227+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (29, 8, '2026-11-30 10:32:31.38592+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (30, 8, '2026-11-30 10:32:31.392633+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (31, 8, '2026-11-30 10:32:31.394343+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (32, 8, '2026-11-30 10:32:31.395388+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (33, 9, '2026-11-30 10:32:31.407095+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (34, 9, '2026-11-30 10:32:31.409428+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (35, 9, '2026-11-30 10:32:31.416619+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (36, 9, '2026-11-30 10:32:31.418029+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (37, 10, '2026-11-30 10:32:31.424423+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (38, 10, '2026-11-30 10:32:31.428098+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (39, 10, '2026-11-30 10:32:31.432091+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (40, 10, '2026-11-30 10:32:31.433209+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (41, 11, '2026-11-30 10:32:31.442829+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (42, 11, '2026-11-30 10:32:31.447571+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (43, 11, '2026-11-30 10:32:31.451803+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (44, 11, '2026-11-30 10:32:31.452919+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (45, 12, '2026-11-30 10:32:31.463415+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (46, 12, '2026-11-30 10:32:31.467353+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (47, 12, '2026-11-30 10:32:31.469043+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (48, 12, '2026-11-30 10:32:31.471768+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (49, 13, '2026-11-30 10:32:31.483549+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (50, 13, '2026-11-30 10:32:31.485692+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (51, 13, '2026-11-30 10:32:31.487329+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (52, 13, '2026-11-30 10:32:31.488252+00', 'done', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (53, 14, '2026-11-30 10:32:31.495375+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (54, 14, '2026-11-30 10:32:31.500298+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (55, 14, '2026-11-30 10:32:31.501894+00', 'running', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (56, 14, '2026-11-30 10:32:31.508173+00', 'failed', 1, 'host', 'it broke');
+INSERT INTO public.lab_events VALUES (57, 15, '2026-11-30 10:32:31.516896+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_events VALUES (58, 15, '2026-11-30 10:32:31.524161+00', 'claimed', 1, 'host', '');
+INSERT INTO public.lab_events VALUES (59, 16, '2026-11-30 10:32:31.532858+00', 'queued', 0, NULL, '');
+INSERT INTO public.lab_inputs VALUES (1, 'model', '0000000000000000000000000000000000000000000000000000000000000000');
+INSERT INTO public.lab_inputs VALUES (2, 'model', '0000000000000000000000000000000000000000000000000000000000000001');
+INSERT INTO public.lab_inputs VALUES (3, 'model', '0000000000000000000000000000000000000000000000000000000000000002');
+INSERT INTO public.lab_inputs VALUES (4, 'model', '0000000000000000000000000000000000000000000000000000000000000003');
+INSERT INTO public.lab_inputs VALUES (5, 'model', '0000000000000000000000000000000000000000000000000000000000000004');
+INSERT INTO public.lab_inputs VALUES (6, 'model', '0000000000000000000000000000000000000000000000000000000000000005');
+INSERT INTO public.lab_inputs VALUES (7, 'model', '0000000000000000000000000000000000000000000000000000000000000006');
+INSERT INTO public.lab_inputs VALUES (8, 'model', '0000000000000000000000000000000000000000000000000000000000000007');
+INSERT INTO public.lab_inputs VALUES (9, 'model', '0000000000000000000000000000000000000000000000000000000000000008');
+INSERT INTO public.lab_inputs VALUES (10, 'model', '0000000000000000000000000000000000000000000000000000000000000009');
+INSERT INTO public.lab_inputs VALUES (11, 'model', '000000000000000000000000000000000000000000000000000000000000000a');
+INSERT INTO public.lab_inputs VALUES (11, 'inputs', 'abababababababababababababababababababababababababababababababab');
+INSERT INTO public.lab_inputs VALUES (12, 'model', '000000000000000000000000000000000000000000000000000000000000000b');
+INSERT INTO public.lab_inputs VALUES (13, 'model', '000000000000000000000000000000000000000000000000000000000000000c');
+INSERT INTO public.lab_inputs VALUES (14, 'model', '000000000000000000000000000000000000000000000000000000000000000d');
+INSERT INTO public.lab_inputs VALUES (15, 'model', '000000000000000000000000000000000000000000000000000000000000000e');
+INSERT INTO public.lab_inputs VALUES (16, 'model', '000000000000000000000000000000000000000000000000000000000000000f');
+INSERT INTO public.lab_jobs VALUES (1, '3810aa4bd1930154', 'done', 0, '96bb94b836a38307421b7d74d57ad98bf12329dc101d092efef6cc62a2af6afe', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000000', 'host', 'worker', 1, 0, 'token of 3810aa4bd1930154', NULL, NULL, false, '2026-11-30 10:32:31.207996+00', '2026-11-30 10:32:31.224067+00', '2026-11-30 10:32:31.233379+00', '2026-11-30 10:32:31.240905+00', '', 'net.pte
+net.pte
+commit=c0', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{"commit":"c0"},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000000","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":10.0,"p90_ms":20.0,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (2, 'eb8489711abfcd6a', 'done', 0, '2a7d7fe1fcd70abf9c1a78e57df714bf67eb048a61430385a5fc4909ff6b8ee9', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000001', 'host', 'worker', 1, 0, 'token of eb8489711abfcd6a', NULL, NULL, false, '2026-11-30 10:32:31.256153+00', '2026-11-30 10:32:31.264349+00', '2026-11-30 10:32:31.266468+00', '2026-11-30 10:32:31.267551+00', '', 'net.pte
+net.pte
+commit=c1', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{"commit":"c1"},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000001","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":10.01,"p90_ms":20.02,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (3, '2e8a0e9d8a04e6c9', 'done', 0, '500bec74ef7e9971de01477fbc775f8bea0b08a9a2fc6cab2d2beb4ec62aa308', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000002', 'host', 'worker', 1, 0, 'token of 2e8a0e9d8a04e6c9', NULL, NULL, false, '2026-11-30 10:32:31.275378+00', '2026-11-30 10:32:31.28001+00', '2026-11-30 10:32:31.284478+00', '2026-11-30 10:32:31.285552+00', '', 'net.pte
+net.pte
+commit=c2', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{"commit":"c2"},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000002","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":10.02,"p90_ms":20.04,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (4, '19dea12d2b151002', 'done', 0, '3eca2bf027191d2a0ae5d3055c63cedc95db6dfbf59d5d300ba1353c04c0210e', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000003', 'host', 'worker', 1, 0, 'token of 19dea12d2b151002', NULL, NULL, false, '2026-11-30 10:32:31.29569+00', '2026-11-30 10:32:31.303274+00', '2026-11-30 10:32:31.307386+00', '2026-11-30 10:32:31.308723+00', '', 'net.pte
+net.pte
+commit=c3', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{"commit":"c3"},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000003","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":10.03,"p90_ms":20.06,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (5, 'dffaaf6db0ac1983', 'done', 0, '3c296af6797a2ee1c58a42abf595d4219bab5e652dc65660f0b5985c6b81b101', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000004', 'host', 'worker', 1, 0, 'token of dffaaf6db0ac1983', NULL, NULL, false, '2026-11-30 10:32:31.319973+00', '2026-11-30 10:32:31.324851+00', '2026-11-30 10:32:31.3285+00', '2026-11-30 10:32:31.332093+00', '', 'net.pte
+net.pte
+commit=c4', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{"commit":"c4"},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000004","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":10.04,"p90_ms":20.08,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (6, 'ce44245155c4a26b', 'done', 0, '254dcb5b7b460bc5509c5ee234f93e59af3e19ee8631234412f127960f76eb99', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000005', 'host', 'worker', 1, 0, 'token of ce44245155c4a26b', NULL, NULL, false, '2026-11-30 10:32:31.343066+00', '2026-11-30 10:32:31.35115+00', '2026-11-30 10:32:31.353918+00', '2026-11-30 10:32:31.359719+00', '', 'net.pte
+net.pte
+commit=c5', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{"commit":"c5"},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000005","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":10.05,"p90_ms":20.1,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (7, '25dc433d9e93402e', 'done', 0, 'a0cd5a9b13f56aeca39d501b81ca23304cb7988c712a3fc03a167ad2a0d74df0', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000006', 'host', 'worker', 1, 0, 'token of 25dc433d9e93402e', NULL, NULL, false, '2026-11-30 10:32:31.367488+00', '2026-11-30 10:32:31.369676+00', '2026-11-30 10:32:31.376954+00', '2026-11-30 10:32:31.378227+00', '', 'net.pte
+net.pte
+commit=c6', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{"commit":"c6"},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000006","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":10.06,"p90_ms":20.12,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (8, '134034e1fe7730b3', 'done', 0, 'acf2c26d5086058491f23e862797d90744439de690bca46aa5fde8c99d2d04bf', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000007', 'host', 'worker', 1, 0, 'token of 134034e1fe7730b3', NULL, NULL, false, '2026-11-30 10:32:31.38592+00', '2026-11-30 10:32:31.392633+00', '2026-11-30 10:32:31.394343+00', '2026-11-30 10:32:31.395388+00', '', 'net.pte
+net.pte', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000007","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":3.0,"p90_ms":6.0,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":4}', '[]');
+INSERT INTO public.lab_jobs VALUES (9, 'e28fc55a81bab31b', 'done', 0, '7fa88a263d1187e4f0e19d5e55628ba550e61ba8067a10b9fd6b9e498f7bdbb0', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000008', 'host', 'worker', 1, 0, 'token of e28fc55a81bab31b', NULL, NULL, false, '2026-11-30 10:32:31.407095+00', '2026-11-30 10:32:31.409428+00', '2026-11-30 10:32:31.416619+00', '2026-11-30 10:32:31.418029+00', '', 'net.pte
+net.pte', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000008","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":11.0,"p90_ms":22.0,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"python","threads":1}', '["busy"]');
+INSERT INTO public.lab_jobs VALUES (10, 'bc599a9060cbda79', 'done', 0, 'c4e23d377a984b72b2f9136b905002e5b5bf41cc76c8af3f31a2bc2773aac824', NULL, 'benchmark', '0000000000000000000000000000000000000000000000000000000000000009', 'host', 'worker', 1, 0, 'token of bc599a9060cbda79', NULL, NULL, false, '2026-11-30 10:32:31.424423+00', '2026-11-30 10:32:31.428098+00', '2026-11-30 10:32:31.432091+00', '2026-11-30 10:32:31.433209+00', '', 'net.pte
+net.pte', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{},"model":{"path":null,"sha256":"0000000000000000000000000000000000000000000000000000000000000009","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":9.0,"p90_ms":18.0,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.6.0","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (11, '74fc32c79465f9da', 'done', 0, 'e03b083d99f639af9854ee86813775d62e3073dde6fd335d2e74d552dc00534c', NULL, 'benchmark', '000000000000000000000000000000000000000000000000000000000000000a', 'host', 'worker', 1, 0, 'token of 74fc32c79465f9da', NULL, NULL, false, '2026-11-30 10:32:31.442829+00', '2026-11-30 10:32:31.447571+00', '2026-11-30 10:32:31.451803+00', '2026-11-30 10:32:31.452919+00', '', 'net.pte
+net.pte', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{},"model":{"path":null,"sha256":"000000000000000000000000000000000000000000000000000000000000000a","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":{"path":null,"sha256":"abababababababababababababababababababababababababababababababab","name":"long.npz"},"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":40.0,"p90_ms":80.0,"load_ms":3.0,"first_ms":4.0}}', '{"device":{"arch":"x86_64"},"etscope":"0.1.0","executorch":"1.5.1","runner":"native","threads":1}', '[]');
+INSERT INTO public.lab_jobs VALUES (12, 'b4cddde3cdbe6c06', 'done', 0, '389d73d70b8d22d7a88f8ebfa2a9ec76f67775a7b663a30e4d5d7064cd9d3b38', NULL, 'benchmark', '000000000000000000000000000000000000000000000000000000000000000b', 'host', 'worker', 1, 0, 'token of b4cddde3cdbe6c06', NULL, NULL, false, '2026-11-30 10:32:31.463415+00', '2026-11-30 10:32:31.467353+00', '2026-11-30 10:32:31.469043+00', '2026-11-30 10:32:31.471768+00', '', 'net.pte
+net.pte', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{},"model":{"path":null,"sha256":"000000000000000000000000000000000000000000000000000000000000000b","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":3,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"native","threads":2,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":5.0,"p90_ms":10.0,"load_ms":3.0,"first_ms":4.0}}', '{"os":"Linux"}', '[]');
+INSERT INTO public.lab_jobs VALUES (13, '1c528553a39a5d8e', 'done', 0, '2cbc39beccc648b63958518e0d05f82c23ff5a2d0f48b3156c519ac2cd029637', NULL, 'accuracy', '000000000000000000000000000000000000000000000000000000000000000c', 'host', 'worker', 1, 0, 'token of 1c528553a39a5d8e', NULL, NULL, false, '2026-11-30 10:32:31.483549+00', '2026-11-30 10:32:31.485692+00', '2026-11-30 10:32:31.487329+00', '2026-11-30 10:32:31.488252+00', '', 'net.pte
+net.pte', '', '', '{"version":1,"kind":"accuracy","name":"","labels":{},"model":{"path":null,"sha256":"000000000000000000000000000000000000000000000000000000000000000c","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":1.0,"p90_ms":2.0,"load_ms":3.0,"first_ms":4.0}}', '{"os":"Linux"}', '[]');
+INSERT INTO public.lab_jobs VALUES (14, '26961435410ace8a', 'failed', 0, '9c21bd2e89185d0ce65b987b39bb5af06b57290c8aca631164ad0f8fd224a3b5', NULL, 'benchmark', '000000000000000000000000000000000000000000000000000000000000000d', 'host', 'worker', 1, 0, 'token of 26961435410ace8a', NULL, NULL, false, '2026-11-30 10:32:31.495375+00', '2026-11-30 10:32:31.500298+00', '2026-11-30 10:32:31.501894+00', '2026-11-30 10:32:31.508173+00', '', 'net.pte
+net.pte', 'it broke', '', '{"version":1,"kind":"benchmark","name":"","labels":{},"model":{"path":null,"sha256":"000000000000000000000000000000000000000000000000000000000000000d","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{"method":"forward","backend":"portable","latency":{"p50_ms":1.0,"p90_ms":2.0,"load_ms":3.0,"first_ms":4.0}}', '{"os":"Linux"}', '[]');
+INSERT INTO public.lab_jobs VALUES (15, '04b84565527a0601', 'claimed', 0, '4aa01787f508a8d3a66fdefb458da0f354f573cf7ea2676896e4ca410ac2ba17', '4aa01787f508a8d3a66fdefb458da0f354f573cf7ea2676896e4ca410ac2ba17', 'benchmark', '000000000000000000000000000000000000000000000000000000000000000e', 'host', NULL, 1, 0, 'token of 04b84565527a0601', 'engine', '2026-11-30 10:42:31.524161+00', false, '2026-11-30 10:32:31.516896+00', '2026-11-30 10:32:31.524161+00', NULL, NULL, '', 'net.pte
+net.pte', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{},"model":{"path":null,"sha256":"000000000000000000000000000000000000000000000000000000000000000e","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":0}', '{}', '{}', '[]');
+INSERT INTO public.lab_jobs VALUES (16, '1e6906fc7538318e', 'queued', 3, '87cf91da2d213cea82a45f0e7fc99f96deb251c6960ef110755ffb26216519db', '87cf91da2d213cea82a45f0e7fc99f96deb251c6960ef110755ffb26216519db', 'benchmark', '000000000000000000000000000000000000000000000000000000000000000f', NULL, NULL, 0, 0, NULL, NULL, NULL, false, '2026-11-30 10:32:31.532858+00', NULL, NULL, NULL, '', 'net.pte
+net.pte', '', '', '{"version":1,"kind":"benchmark","name":"","labels":{},"model":{"path":null,"sha256":"000000000000000000000000000000000000000000000000000000000000000f","name":"net.pte"},"etrecord":null,"data":null,"baseline":null,"method":null,"inputs":null,"seed":0,"generation":null,"prompts":null,"quality":null,"iterations":50,"warmup":5,"traced_iterations":20,"debug_level":"none","runner":"auto","threads":null,"rounds":20,"min_effect":0.03,"confidence":0.99,"cool_down_seconds":0.0,"timeout_seconds":600.0,"metrics":["latency","memory"],"device":{"name":"host","attributes":{}},"limits":{"max_temperature_c":null,"min_battery_percent":null,"governor":null,"max_load":null,"max_cv":null,"strict":false},"attempts":3,"priority":3}', '{}', '{}', '[]');
+INSERT INTO public.lab_labels VALUES (1, 'commit', 'c0');
+INSERT INTO public.lab_labels VALUES (2, 'commit', 'c1');
+INSERT INTO public.lab_labels VALUES (3, 'commit', 'c2');
+INSERT INTO public.lab_labels VALUES (4, 'commit', 'c3');
+INSERT INTO public.lab_labels VALUES (5, 'commit', 'c4');
+INSERT INTO public.lab_labels VALUES (6, 'commit', 'c5');
+INSERT INTO public.lab_labels VALUES (7, 'commit', 'c6');
+INSERT INTO public.lab_leases VALUES ('host', 'engine', '2026-11-30 10:42:31.539461+00');
+INSERT INTO public.lab_results VALUES (1, 0, '3810aa4bd1930154', 1796034751240905, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000000', 10, 20, 3, 4, false, '{"commit":"c0"}');
+INSERT INTO public.lab_results VALUES (2, 0, 'eb8489711abfcd6a', 1796034751267551, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000001', 10.01, 20.02, 3, 4, false, '{"commit":"c1"}');
+INSERT INTO public.lab_results VALUES (3, 0, '2e8a0e9d8a04e6c9', 1796034751285552, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000002', 10.02, 20.04, 3, 4, false, '{"commit":"c2"}');
+INSERT INTO public.lab_results VALUES (4, 0, '19dea12d2b151002', 1796034751308723, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000003', 10.03, 20.06, 3, 4, false, '{"commit":"c3"}');
+INSERT INTO public.lab_results VALUES (5, 0, 'dffaaf6db0ac1983', 1796034751332093, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000004', 10.04, 20.08, 3, 4, false, '{"commit":"c4"}');
+INSERT INTO public.lab_results VALUES (6, 0, 'ce44245155c4a26b', 1796034751359719, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000005', 10.05, 20.1, 3, 4, false, '{"commit":"c5"}');
+INSERT INTO public.lab_results VALUES (7, 0, '25dc433d9e93402e', 1796034751378227, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000006', 10.06, 20.12, 3, 4, false, '{"commit":"c6"}');
+INSERT INTO public.lab_results VALUES (8, 0, '134034e1fe7730b3', 1796034751395388, 'net.pte', 'forward', 'host', 'portable', 'native', 4, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000007', 3, 6, 3, 4, false, '{}');
+INSERT INTO public.lab_results VALUES (9, 0, 'e28fc55a81bab31b', 1796034751418029, 'net.pte', 'forward', 'host', 'portable', 'python', 1, 'seed 0', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000008', 11, 22, 3, 4, true, '{}');
+INSERT INTO public.lab_results VALUES (10, 0, 'bc599a9060cbda79', 1796034751433209, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'seed 0', 'execution', 'ExecuTorch 1.6.0, etscope 0.1.0', '0000000000000000000000000000000000000000000000000000000000000009', 9, 18, 3, 4, false, '{}');
+INSERT INTO public.lab_results VALUES (11, 0, '74fc32c79465f9da', 1796034751452919, 'net.pte', 'forward', 'host', 'portable', 'native', 1, 'sha256:abababababababababababababababababababababababababababababababab', 'execution', 'ExecuTorch 1.5.1, etscope 0.1.0', '000000000000000000000000000000000000000000000000000000000000000a', 40, 80, 3, 4, false, '{}');
+INSERT INTO public.lab_results VALUES (12, 0, 'b4cddde3cdbe6c06', 1796034751471768, 'net.pte', 'forward', 'host', 'portable', 'native', 2, 'seed 3', 'execution', '', '000000000000000000000000000000000000000000000000000000000000000b', 5, 10, 3, 4, false, '{}');
+INSERT INTO public.lab_tokens VALUES ('ci', 'f03daf838921', 'ec180d8ba18991a511874b7a8f47739ac7463987330fe936fdb1ff2b120c378d', '["read","submit"]', '2026-11-30 10:32:31.54706+00', NULL, NULL);
+SELECT pg_catalog.setval('public.lab_events_seq_seq', 59, true);
+SELECT pg_catalog.setval('public.lab_jobs_seq_seq', 16, true);
+ALTER TABLE ONLY public.lab_artifacts
+    ADD CONSTRAINT lab_artifacts_pkey PRIMARY KEY (job, name);
+ALTER TABLE ONLY public.lab_calibrations
+    ADD CONSTRAINT lab_calibrations_pkey PRIMARY KEY (device, runner);
+ALTER TABLE ONLY public.lab_devices
+    ADD CONSTRAINT lab_devices_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY public.lab_events
+    ADD CONSTRAINT lab_events_pkey PRIMARY KEY (seq);
+ALTER TABLE ONLY public.lab_inputs
+    ADD CONSTRAINT lab_inputs_pkey PRIMARY KEY (job, field);
+ALTER TABLE ONLY public.lab_jobs
+    ADD CONSTRAINT lab_jobs_id_key UNIQUE (id);
+ALTER TABLE ONLY public.lab_jobs
+    ADD CONSTRAINT lab_jobs_pkey PRIMARY KEY (seq);
+ALTER TABLE ONLY public.lab_jobs
+    ADD CONSTRAINT lab_jobs_sole_key UNIQUE (sole);
+ALTER TABLE ONLY public.lab_labels
+    ADD CONSTRAINT lab_labels_pkey PRIMARY KEY (job, key);
+ALTER TABLE ONLY public.lab_leases
+    ADD CONSTRAINT lab_leases_pkey PRIMARY KEY (device);
+ALTER TABLE ONLY public.lab_results
+    ADD CONSTRAINT lab_results_pkey PRIMARY KEY (job, number);
+ALTER TABLE ONLY public.lab_tokens
+    ADD CONSTRAINT lab_tokens_key_key UNIQUE (key);
+ALTER TABLE ONLY public.lab_tokens
+    ADD CONSTRAINT lab_tokens_pkey PRIMARY KEY (name);
+CREATE INDEX ix_lab_jobs_content_hash ON public.lab_jobs USING btree (content_hash);
+CREATE INDEX ix_lab_jobs_engine ON public.lab_jobs USING btree (engine);
+CREATE INDEX ix_lab_leases_engine ON public.lab_leases USING btree (engine);
+CREATE INDEX lab_events_of_job ON public.lab_events USING btree (job, seq);
+CREATE INDEX lab_jobs_by_device ON public.lab_jobs USING btree (device, seq);
+CREATE INDEX lab_jobs_by_kind ON public.lab_jobs USING btree (kind, seq);
+CREATE INDEX lab_jobs_by_model ON public.lab_jobs USING btree (model_sha256, seq);
+CREATE INDEX lab_jobs_by_state ON public.lab_jobs USING btree (state, seq);
+CREATE INDEX lab_jobs_by_time ON public.lab_jobs USING btree (created_at, seq);
+CREATE INDEX lab_jobs_queue ON public.lab_jobs USING btree (state, priority DESC, seq);
+CREATE INDEX lab_labels_by_value ON public.lab_labels USING btree (key, value, job);
+CREATE INDEX lab_results_device ON public.lab_results USING btree (device);
+CREATE INDEX lab_results_series ON public.lab_results USING btree (model, method, device, backend, runner, threads, inputs, metric, software, job DESC);
+ALTER TABLE ONLY public.lab_artifacts
+    ADD CONSTRAINT lab_artifacts_job_fkey FOREIGN KEY (job) REFERENCES public.lab_jobs(seq) ON DELETE CASCADE;
+ALTER TABLE ONLY public.lab_events
+    ADD CONSTRAINT lab_events_job_fkey FOREIGN KEY (job) REFERENCES public.lab_jobs(seq) ON DELETE CASCADE;
+ALTER TABLE ONLY public.lab_inputs
+    ADD CONSTRAINT lab_inputs_job_fkey FOREIGN KEY (job) REFERENCES public.lab_jobs(seq) ON DELETE CASCADE;
+ALTER TABLE ONLY public.lab_labels
+    ADD CONSTRAINT lab_labels_job_fkey FOREIGN KEY (job) REFERENCES public.lab_jobs(seq) ON DELETE CASCADE;
+ALTER TABLE ONLY public.lab_results
+    ADD CONSTRAINT lab_results_job_fkey FOREIGN KEY (job) REFERENCES public.lab_jobs(seq) ON DELETE CASCADE;
