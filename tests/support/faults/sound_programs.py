@@ -345,7 +345,7 @@ class _Rounded(torch.fx.Interpreter):
         if not value.is_floating_point() or not value.numel():
             return value
         epsilon = 4 * torch.finfo(value.dtype).eps
-        side = 4 * value.abs().max() * (2 * torch.randint(2, (1,)).to(value) - 1)
+        side = 4 * value.abs().max() * (2 * torch.randint(2, ()).to(value) - 1)
         return value + epsilon * (value * torch.randn(value.shape).to(value) + side)
 
 

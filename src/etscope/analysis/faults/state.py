@@ -18,10 +18,13 @@ from etscope.formats.bytes.files import BytesLike
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import as_numpy
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.units import listed
 
 if TYPE_CHECKING:  # `etscope info` reads state alone, and is quicker without the rest
     from etscope.analysis.memory.stored import StoredTensor
+
+STATE_NOTE = "unknown-state"  # the kind of `state_notes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +108,19 @@ def unshared_state(export: Export) -> Iterator[UnsharedState]:
                 yield UnsharedState(method, name, read_by, others)
 
 
-def state_notes(export: Export) -> tuple[str, ...]:
-    """Return what a program alone shows of its state: start values that it does not store, and
+def state_notes(export: Export) -> Iterator[Finding]:
+    """Yield what a program alone shows of its state: start values that it does not store, and
     writes that no method reads. Whether they are faults depends on the model: with a record there
     are no notes, as `undefined_state` and `unshared_state` decide.
     """
-    if export.record is not None:
-        return ()
-    program, state = export.needed_program, program_state(export)
-    notes = []
+    if export.record is not None or export.program is None:
+        return
+    program, state = export.program, program_state(export)
+
+    def note(method: str | None, sentence: str, remedy: str) -> Finding:
+        reason = Explanation(Sureness.POSSIBLE, (), remedies=(Remedy(remedy),))
+        return Finding(STATE_NOTE, Severity.UNKNOWN, sentence, method, explanation=reason)
+
     for method, tensors in state.methods.items():
         group = next(group for group in state.groups if method in group)
         alike = [one for name in group for one in state.methods[name]]
@@ -121,22 +128,24 @@ def state_notes(export: Export) -> tuple[str, ...]:
         own = [one for one in tensors if one.kind != KV_CACHE]
         started = [one for one in own if not one.tensor.has_data and _read_by(program, one)]
         if started:
-            notes.append(
-                f"{method}: the program stores no start value for {_listed(started)}. Values other "
-                "than zeros in the model are lost; the ETRecord shows them."
+            yield note(
+                method,
+                f"The program stores no start value for the state of {method} ({_listed(started)}):"
+                " start values of the model other than zeros are lost.",
+                "Open the program with its ETRecord (`-r`), which has the start values.",
             )
         unread = [one for one in own if one.place not in places]
         if unread and len(program.methods) > 1:
-            notes.append(
-                f"{method}: no method reads what it writes to {_listed(unread)}. To share it with "
-                "other methods: `MemoryPlanningPass(share_mutable_buffers=True)`."
+            yield note(
+                None,  # said of a run of any method: the one that should read it is unknown
+                f"No method reads what {method} writes to its state ({_listed(unread)}).",
+                "To share it with other methods, export with "
+                "`MemoryPlanningPass(share_mutable_buffers=True)`.",
             )
-    return tuple(notes)
 
 
 def _listed(state: Sequence[StateTensor]) -> str:
-    names = [one.name or f"value {one.value}, {one.tensor}" for one in state]
-    return f"its state ({listed(names, 3)})"
+    return listed([one.name or f"value {one.value}, {one.tensor}" for one in state], 3)
 
 
 def _constants(export: Export) -> Mapping[str, Mapping[str, tuple[int, ...]]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.faults.faults import faults_section
+from etscope.analysis.faults.faults import faults_section, told
 from etscope.analysis.faults.state import state_notes
 from etscope.analysis.memory.plan import memory_plans, peak_section, summary_section
 from etscope.analysis.program.kernels import kernel_types
@@ -62,7 +62,7 @@ def program_sections(export: Export) -> tuple[Section, ...]:
         *_methods(export),
         _operators(program),
         _delegates(program),
-        summary_section(plans, state_notes(export)),
+        summary_section(plans, tuple(map(told, state_notes(export)))),
         peak_section(plans),
         named_data,
         _external_keys(export),

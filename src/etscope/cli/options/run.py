@@ -264,8 +264,12 @@ _MOST_FINDINGS = 3  # a run's output should fit a screen; explain shows all
 
 
 def first_of(found: Sequence[Finding]) -> list[Finding]:
-    """Return the first findings about the model, without findings about a busy machine."""
-    return [one for one in found if one.kind != "unsteady"][:_MOST_FINDINGS]
+    """Return the first findings about the model, and those about its state, without findings about
+    a busy machine."""
+    from etscope.analysis.faults.state import STATE_NOTE
+
+    kept = [one for one in found if one.kind != "unsteady"]
+    return kept[:_MOST_FINDINGS] + [x for x in kept[_MOST_FINDINGS:] if x.kind == STATE_NOTE]
 
 
 def _first_findings(run: Run, folder: Path | None) -> Findings:

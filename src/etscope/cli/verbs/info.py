@@ -282,7 +282,7 @@ class _Beside:
         self, file: str, record: RecordFile | None, *, context: int | None, force: bool
     ) -> Report:
         """Return the memory that a program needs, or that a run took, by owner."""
-        from etscope.analysis.faults.faults import faults_section
+        from etscope.analysis.faults.faults import faults_section, told
         from etscope.analysis.faults.state import state_notes
         from etscope.analysis.matching.export import Export
         from etscope.analysis.memory.measured import measured_report
@@ -318,7 +318,8 @@ class _Beside:
         )
         export = Export(program, record, tuple(self.data.values()))
         about = {"file": file, "kind": kind}
-        report = memory_report(export, about, force=force, notes=state_notes(export))
+        notes = tuple(map(told, state_notes(export)))
+        report = memory_report(export, about, force=force, notes=notes)
         report = with_owners(report, program_memory(export, next(measured, None)), context)
         faults = faults_section(export)
         sections = (faults, *report.sections) if len(faults.table) else report.sections
