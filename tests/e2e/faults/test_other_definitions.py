@@ -55,7 +55,7 @@ def unnamed(kind: str, *, xnnpack: bool) -> set[str]:
     """The cases that differ on the runtime and are not in the table of different operators."""
     x, make = KINDS[kind]
     found = set()
-    for name, made, differs in tried(x, make(x), xnnpack=xnnpack):
+    for name, made, differs in tried((x,), make(x), xnnpack=xnnpack):
         if differs and not possible_faults(made):
             found.add(name)
         certain = [fault for fault in program_faults(made) if fault.kind == "different-operator"]

@@ -16,11 +16,12 @@ from executorch.extension.pybindings.portable_lib import _load_for_executorch_fr
 from torch import nn
 from torch.export import export
 from torch.nn import functional
+from torch.utils import _pytree as pytree
 
 from etscope.analysis.matching.export import Export
 from tests.support.faults.upstream_exports import upstream_export
 
-Case = Callable[[Any], Any]
+Case = Callable[..., Any]
 
 NAN, INF = float("nan"), float("inf")
 FINITE = torch.tensor([[-3.5, -2.5, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5, 3.5, 1e-30, 88.0]])
@@ -136,7 +137,7 @@ KINDS: Mapping[str, tuple[torch.Tensor, Callable[[torch.Tensor], dict[str, Case]
     "image": (IMAGE, images),
 }
 # Parts of the largest number of a result by which kernels may differ: some roundings.
-TOLERANCE = {torch.float16: 4e-3, torch.float32: 4e-6}
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-6}
 
 
 class Cases(nn.Module):
@@ -146,58 +147,75 @@ class Cases(nn.Module):
         super().__init__()
         self.cases = cases
 
-    def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
-        return tuple(case(x) for case in self.cases)
+    def forward(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+        return tuple(pytree.tree_leaves([case(*inputs) for case in self.cases]))
 
 
 def tried(
-    x: torch.Tensor, cases: Mapping[str, Case], *, xnnpack: bool
+    inputs: tuple[torch.Tensor, ...],
+    cases: Mapping[str, Case],
+    *,
+    xnnpack: bool,
+    roundings: float = 1,
+    ran: Callable[[list[str]], Any] = list,
 ) -> Iterator[tuple[str, Export, bool]]:
     """Run each case. Yields its name, the export of its own program, and whether the runtime's
-    result differs: of cases that differ, and of those that share no program with others. A case
-    that cannot be exported or run is left out."""
-    for names, (data, made) in _exportable(x, list(cases), cases, xnnpack=xnnpack):
+    results differ: of cases that differ, and of those that share no program with others. A case
+    that cannot be exported or run is left out. ran: called with the names of cases that ran.
+    roundings: times `TOLERANCE` that may differ."""
+    for names, (data, made) in _exportable(inputs, list(cases), cases, xnnpack=xnnpack):
+        program = _load_for_executorch_from_buffer(data)  # does not own its bytes
         try:
-            given = _load_for_executorch_from_buffer(data).forward((x,))
+            given = iter(program.forward(inputs))
         except RuntimeError:
             if len(names) > 1:
                 for name in names:
-                    yield from tried(x, {name: cases[name]}, xnnpack=xnnpack)
+                    one = {name: cases[name]}
+                    yield from tried(inputs, one, xnnpack=xnnpack, roundings=roundings, ran=ran)
             continue
-        for name, got in zip(names, given, strict=True):
-            differs = _differs(cases[name](x), got)
+        ran(names)
+        for name in names:
+            wanted = pytree.tree_leaves(cases[name](*inputs))
+            is_other = sum(differs(want, next(given), roundings) for want in wanted) > 0
             if len(names) == 1:
-                yield name, made, differs
-            elif differs:
-                yield name, _lowered(Cases([cases[name]]), x, xnnpack=xnnpack)[1], True
+                yield name, made, is_other
+            elif is_other:
+                yield name, _lowered(Cases([cases[name]]), inputs, xnnpack=xnnpack)[1], True
 
 
 def _exportable(
-    x: torch.Tensor, names: list[str], cases: Mapping[str, Case], *, xnnpack: bool
+    inputs: tuple[torch.Tensor, ...],
+    names: list[str],
+    cases: Mapping[str, Case],
+    *,
+    xnnpack: bool,
 ) -> Iterator[tuple[list[str], tuple[bytes, Export]]]:
     """Yield the names in groups that can be exported, with their program and export; halves are
     tried where a group cannot."""
     try:
-        made = _lowered(Cases([cases[name] for name in names]), x, xnnpack=xnnpack)
+        made = _lowered(Cases([cases[name] for name in names]), inputs, xnnpack=xnnpack)
     except Exception:
         if len(names) > 1:
             middle = len(names) // 2
             for half in (names[:middle], names[middle:]):
-                yield from _exportable(x, half, cases, xnnpack=xnnpack)
+                yield from _exportable(inputs, half, cases, xnnpack=xnnpack)
         return
     yield names, made
 
 
-def _lowered(model: nn.Module, x: torch.Tensor, *, xnnpack: bool) -> tuple[bytes, Export]:
-    return upstream_export(export(model.eval(), (x,)), xnnpack=xnnpack)
+def _lowered(
+    model: nn.Module, inputs: tuple[torch.Tensor, ...], *, xnnpack: bool
+) -> tuple[bytes, Export]:
+    return upstream_export(export(model.eval(), inputs), xnnpack=xnnpack)
 
 
-def _differs(want: torch.Tensor, got: torch.Tensor) -> bool:
+def differs(want: torch.Tensor, got: torch.Tensor, roundings: float = 1) -> bool:
+    """Return True if a result is another than PyTorch's by more than rounding."""
     if want.shape != got.shape:
         return True
     one, other = want.double(), got.double()
     finite = one[one.isfinite()].abs()
     scale = float(finite.max()) if finite.numel() else 1.0
-    limit = TOLERANCE.get(want.dtype, 0.0) * max(scale, 1e-30)
+    limit = roundings * TOLERANCE.get(want.dtype, 0.0) * max(scale, 1e-30)
     same = (one == other) | (one.isnan() & other.isnan()) | ((one - other).abs() <= limit)
     return not bool(same.all())
