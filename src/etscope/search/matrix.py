@@ -16,11 +16,13 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from etscope.formats.json_values import to_json
 from etscope.formats.run_json import RUN_JSON
 from etscope.model.statistics import signed_rank_shift
 from etscope.model.table import Column, Kind, Table
+from etscope.search.devices import DeviceJob, Devices, devices
 from etscope.search.remedies import Laboratory, Runs, Setting
 from etscope.search.trial import (
     FAILURES,
@@ -53,6 +56,7 @@ from etscope.search.trial import (
     reaches,
     require_export,
     versions,
+    write_arrays,
 )
 from etscope.support.options import takes_fields
 from etscope.units import count, format_bytes, format_duration
@@ -67,6 +71,7 @@ OK, OTHER_NUMBERS, NO_NUMBERS, TOO_LARGE = "ok", "other numbers", "numbers unkno
 _FOLDER = Path(".etscope", "matrix")
 _RUNS = "runs"
 _CONFIDENCE = 0.95  # of the interval of a time
+_APART = 1.1  # jobs of one program differ by less, from heat, clocks and places in memory
 _SLOW = 3.0  # times the fastest: such a program is out of question, and takes no part in rounds
 _MORE = 3  # times as many rounds for the programs that the first ones do not tell apart
 _KEPT_NS, _FEWEST, _MOST = 1e9, 10, 100  # executions of a kept run: for a second
@@ -79,8 +84,10 @@ class MatrixOptions:
 
     backends: as `backend` of `etscope.export.export`; those that do not run on this machine get
         their sizes only. quantize: "float", "int8", "8da4w", "8da8w". threads: numbers of runtime
-        threads; by default 1 and the number of processors. contexts: context lengths of a language
-        model, in tokens.
+        threads; by default 1 and the number of processors, on devices of a lab 1. contexts: context
+        lengths of a language model, in tokens.
+    lab: devices of a lab to run on in place of this machine, each by its name or attributes. SQNR
+        is still taken here.
     calibration: inputs that set int8 ranges, or files or folders of them; the example inputs by
         default.
     tolerance: the least SQNR in dB of the outputs against the float model in PyTorch, and fits: the
@@ -96,6 +103,7 @@ class MatrixOptions:
     quantize: Sequence[str] = (FLOAT, "int8")
     threads: Sequence[int] = ()
     contexts: Sequence[int] = ()
+    lab: Sequence[str] = ()
     calibration: Sequence[Any] = ()
     tolerance: float = 20.0  # an error of 10 % of the amplitude
     fits: int | None = None
@@ -122,11 +130,13 @@ class MatrixOptions:
 class Cell:
     """A row: one combination.
 
-    threads: None if the program does not run here. result: "ok", "other numbers" (the SQNR is below
-    the tolerance), "numbers unknown", "too large" (see `fits`), or one of
-    `etscope.search.trial.FAILURES`; detail: the reason, or a warning of the export. time_ns, with
-    the 95 % interval from low_ns to high_ns: the lower quartile of executions, over rounds; for
-    programs that are far slower than the fastest, over the executions of their own run. sqnr: in
+    device: of a lab; None for this machine. threads: None if the program does not run here.
+    result: "ok", "other numbers" (the SQNR is below the tolerance), "numbers unknown", "too large"
+    (see `fits`), or one of `etscope.search.trial.FAILURES`; detail: the reason, or a warning of the
+    export. time_ns, with the 95 % interval from low_ns to high_ns: the lower quartile of
+    executions, over rounds; for
+    programs that are far slower than the fastest, and on a lab's devices, over the executions of
+    their own run. sqnr: in
     dB, of the worst output. size: bytes of the program. memory: planned bytes of all methods.
     delegated: the share of nodes in delegates. run: the folder of the kept run; program: the .pte.
     """
@@ -146,6 +156,7 @@ class Cell:
     delegated: float | None = None
     run: str | None = None
     program: str | None = None
+    device: str | None = None
 
     @property
     def words(self) -> str:
@@ -153,7 +164,7 @@ class Cell:
         found = f"{self.backend} {self.quantize}"
         if self.threads is not None:
             found += f", {self.threads} thread{'' if self.threads == 1 else 's'}"
-        return found
+        return found if self.device is None else f"{found}, {self.device}"
 
     @property
     def time_text(self) -> str:
@@ -165,7 +176,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The recommendation for a context length, or for a model without one.
+    """The recommendation for a context length and device, or for a model without them.
 
     cell: the chosen row; None if there is none. ties: rows that may be as fast. reason: a sentence.
     commands: to export and to explain the chosen row.
@@ -176,11 +187,12 @@ class Choice:
     ties: tuple[Cell, ...]
     reason: str
     commands: tuple[str, ...] = ()
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The rows of a model, and a choice for each context length."""
+    """The rows of a model, and a choice for each context length and device."""
 
     model: str
     folder: str
@@ -197,6 +209,7 @@ class Matrix:
             Column("backend"),
             Column("quantize"),
             Column("context", Kind.COUNT),
+            Column("device"),
             Column("threads", Kind.COUNT),
             Column("result"),
             Column("time", Kind.DURATION, "ms"),
@@ -218,8 +231,9 @@ class Matrix:
             }
             for name in ("time", "low", "high"):
                 row[name] = row[f"{name}_ns"] and row[f"{name}_ns"] / _MS
-        if all(cell.context is None for cell in self.cells):
-            columns = [column for column in columns if column.name != "context"]
+        for name in ("context", "device"):
+            if all(getattr(cell, name) is None for cell in self.cells):
+                columns = [column for column in columns if column.name != name]
         title = f"{self.model} · {self.method}"
         return Table.of_cells(columns, rows, title=title, notes=(*self._notes(),))
 
@@ -230,9 +244,12 @@ class Matrix:
         details = dict.fromkeys(cell.detail for cell in self.cells if cell.detail)
         for detail in details:
             yield "; ".join(one.words for one in self.cells if one.detail == detail) + f": {detail}"
+        timed = "programs in turn, of each round the lower quartile"
+        if any(cell.device for cell in self.cells):
+            timed = "of each job's executions; A/B jobs compare those that are within 10%"
         yield (
-            "Times: programs in turn, of each round the lower quartile; low and high are a 95% "
-            "interval. SQNR: of the worst output, against the float model in PyTorch."
+            f"Times: {timed}; low and high are a 95% interval. SQNR: of the worst output, against "
+            "the float model in PyTorch."
         )
         yield f"Each row's run is in {self.folder}: etscope explain RUN."
 
@@ -280,8 +297,9 @@ def matrix(
     """Export, run and compare a model in each combination, and choose one.
 
     A combination that cannot be exported or run is a row with the reason. The programs that run are
-    timed in rounds, one directly after the other in random order. The choice is the fastest that
-    reaches the tolerance and fits; there is none where the times do not tell which is fastest.
+    timed in rounds, one directly after the other in random order; on a device of a lab each has a
+    job. The choice is the fastest that reaches the tolerance and fits; there is none where the
+    times do not tell which is fastest.
 
     model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
         ("file.py:make", a .pt2 file).
@@ -306,7 +324,7 @@ def matrix(
         options.tolerance,
         options.fits,
         tuple(cell for cells, _ in found for cell in cells),
-        tuple(choice for _, choice in found),
+        tuple(choice for _, choices in found for choice in choices),
     )
 
 
@@ -317,6 +335,7 @@ class _Part:
     laboratory: Laboratory
     options: MatrixOptions
     context: int | None
+    devices: Devices | None = None
 
     @classmethod
     def of(cls, source: Source, options: MatrixOptions, context: int | None) -> _Part:
@@ -347,9 +366,8 @@ class _Part:
         state: SearchState[Trial] = open_state(folder, given, Trial, search, "matrix")
         runs = Runs(method=options.method, rounds=options.rounds, seed=options.seed)
         sqnr = find_metric("sqnr")
-        return cls(
-            Laboratory(source, floats, Setting(), runs, sqnr, state, folder), options, context
-        )
+        measuring = Laboratory(source, floats, Setting(), runs, sqnr, state, folder)
+        return cls(measuring, options, context, devices() if options.lab else None)
 
     @cached_property
     def settings(self) -> dict[tuple[str, str], Setting]:
@@ -368,9 +386,18 @@ class _Part:
             for scheme in options.quantize
         }
 
-    def measured(self) -> tuple[list[Cell], Choice]:
-        """Measure the rows that the folder does not have yet; return all, and the choice."""
+    def measured(self) -> tuple[list[Cell], list[Choice]]:
+        """Measure the rows that the folder does not have yet; return all, and the choices."""
         cells = [cell for key in self.settings for cell in self._of_export(*key)]
+        if self.devices is None:
+            cells, choice = self._in_rounds(cells)
+            return cells, [choice]
+        cells = [cell if cell.device is None else self._of_run(cell) for cell in cells]
+        return cells, [self._of_jobs(cells, device) for device in self.options.lab]
+
+    def _in_rounds(self, cells: Sequence[Cell]) -> tuple[list[Cell], Choice]:
+        """Time the programs that may be the fastest in rounds. Return the rows with these times,
+        and the choice."""
         ran = [cell for cell in cells if cell.run is not None]
         good = [cell for cell in ran if cell.result == OK]
         close = {cell.words for some in (ran, good) for cell in _close(some)}
@@ -381,16 +408,50 @@ class _Part:
             names = [*fastest, *unsure]
             times |= self._rounds([cell for cell in good if cell.words in names], _MORE)
             fastest, unsure = _fastest(names, times)
-        cells = [_timed(cell, times.get(cell.words, ())) for cell in cells]
-        named = {cell.words: cell for cell in cells}
+        timed = [_timed(cell, times.get(cell.words, ())) for cell in cells]
+        named = {cell.words: cell for cell in timed}
         choice = self._choice(
-            cells, [named[one] for one in fastest], [named[one] for one in unsure]
+            timed, [named[one] for one in fastest], [named[one] for one in unsure]
         )
-        return cells, choice
+        return timed, choice
+
+    def _of_jobs(self, cells: Sequence[Cell], device: str) -> Choice:
+        """Choose from the jobs of a device. They share no rounds, so an A/B job compares programs
+        whose times are near, if they ran with as many threads."""
+        cells = [cell for cell in cells if cell.device == device and cell.run is not None]
+        good = [cell for cell in cells if cell.result == OK]
+        timed = [cell for cell in good if cell.low_ns is not None and cell.high_ns is not None]
+        fastest: list[Cell] = []
+        unsure = [cell for cell in good if cell not in timed]
+        if timed:
+            fastest = [best := min(timed, key=lambda cell: cell.time_ns or math.inf)]
+            for cell in timed:
+                if cell is best or (cell.low_ns or 0.0) > _APART * (best.high_ns or 0.0):
+                    continue
+                verdict = self._verdict(cell, best) if cell.threads == best.threads else None
+                if verdict is Verdict.NO_DIFFERENCE:
+                    fastest.append(cell)
+                elif verdict is not Verdict.REGRESSED:
+                    unsure.append(cell)
+        return self._choice(cells, fastest, unsure, device)
+
+    def _verdict(self, cell: Cell, best: Cell) -> Verdict | None:
+        """Compare two programs by an A/B job; None if it has no result."""
+
+        def attempt() -> Trial:
+            try:
+                return Trial(detail=devices().compare(self._job(cell), self._job(best)).value)
+            except EtscopeError as failure:
+                return Trial(failure=RUN, detail=failure.message)
+
+        trial = self.laboratory.state.trial(f"{cell.words} against {best.words}", attempt)
+        return None if trial.failure is not None else Verdict(trial.detail)
 
     def _of_export(self, backend: str, scheme: str) -> Iterator[Cell]:
-        """Yield a row for each number of threads; one for a program that does not run."""
-        threads = self.options.threads or (1, os.cpu_count() or 1)
+        """Yield a row for each device and number of threads, a lab's with its job begun; one for a
+        program that does not run."""
+        here = (1, os.cpu_count() or 1)
+        threads = self.options.threads or (here if self.devices is None else (1,))
         setting = replace(self.settings[backend, scheme], threads=threads[0])
         path = self.laboratory.path(setting)
         trial = self._trial(f"{backend} {scheme}", path, lambda: self._exported(setting))
@@ -406,12 +467,20 @@ class _Part:
         )
         if trial.size is not None:
             cell = self._of_program(cell, path)
-        if trial.failure is not None:
+        if trial.failure is None:
+            cell = replace(cell, result=self._judged(cell))
+        elif trial.failure == RUN and self.devices is not None:
+            cell = replace(cell, result=NO_NUMBERS)  # of a backend that only devices have
+        else:
             yield cell
             return
-        cell = replace(cell, result=self._judged(cell))
-        for number in dict.fromkeys(threads):
-            yield self._of_run(replace(cell, threads=number))
+        for device, number in product(self.options.lab or (None,), dict.fromkeys(threads)):
+            row = replace(cell, threads=number, device=device)
+            if self.devices is None:
+                row = self._of_run(row)
+            elif row.words not in self.laboratory.state.trials:
+                self.devices.start(self._job(row))
+            yield row
 
     def _trial(self, name: str, file: Path, attempt: Callable[[], Trial]) -> Trial:
         """Return the known trial, or a new one if the file that it made is gone."""
@@ -453,8 +522,11 @@ class _Part:
         """Run a program with a number of threads, keep the run, and return the row."""
         setting = self._setting(cell)
         folder = self.laboratory.folder / _RUNS / f"{cell.backend}-{cell.quantize}-{cell.threads}"
-        folder = folder.with_name(folder.name.replace(",", "-"))
-        trial = self._trial(cell.words, folder / RUN_JSON, lambda: self._kept(setting, folder))
+        if cell.device is not None:
+            folder = folder.with_name(f"{folder.name}-{cell.device}")
+        folder = folder.with_name(re.sub(r"[^\w.-]", "-", folder.name))
+        kept = partial(self._kept, setting) if cell.device is None else partial(self._job_of, cell)
+        trial = self._trial(cell.words, folder / RUN_JSON, lambda: kept(folder))
         if trial.failure is not None:
             return replace(cell, result=FAILURES[trial.failure], detail=trial.detail)
         return _timed(replace(cell, run=str(folder)), [one for (one,) in trial.rounds])
@@ -471,6 +543,29 @@ class _Part:
             return Trial(failure=RUN, detail=failure.message)
         return Trial(rounds=tuple((float(one),) for one in latency.samples_ns))
 
+    def _job_of(self, cell: Cell, folder: Path) -> Trial:
+        try:
+            samples = devices().run(self._job(cell), folder)
+        except EtscopeError as failure:
+            return Trial(failure=RUN, detail=failure.message)
+        return Trial(rounds=tuple((float(one),) for one in samples))
+
+    def _job(self, cell: Cell) -> DeviceJob:
+        from etscope.bridge.reference.reference import arrays_of
+
+        setting = self._setting(cell)
+        path, method = self.laboratory.path(setting), self.laboratory.method
+        arrays = [arrays_of(one) for one in self.laboratory.inputs(setting, method)]
+        return DeviceJob(
+            name=f"{self.laboratory.source.name}-{cell.backend}-{cell.quantize}",
+            device=cell.device or "",
+            program=path,
+            record=path.with_suffix(".etrecord"),
+            method=method,
+            inputs=write_arrays(path.parent, "inputs", arrays),
+            threads=cell.threads or 1,
+        )
+
     def _rounds(self, cells: Sequence[Cell], more: int = 1) -> dict[str, Sequence[float]]:
         """The times of programs in common rounds, ns, by the words of the row; empty if they could
         not be taken. more: so many times the rounds of the options."""
@@ -483,23 +578,29 @@ class _Part:
     # -- the choice
 
     def _choice(
-        self, cells: Sequence[Cell], fastest: Sequence[Cell], unsure: Sequence[Cell]
+        self,
+        cells: Sequence[Cell],
+        fastest: Sequence[Cell],
+        unsure: Sequence[Cell],
+        device: str | None = None,
     ) -> Choice:
         options, start = self.options, ""
         if self.context is not None:
             start = f"Context of {self.context:,} tokens. "
+        if device is not None:
+            start += f"Device {device}. "
         limits = f"an SQNR of {options.tolerance:g} dB"
         if options.fits is not None:
             limits += f" within {format_bytes(options.fits)}"
         good = [cell for cell in cells if cell.result == OK and cell.run is not None]
         if not good:
             reason = f"{start}Nothing is chosen: no program that ran has {limits}."
-            return Choice(self.context, None, (), reason)
+            return Choice(self.context, None, (), reason, device=device)
         if unsure or not fastest:
             alike = (*fastest, *unsure) or tuple(good)
             listed = " or ".join(f"{one.words} {one.time_text}" for one in alike)
             reason = f"{start}Cannot tell which is fastest: {listed}. Nothing is chosen."
-            return Choice(self.context, None, alike, reason)
+            return Choice(self.context, None, alike, reason, device=device)
         chosen = min(fastest, key=_preference)
         ties = tuple(one for one in fastest if one is not chosen)
         reason = f"{start}Chosen: {chosen.words}: {chosen.time_text}, {chosen.sqnr:.1f} dB. "
@@ -509,7 +610,7 @@ class _Part:
             reason += (
                 f" As fast, within 3%, but with worse numbers, more bytes or threads: {names}."
             )
-        return Choice(self.context, chosen, ties, reason, self._commands(chosen))
+        return Choice(self.context, chosen, ties, reason, self._commands(chosen), device)
 
     def _commands(self, cell: Cell) -> tuple[str, ...]:
         setting, source = self._setting(cell), self.laboratory.source

@@ -236,17 +236,21 @@ class PieceValues:
 
 def write_samples(folder: Path, values: PieceValues) -> list[tuple[Path, Path]]:
     """Write the values of each sample; return the files of its inputs and expected outputs."""
-
-    def write(name: str, arrays: Sequence[Any]) -> Path:
-        path = folder / (name + suffix_for(arrays))
-        write_tensor_file(path, arrays, [str(number) for number in range(len(arrays))])
-        return path
-
     pairs = zip(values.inputs, values.expected, strict=True)
     return [
-        (write(f"inputs-{number}", inputs), write(f"expected-{number}", expected))
+        (
+            write_arrays(folder, f"inputs-{number}", inputs),
+            write_arrays(folder, f"expected-{number}", expected),
+        )
         for number, (inputs, expected) in enumerate(pairs)
     ]
+
+
+def write_arrays(folder: Path, name: str, arrays: Sequence[Any]) -> Path:
+    """Write arrays to a file, in a format that holds their types; return its path."""
+    path = folder / (name + suffix_for(arrays))
+    write_tensor_file(path, arrays, [str(number) for number in range(len(arrays))])
+    return path
 
 
 # -- Runs on the runtime.

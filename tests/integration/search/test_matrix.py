@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from etscope.analysis.statistics.compare_samples import Verdict
 from etscope.cli import main
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.app_report import read_app_report
+from etscope.search.devices import DeviceJob
 from etscope.search.matrix import Choice, Matrix, _Part, matrix
 from etscope.search.remedies import Laboratory, Setting, Trial
 from tests.support.schemas import validate
@@ -203,6 +205,45 @@ def test_programs_that_are_far_slower_keep_the_times_of_their_run(planted: Any) 
     state = json.loads(Path(found.folder, "state.json").read_text())
     (key,) = (key for key in state["trials"] if "rounds:" in key)
     assert key == "in common 15 rounds: xnnpack float, 1 thread"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (Verdict.NO_DIFFERENCE, "Device phone. Chosen: xnnpack float"),  # of the better numbers
+        (Verdict.REGRESSED, "Device phone. Chosen: xnnpack int8"),
+        (Verdict.CANNOT_TELL, "Device phone. Cannot tell"),
+    ],
+)
+def test_on_devices_of_a_lab_near_times_are_compared_by_an_ab_job(
+    planted: Any, monkeypatch: pytest.MonkeyPatch, verdict: Verdict, words: str
+) -> None:
+    times = {"portable float": 8.0, "xnnpack float": 1.02, "xnnpack int8": 1.0}
+    begun, compared = [], []
+
+    class Phones:
+        def start(self, job: DeviceJob) -> None:
+            begun.append(job.name)
+
+        def run(self, job: DeviceJob, folder: Path) -> Sequence[float]:
+            folder.mkdir(parents=True)
+            (folder / "run.json").write_text("{}")
+            return np.full(9, 1e6 * times[job.name.removeprefix("Net-").replace("-", " ")])
+
+        def compare(self, job: DeviceJob, baseline: DeviceJob) -> Verdict:
+            compared.append((job.name, baseline.name))
+            return verdict
+
+    monkeypatch.setattr("etscope.search.matrix.devices", Phones)
+    sqnr = {"xnnpack int8": 30.0}
+    found = planted(times, sqnr=sqnr, lab=("phone",), threads=())
+    assert len(begun) == 3 and compared == [("Net-xnnpack-float", "Net-xnnpack-int8")]
+    assert choice(found).reason.startswith(words)
+    assert {cell.device for cell in found.cells if cell.run} == {"phone"}
+    assert [cell.threads for cell in found.cells if cell.run] == [1, 1, 1]
+    assert validate(found.to_json()) == "matrix"
+    planted(times, sqnr=sqnr, lab=("phone",), threads=())
+    assert len(begun) == 3 and len(compared) == 1  # it goes on
 
 
 def test_records_of_the_benchmark_database(planted: Any, tmp_path: Path) -> None:

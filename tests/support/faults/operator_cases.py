@@ -137,7 +137,7 @@ KINDS: Mapping[str, tuple[torch.Tensor, Callable[[torch.Tensor], dict[str, Case]
     "image": (IMAGE, images),
 }
 # Parts of the largest number of a result by which kernels may differ: some roundings.
-TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-6}
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-6, torch.float64: 4e-15}
 
 
 class Cases(nn.Module):

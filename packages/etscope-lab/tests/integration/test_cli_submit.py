@@ -68,7 +68,7 @@ def test_a_specification_in_a_file(home: Path, capsys: pytest.CaptureFixture[str
     text = "model: net.pte\ndevice: driver=simulated\niterations: 4\ntraced_iterations: 0\n"
     (folder / "job.yaml").write_text(text + "labels: {branch: main}\n")
     spec = str(folder / "job.yaml")
-    assert submit("--spec", spec, "--label", "n=1", "--iterations", "2", "-f", "json") == 0
+    assert submit(spec, "--label", "n=1", "--iterations", "2", "-f", "json") == 0
     job = a_job(capsys)
     assert job["spec"]["labels"] == {"branch": "main", "n": "1"}
     assert (job["summary"]["latency"]["iterations"], job["device"]) == (2, "sim-0")
@@ -126,12 +126,12 @@ def test_the_same_job_again_names_its_caveat(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "no model"),
+        ([], 2, "Missing argument"),
         (["nowhere.pte"], 2, "file not found: nowhere.pte"),
         (["MODEL", "-d", "sim-7"], 2, "no device of this lab is named sim-7"),
         (["MODEL", "--iterations", "0"], 2, "iterations"),
         (["MODEL", "--label", "x"], 2, "'x' is not KEY=VALUE"),
-        (["--spec", "nowhere.yaml"], 2, "nowhere.yaml"),
+        (["nowhere.yaml"], 2, "nowhere.yaml"),
     ],
 )
 def test_what_makes_no_sense(
@@ -148,7 +148,7 @@ def test_what_makes_no_sense(
 
 def test_a_broken_specification(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "job.yaml").write_text("model: [\n")
-    assert submit("--spec", str(home / "job.yaml")) == 3
+    assert submit(str(home / "job.yaml")) == 3
     assert "neither YAML nor JSON in line" in capsys.readouterr().err
 
 

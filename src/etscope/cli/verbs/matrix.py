@@ -45,6 +45,9 @@ Each row's run, and all results, are kept in .etscope/matrix, or in --save. The 
 on where an interrupted one stopped, and with other options measures the new rows only. Remove the
 folder to measure again.
 
+With --lab each row is a job of the lab ($ETSCOPE_LAB_SERVER, or that of this machine), and the
+kept run is the device's. SQNR is taken here.
+
 Exit code: 1 no program reaches --tolerance and --fits, 4 no program ran, or the times do not tell.
 """
 
@@ -57,7 +60,7 @@ def _size(context: click.Context, option: click.Parameter, text: str | None) -> 
 
 @verb(
     {
-        "Rows": ("--backend", "--quantize", "--threads", "--context"),
+        "Rows": ("--backend", "--quantize", "--threads", "--context", "--lab"),
         "Model": ("--inputs", "-X"),
         "Choice": ("--tolerance", "--fits"),
         "Output": ("--save", "--format", "--output"),
@@ -82,6 +85,12 @@ def _size(context: click.Context, option: click.Parameter, text: str | None) -> 
     multiple=True,
     metavar="N",
     help="Context length of a language model in tokens, repeatable.",
+)
+@click.option(
+    "--lab",
+    multiple=True,
+    metavar="DEVICE",
+    help="Run on this device of the lab, by its name or attributes, repeatable.",
 )
 @inputs_or_types_option
 @file_option(

@@ -249,7 +249,7 @@ def sweep(seconds: int, where: LabOptions) -> None:
 
 @click.command()
 def schema() -> None:
-    """Print the JSON Schema of a job's specification, which etscope lab submit --spec reads.
+    """Print the JSON Schema of a job's specification, which etscope lab submit reads.
 
     An editor that knows the schema completes and checks the file.
     """

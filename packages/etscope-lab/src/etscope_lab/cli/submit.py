@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
 _FILES_OF_QUALITY = ("reference", "tokens")
+_JOBS = (".yaml", ".yml", ".json")
 _GENERATION = ("lengths", "new_tokens", "cold", "warm")  # options that are fields of `generation`
 _QUALITY = {
     "quality_reference": "reference",
@@ -59,8 +60,10 @@ No server is needed: this process runs the job, in the lab in ~/.etscope/lab. If
 for that folder, or is named with --server, it runs the job instead. The same job is not run
 twice: its result is shown again, and conditions that did not hold are named.
 
-MODEL may be a sweep, SWEEP.toml: lists of models, backends, quantize, options, devices, threads and
-commits, with a job for each combination. The same command goes on where an interrupted one stopped.
+JOB is a job as YAML or JSON (see etscope lab schema), with paths relative to the file; options
+override it. Or it is a sweep, SWEEP.toml: lists of models, backends, quantize, options, devices,
+threads and commits, with a job for each combination. The same command goes on where an interrupted
+one stopped.
 
 --kind generate, or one of its options, measures the tokens of a language model: to the first
 one, cold and warm, and from one to the next. With --baseline an A/B job compares these times.
@@ -80,12 +83,7 @@ device_lost; 130 interrupted, which cancels a job that this process runs.
     },
     details=_DETAILS,
 )
-@click.argument("model", required=False, type=FILE)
-@click.option(
-    "--spec", "spec_file", type=FILE, metavar="FILE",
-    help="The job as YAML or JSON (see etscope lab schema), with paths relative to FILE. The "
-    "options below override it.",
-)  # fmt: skip
+@click.argument("model", metavar="MODEL|JOB", type=FILE)
 @click.option(
     "--device", "-d", metavar="SELECTOR",
     help="A name, or attributes: arch=aarch64,driver=ssh. Values may be patterns: pixel-*. "
@@ -185,8 +183,7 @@ device_lost; 130 interrupted, which cancels a job that this process runs.
 )  # fmt: skip
 @in_lab
 def command(
-    model: str | None,
-    spec_file: str | None,
+    model: str,
     again: bool,
     wait: bool,
     where: LabOptions,
@@ -199,11 +196,12 @@ def command(
     etscope lab submit model.etrecord --wait
     etscope lab --server URL submit model.etrecord --device pixel-8
     etscope lab submit new.etrecord --baseline old.etrecord
+    etscope lab submit job.yaml
     etscope lab submit nightly.toml
     """
-    if model is not None and model.endswith(".toml"):
+    if model.endswith(".toml"):
         return _submit_sweep(model, again, wait, where, format, options)
-    spec = _job_spec(model, spec_file, options)
+    spec = _job_spec(model, options)
     with transfers() as progress, where.open(progress=progress) as lab:
         import getpass
 
@@ -283,17 +281,11 @@ def _already(job: Job) -> str:
     )
 
 
-def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> JobSpec:
-    """Combine the file and the options; options override the file."""
+def _job_spec(model: str, options: dict[str, Any]) -> JobSpec:
+    """Combine a job's file, if there is one, and the options, which override it."""
     from etscope_lab.jobs.spec import spec_of
 
-    plain = {} if file is None else read_spec(file)
-    if model is not None:
-        plain["model"] = model
-    if "model" not in plain:
-        raise UsageError(
-            "no model", hint="name the model: etscope lab submit MODEL, or model: in --spec FILE"
-        )
+    plain: dict[str, Any] = read_spec(model) if model.endswith(_JOBS) else {"model": model}
     limits: dict[str, Any] = {}
     for key, text in options.pop("limits").items():
         limits[key] = text == "true" if text in ("true", "false") else text
@@ -312,9 +304,7 @@ def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> J
     for name, found in (("generation", generation), ("quality", quality)):
         if found:
             plain[name] = {**(plain.get(name) or {}), **found}
-    for name, value in options.items():
-        if value is not None:
-            plain[name] = value
+    plain |= {name: value for name, value in options.items() if value is not None}
     if options["baseline"] is not None and options["kind"] is None:
         plain["kind"] = "ab"
     return spec_of(plain)
