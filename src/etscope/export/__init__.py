@@ -9,10 +9,12 @@ from etscope.support.lazy import lazy_names
 if TYPE_CHECKING:
     from etscope.backends.registry.export_options import ExportOptions
     from etscope.export._export import Exported, LanguageModel, export, keeping_partition
+    from etscope.export._profile import ExportProfile, profiling
     from etscope.export._source import Source, check_model_name, load_model
 
 __all__ = [
     "ExportOptions",
+    "ExportProfile",
     "Exported",
     "LanguageModel",
     "Source",
@@ -20,12 +22,14 @@ __all__ = [
     "export",
     "keeping_partition",
     "load_model",
+    "profiling",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ExportOptions": "etscope.backends.registry.export_options",
+        "ExportProfile": "etscope.export._profile",
         "Exported": "etscope.export._export",
         "LanguageModel": "etscope.export._export",
         "Source": "etscope.export._source",
@@ -33,5 +37,6 @@ __getattr__, __dir__ = lazy_names(
         "export": "etscope.export._export",
         "keeping_partition": "etscope.export._export",
         "load_model": "etscope.export._source",
+        "profiling": "etscope.export._profile",
     },
 )

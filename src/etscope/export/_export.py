@@ -22,6 +22,7 @@ from etscope.formats.program.pte_schema import Method, ValueKind
 from etscope.support.optional import require
 from etscope.support.options import takes_fields
 from etscope.support.shown import Shown
+from etscope.support.stages import stage
 from etscope.units import listed
 
 if TYPE_CHECKING:
@@ -137,9 +138,11 @@ class Exported(Shown):
         with ExitStack() as files:
             opened = [files.enter_context(atomic_write(path)) for path in paths]
             opened[0].write(self.program_bytes())
-            self.record.save(opened[1])
+            with stage("save the ETRecord"):
+                self.record.save(opened[1])
             if bundle:
-                opened[2].write(self.bundle())
+                with stage("save the bundled program"):
+                    opened[2].write(self.bundle())
         return paths
 
 

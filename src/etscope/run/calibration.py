@@ -54,7 +54,6 @@ __all__ = [
     "Machine",
     "calibrate",
     "find_program",
-    "make_program",
 ]
 
 ROUNDS = 9
@@ -118,7 +117,7 @@ def calibrate(
     machine: Machine | None = None,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
-    """Measure the peaks of a machine, this one by default, with a program of `make_program`.
+    """Measure the peaks of a machine, this one by default, with a program of `find_program`.
 
     told: a function that is called with the number of processes that have ended, and the number of
     all processes.
@@ -142,7 +141,7 @@ def calibrate(
     if not executions:
         raise MissingDataError(
             f"{program} has no method that measures a peak",
-            hint="make a program with: etscope calibrate --make-program FOLDER",
+            hint="name a file that does not exist, to make the program: --program FILE",
         )
     work = _Work(opened, path, options, machine.place)
     threads: Sequence[int | None] = sorted(set(options.threads))
@@ -296,14 +295,18 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 _SOURCES = (_PACKAGE / "analysis" / "calibration.py", _PACKAGE / "bridge" / "calibration.py")
 
 
-def make_program(folder: PathLike) -> Path:
-    """Make the program in a folder, to be used on any machine of the same version of ExecuTorch;
-    return its path. A dtype without possible products is left out, with a warning.
+def find_program(path: PathLike | None = None) -> Path:
+    """Return the calibration program at `path`, by default in the user's cache folder. It is made
+    if it does not exist; it can then be used on any machine of this version of ExecuTorch. A dtype
+    without possible products is left out, with a warning.
 
     Raises `MissingDependencyError` without torch and executorch, `ExportFailure` if they fail,
     `UsageError` for a folder that cannot be written.
     """
-    path = make_folder(folder) / PROGRAM
+    path = _cached_program() if path is None else Path(path)
+    if path.is_file():
+        return path
+    make_folder(path.parent)
     for package in ("torch", "executorch"):
         require(package, wanted_by="the program of a calibration")
     from etscope.bridge.calibration import calibration_program
@@ -317,18 +320,15 @@ def make_program(folder: PathLike) -> Path:
     return path
 
 
-def find_program() -> Path:
-    """Return the program for the installed version of ExecuTorch: the one in the cache, else made
-    now, which raises as `make_program` does."""
+def _cached_program() -> Path:
+    """Return the path of the program for the installed version of ExecuTorch."""
     try:
         version = metadata.version("executorch")
     except metadata.PackageNotFoundError as error:
         raise MissingDependencyError(
             "making the calibration program needs executorch, which is not installed",
             hint="make the program where executorch is installed (etscope calibrate "
-            "--make-program FOLDER), and name it here (--program FILE)",
+            "--program FILE), and name it here",
         ) from error
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:12]
-    folder = calibrations_folder().parent / f"calibration-{version}-{digest}"
-    path = folder / PROGRAM
-    return path if path.is_file() else make_program(folder)
+    return calibrations_folder().parent / f"calibration-{version}-{digest}" / PROGRAM

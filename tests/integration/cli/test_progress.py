@@ -14,19 +14,19 @@ import sys
 import time
 from etscope.cli.output import progress
 progress._PATIENCE = {patience}
-with progress.progress("writing run.csv"):
+with progress.progress("writing run.csv", {detail}):
     {work}
 print("done")
 """
 SHOWN = b"writing run.csv"
 
 
-def stderr_on_a_terminal(work: str, patience: float) -> str:
+def stderr_on_a_terminal(work: str, patience: float, detail: str = "str") -> str:
     """What a terminal on stderr gets while work is done. The work may wait for a line: it gets one
     as soon as something shows, or after a minute."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(work=work, patience=patience)],
+        [sys.executable, "-c", SCRIPT.format(work=work, patience=patience, detail=detail)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=theirs,
@@ -56,6 +56,11 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+def test_what_is_at_work_follows() -> None:
+    shown = stderr_on_a_terminal("sys.stdin.readline()", 0.1, "lambda: ': ConstPropPass, 9.0 s'")
+    assert "writing run.csv: ConstPropPass, 9.0 s" in shown
+
+
 def test_long_work_shows() -> None:
     assert SHOWN.decode() in stderr_on_a_terminal("sys.stdin.readline()", 1.0)
 
@@ -65,6 +70,6 @@ def test_short_work_does_not() -> None:
 
 
 def test_without_a_terminal_nothing_shows() -> None:
-    script = SCRIPT.format(work="import rich.progress; time.sleep(0.3)", patience=0.0)
+    script = SCRIPT.format(work="import rich.progress; time.sleep(0.3)", patience=0.0, detail="str")
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (child.stdout, child.stderr) == ("done\n", "")

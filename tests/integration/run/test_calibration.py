@@ -11,14 +11,26 @@ import pytest
 
 from etscope.analysis.calibration import CHAINS, DELEGATES, KERNELS, PRODUCTS, ROWS, executions_of
 from etscope.cli import main
-from etscope.errors import FormatError, MissingDataError, RuntimeFailure, UsageError
+from etscope.errors import (
+    EtscopeWarning,
+    FormatError,
+    MissingDataError,
+    RuntimeFailure,
+    UsageError,
+)
 from etscope.formats.calibration import find_calibration, read_calibration
 from etscope.formats.conditions import Conditions, conditions_here
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import DelegateCall, KernelCall
 from etscope.run import Place
 from etscope.run._runner_host import HERE
-from etscope.run.calibration import CalibrationOptions, Machine, calibrate, this_machine
+from etscope.run.calibration import (
+    CalibrationOptions,
+    Machine,
+    calibrate,
+    find_program,
+    this_machine,
+)
 from etscope.run.job import RESULT, Job
 from tests.support.artifacts import artifacts
 from tests.support.run.calibration import small_program
@@ -141,6 +153,17 @@ def test_wrong_programs_and_options(made: Path, tmp_path: Path) -> None:
         calibrate(artifacts("cnn_portable").pte)
 
 
+def test_a_missing_program_is_made_once(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = [(made.read_bytes(), {"8da4w": "no kernel"})]
+    monkeypatch.setattr("etscope.bridge.calibration.calibration_program", content.pop)
+    with pytest.warns(EtscopeWarning, match="no products in 8da4w: no kernel"):
+        path = find_program(tmp_path / "board/calibration.pte")
+    assert path.read_bytes() == made.read_bytes()
+    assert find_program(path) == path
+
+
 @pytest.mark.filterwarnings("ignore::etscope.errors.EtscopeWarning")  # of a busy machine
 def test_the_command(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -169,6 +192,3 @@ def test_the_command(
     found = find_calibration()
     if conditions_here().cpu:
         assert found is not None and found.path is not None and Path(found.path).parent == folder
-
-    assert main([*words, "--make-program", str(tmp_path)]) == 2
-    assert "measures nothing" in capsys.readouterr().err

@@ -53,6 +53,7 @@ from etscope.errors import (
 from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.selector import Selector
+from etscope.support.stages import stage
 
 Flat = dict[str, tuple[Any, ...]]
 Programs = Mapping[str, ExportedProgram]
@@ -253,7 +254,9 @@ def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Met
                 hint="give the torch.nn.Module",
             )
         with torch.no_grad():
-            small = _exported_methods(quantized_copy(model, weights), inputs, options)
+            with stage("quantization of weights"):
+                small_model = quantized_copy(model, weights)
+            small = _exported_methods(small_model, inputs, options)
         floats = _exported_methods(model, inputs, options)
         return {
             name: method._replace(unquantized=floats[name].program)
@@ -399,7 +402,7 @@ def _eager(model: torch.nn.Module, inputs: Inputs) -> tuple[Any, ...]:
             )
     args, kwargs = pytree.tree_map(copied_value, (inputs.args, inputs.kwargs))
     try:
-        with torch.no_grad(), state_kept(model):
+        with stage("outputs in PyTorch"), torch.no_grad(), state_kept(model):
             outputs = model(*args, **kwargs)
             return tuple(copied_value(value) for value in pytree.tree_leaves(outputs))
     except Exception as error:
@@ -484,11 +487,14 @@ def quantized(
         # Quantizers run passes over the graph that do not take the call of the guards.
         module: Any = method.program.module(check_guards=False)
         with torch.no_grad(), state_kept(module):
-            prepared = prepare_pt2e(module, quantizer)
-            for given in [method.inputs] if calibration is None else calibration:
-                if given is not None:
-                    prepared(*given.args, **given.kwargs)
-        converted = convert_pt2e(prepared, fold_quantize=fold)
+            with stage("prepare_pt2e"):
+                prepared = prepare_pt2e(module, quantizer)
+            with stage("calibration"):
+                for given in [method.inputs] if calibration is None else calibration:
+                    if given is not None:
+                        prepared(*given.args, **given.kwargs)
+        with stage("convert_pt2e"):
+            converted = convert_pt2e(prepared, fold_quantize=fold)
     except Exception as error:
         raise ExportFailure(f"the model cannot be quantized: {innermost(error)}") from error
     outputs = _eager(converted, method.inputs)
@@ -547,7 +553,8 @@ def lowered(
         with recording(new_record), keeping_partition() as kept:
             parts = [part for one in backends for part in one.partitioners(lowering.quantize)]
             passes = EdgePasses(lowering.passes, parts)
-            edge = edge_programs(programs, backends, passes, lowering)
+            with stage("to_edge_transform_and_lower"):
+                edge = edge_programs(programs, backends, passes, lowering)
             config = with_initial_state(edge)
             if lowering.shared_state:
                 # One place in memory, which no method may set when it is loaded.

@@ -295,6 +295,7 @@ def exported(
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name, load_model
     from etscope.support.quiet import quiet
+    from etscope.support.stages import stage, stage_at_work
 
     for name in filter(None, (model, float_model)):
         check_model_name(name)
@@ -316,13 +317,13 @@ def exported(
     options["backend"] = backend
     # torchao registers enums again that other packages registered, and logs each one.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
-    with progress(f"loading {model}"), redirect_stdout(sys.stderr):
+    with progress(f"loading {model}"), redirect_stdout(sys.stderr), stage("load the model"):
         source = load_model(model, inputs=file, seed=seed).generating(**generation)
         source = source.with_inputs(types)
         sets = [source.read_inputs(one) for one in calibration] or None
         if float_model is not None:
             options["float_model"] = load_model(float_model, inputs=file, seed=seed).model
-    with progress(f"exporting {source.name}"), quiet():
+    with progress(f"exporting {source.name}", stage_at_work), quiet():
         found = source.export(calibration=sets, **options)
     more = [*(word for text in inputs for word in ("--inputs", text)), *_settings(seed, generation)]
     more += [word for file in calibration for word in ("-X", f"calibration={file}")]

@@ -40,8 +40,10 @@ def reporting(text: str) -> Iterator[Callable[[str, str], None]]:
 
 
 @contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Show `text` and the time it takes, on a terminal and after a second only."""
+def progress(text: str, detail: Callable[[], str] = str) -> Iterator[None]:
+    """Show `text` and the time it takes, on a terminal and after a second only. detail: returns
+    what follows the text each time that it is drawn.
+    """
     if not sys.stderr.isatty():
         yield
         return
@@ -50,9 +52,16 @@ def progress(text: str) -> Iterator[None]:
     done = False
 
     def show() -> None:
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, RenderableColumn, TimeElapsedColumn
+        from rich.text import Text
 
-        bar = _bar(terminal, TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        class Description(RenderableColumn):
+            def render(self, task: Any) -> Text:
+                return Text(text + detail())
+
+        # A detail needs the room of the bar.
+        bars = () if detail is not str else (BarColumn(),)
+        bar = _bar(terminal, Description(), *bars, TimeElapsedColumn())
         bar.add_task(text, total=None)
         with lock:
             if not done:

@@ -86,20 +86,17 @@ runs; the first time another one or two, to make the program.
 @verb(
     {
         "Measure": ("--threads", "-X"),
-        "Board": ("--make-program", "--program"),
-        "Output": ("--save", "--format"),
+        "Files": ("--program", "--save", "--format"),
     },
     details=_DETAILS,
 )
 @calibration_options
 @click.option(
-    "--program", type=FILE, help="A program that --make-program wrote. Default: make one, once."
-)
-@click.option(
-    "--make-program",
-    "folder",
-    type=click.Path(file_okay=False),
-    help="Make calibration.pte in this folder, for a machine without torch, and measure nothing.",
+    "--program",
+    type=FILE,
+    help="The program that measures. It is made if FILE does not exist, which needs torch; then "
+    "copy it to a machine without torch.  [default: in the user's cache folder]",
+    show_default=False,
 )
 @click.option(
     "--save",
@@ -113,7 +110,6 @@ runs; the first time another one or two, to make the program.
 def command(
     options: CalibrationArguments,
     program: str | None,
-    folder: str | None,
     save: str | None,
     output: OutputOptions,
 ) -> int:
@@ -122,49 +118,25 @@ def command(
     \b
     etscope calibrate
     etscope calibrate --threads 1
-    etscope calibrate --make-program calibrate.pte
+    etscope calibrate --program calibration.pte --save board.json
     """
-    from etscope.errors import UsageError
-
-    if folder is not None and (program is not None or save is not None):
-        raise UsageError(
-            "--make-program measures nothing",
-            hint="leave out --program and --save, or leave out --make-program",
-        )
-    if folder is not None:
-        from etscope.cli.output.progress import progress
-        from etscope.run.calibration import make_program
-        from etscope.support.quiet import quiet
-
-        with progress("making the program"), quiet():
-            path = make_program(folder)
-        click.echo(f"wrote {path}; measure with: etscope calibrate --program {path}", err=True)
-        return 0
-    return _measure(options, program, save, output)
-
-
-def _measure(
-    arguments: CalibrationArguments, program: str | None, save: str | None, output: OutputOptions
-) -> int:
     from etscope.analysis.calibration import SCHEMA, calibration_report
     from etscope.cli.output.progress import counting, progress
     from etscope.formats.calibration import keep_calibration, write_calibration
     from etscope.run.calibration import calibrate, find_program
     from etscope.support.quiet import quiet
 
-    options = arguments.options()
-    options.check()
-    if program is None:
-        with progress("making the calibration program (once)"), quiet():
-            program = str(find_program())
+    chosen = options.options()
+    chosen.check()
+    with progress("making the calibration program (once)"), quiet():
+        path = find_program(program)
     with counting("measuring") as told:
-        found = calibrate(program, options, told=told)
+        found = calibrate(path, chosen, told=told)
     warn_of_marks(found, output)
     if save is None:
-        path = str(keep_calibration(found))
+        save = str(keep_calibration(found))
     else:
-        path = save
         write_calibration(found, save)
-    click.echo(f"kept in {path}", err=True)
+    click.echo(f"kept in {save}", err=True)
     output.write_reports([calibration_report(found)], SCHEMA)
     return 0

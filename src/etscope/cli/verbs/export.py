@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,11 +16,15 @@ from etscope.cli.options.export import (
     export_options,
     exported,
     inputs_or_types_option,
+    load_torch,
     seed_option,
 )
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.settings import setting, switch
 from etscope.cli.verb import verb
+
+if TYPE_CHECKING:
+    from etscope.export import ExportProfile
 
 _CONTENT = {
     ".pte": "the program",
@@ -44,7 +50,7 @@ rejected.
 @verb(
     {
         "Model": ("--backend", "--quantize", "--inputs", "-X"),
-        "Files": ("--output", "--format"),
+        "Files": ("--output", "--profile", "--format"),
     },
     details=_DETAILS,
     cls=ExportCommand,
@@ -60,12 +66,19 @@ rejected.
     metavar="DIR",
     help="Folder for the files. Default: the model's name.",
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Show time and peak memory of each stage and pass, and which made the graph grow; keep "
+    "them in NAME.profile.json. Formats for programs have these rows.",
+)
 @setting("name", default="model", help="Name of the files.")
 @switch("bundle", True, "Write a .bpte, too.")
 @lambda function: output_options(function, to_file=False)
 def command(
     model: str,
     folder: Path | None,
+    profile: bool,
     name: str,
     bundle: bool,
     output: OutputOptions,
@@ -86,14 +99,16 @@ def command(
     from etscope.formats.program.pte import read_pte
     from etscope.model.table import Column, Kind, Table
 
-    source, result = exported(model, **options)
-    try:
-        paths = result.save(folder or Path(source.name), name, bundle=bundle)
-    except BundleError as error:
-        raise UsageError(
-            f"cannot write the .bpte: {error.message}",
-            hint="without a .bpte, the other files can be written: -X bundle=false",
-        ) from error
+    with _profiled(output) if profile else nullcontext() as profiled:
+        source, result = exported(model, **options)
+        folder = folder or Path(source.name)
+        try:
+            paths = result.save(folder, name, bundle=bundle)
+        except BundleError as error:
+            raise UsageError(
+                f"cannot write the .bpte: {error.message}",
+                hint="without a .bpte, the other files can be written: -X bundle=false",
+            ) from error
     saved = Export(read_pte(paths[0]), read_etrecord(paths[1]))
     for fault in program_faults(saved):
         warnings.warn(told(fault), EtscopeWarning, stacklevel=1)
@@ -106,4 +121,24 @@ def command(
         # For a person it is among the warnings.
         notes=() if output.chosen_format == "table" else tuple(result.undelegated()),
     )
-    output.write_tables([table])
+    tables = [table]
+    if profiled is not None:
+        profiled.save(folder / f"{name}.profile.json")
+        tables = [table, profiled.table(short=True)] if output.is_text else [profiled.table()]
+    output.write_tables(tables)
+
+
+@contextmanager
+def _profiled(output: OutputOptions) -> Iterator[ExportProfile]:
+    """Profile the export inside. If it ends early, show the stages so far, and name the last."""
+    from etscope.export import profiling
+
+    load_torch("export")
+    try:
+        with profiling() as found:
+            yield found
+    except BaseException:
+        if found.stopped is not None:
+            click.echo(f"stopped in {found.stopped}", err=True)
+            output.write_tables([found.table(short=output.is_text)])
+        raise

@@ -91,7 +91,7 @@ def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
 
 @click.command(cls=Verb)
 @click.argument("names", nargs=-1, metavar="[DEVICE]...")
-@click.option("--program", type=FILE, help="A program that etscope calibrate --make-program wrote.")
+@click.option("--program", type=FILE, help="A program that etscope calibrate --program made.")
 @calibration_options
 @in_lab
 @partial(output_options, to_file=False)
@@ -138,14 +138,13 @@ def _calibrate(
             f"the lab has no device {unknown[0]!r}",
             hint=f"the lab's devices: {', '.join(configs) or 'none'}",
         )
-    if program is None:
-        with progress("making the calibration program (once)"), quiet():
-            program = str(find_program())
+    with progress("making the calibration program (once)"), quiet():
+        path = find_program(program)
     found, failed = [], 0
     for name in names or configs:
         try:
             with counting(f"measuring {name}") as told:
-                measured = calibrate_device(configs[name], program, options.options(), told=told)
+                measured = calibrate_device(configs[name], path, options.options(), told=told)
         except EtscopeError as error:
             failed += 1
             click.echo(f"{name} could not be measured: {error}", err=True)
