@@ -85,6 +85,7 @@ __all__ = [
     "RUN_ETDP",
     "RUN_JSON",
     "VALUES_ETDP",
+    "SavedLatency",
     "SavedRun",
     "conditions_to_json",
     "encode_run_json",

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -231,6 +231,7 @@ def _folder_sources(lab: Lab) -> Iterator[Source]:
     def path_in_store(sha256: str) -> str:  # see the layout in `etscope_lab.store`
         return f"{os.fspath(lab.store.url).rstrip('/')}/sha256/{sha256[:2]}/{sha256}"
 
+    standings = _standings(lab)
     for job in _jobs_with_dumps(lab):
         record = None
         for submitted in (job.spec.etrecord, job.spec.model):  # the model may be an ETRecord
@@ -240,10 +241,12 @@ def _folder_sources(lab: Lab) -> Iterator[Source]:
                     if identify(path_in_store(sha256)) == ETRECORD:
                         record = path_in_store(sha256)
         for number, dump in _dumps_of(job):
-            yield _source(lab, job, number, path_in_store(dump.sha256), record)
+            facts = _facts(lab, job, number, standings)
+            yield _source(job, number, path_in_store(dump.sha256), facts, record)
 
 
 def _server_sources(lab: LabApi, folder: Path, known: set[str]) -> Iterator[Source]:
+    standings = _standings(lab)
     for job in _jobs_with_dumps(lab):
         for number, dump in _dumps_of(job):
             target = folder / f"{dump.sha256}.etdp"
@@ -251,7 +254,7 @@ def _server_sources(lab: LabApi, folder: Path, known: set[str]) -> Iterator[Sour
                 with target.open("wb") as out:
                     for piece in lab.read(job.id, dump.name):
                         out.write(piece)
-            yield _source(lab, job, number, str(target), None)
+            yield _source(job, number, str(target), _facts(lab, job, number, standings))
 
 
 def _jobs_with_dumps(lab: LabApi) -> Iterator[Job]:
@@ -284,18 +287,24 @@ def _read_json(lab: LabApi, job: Job, name: str) -> Any:
     return None
 
 
-def _source(lab: LabApi, job: Job, number: int, url: str, etrecord: str | None) -> Source:
-    """A dump of a job. number: of its prompt."""
+def _standings(lab: LabApi) -> dict[str, str]:
+    """The verdict of the lab's history on each job that has one."""
+    every = lab.history()
+    return {point.job_id: point.standing.value for one in every for point in one.points}
+
+
+def _facts(lab: LabApi, job: Job, number: int, standings: Mapping[str, str]) -> dict[str, Any]:
+    """The content of a run.json for a dump of a job. number: of its prompt."""
     from etscope_lab.jobs.generations import prompt_file
 
-    dump = job.artifacts[prompt_file(number, _DUMP)]
     readings = _read_json(lab, job, _CONDITIONS) or []
     readings = [reading for reading in readings if isinstance(reading, dict)]
     conditions = {"before": readings[0], "after": readings[-1]} if readings else {}
     environment = dict(job.environment)
-    # The dump is of the traced run, which is slower; these are the times that the job's page shows.
-    untraced = dict(job.summary.get("latency") or {})
-    metadata: dict[str, Any] = {
+    run = _read_json(lab, job, prompt_file(number, _RUN))
+    kept = run if isinstance(run, dict) else {}
+    return {
+        **{key: kept.get(key) for key in ("latencies", "memory", "conditions", "generation")},
         "job": job.id,
         "device": job.device,
         "model": job.spec.name or PurePath(job.spec.title).stem,
@@ -303,10 +312,17 @@ def _source(lab: LabApi, job: Job, number: int, url: str, etrecord: str | None) 
         "labels": dict(job.spec.labels),
         "marks": list(job.marks),
         "calls": [{"warmup": job.spec.warmup}] if job.spec.generation is None else [],
-        "environment": {**environment, "conditions": conditions, "untraced": untraced},
+        "environment": {**environment, "conditions": conditions},
+        "standing": standings.get(job.id),
         **{n: environment.get(n) for n in ("program_sha256", "runner", "executorch", "threads")},
     }
-    if job.spec.generation is not None:
-        run = _read_json(lab, job, prompt_file(number, _RUN))
-        metadata["generation"] = run.get("generation") if isinstance(run, dict) else None
-    return Source(url, dump.size, None, metadata, etrecord, dump.sha256)
+
+
+def _source(
+    job: Job, number: int, url: str, facts: Mapping[str, Any], etrecord: str | None = None
+) -> Source:
+    """A dump of a job. number: of its prompt. facts: as in its run.json."""
+    from etscope_lab.jobs.generations import prompt_file
+
+    dump = job.artifacts[prompt_file(number, _DUMP)]
+    return Source(url, dump.size, None, facts, etrecord, dump.sha256)

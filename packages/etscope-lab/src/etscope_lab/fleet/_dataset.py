@@ -36,7 +36,7 @@ from etscope.formats.json_values import read_json
 # (DuckDB needs a further package to compute with zones). The metadata of a Parquet file holds
 # {"schema": SCHEMA, "table": …} as JSON under "etscope"; a field's metadata "unit" and "about".
 
-SCHEMA = "etscope.fleet/2"
+SCHEMA = "etscope.fleet/3"
 EVENTS, DUMPS = "events", "dumps"
 # Hive partitions of `events`: folders, not columns of the files.
 PARTITIONS = ("model", "month")
@@ -48,7 +48,7 @@ _DIFFERENCES = ("start_ns", "duration_ns")
 
 class Field(NamedTuple):
     """A column. type: "text" (dictionary encoded), "string", "int32", "int64", "float64", "bool",
-    "time" (microseconds, UTC), "texts" or "ints" (lists), or "pairs" (text -> text)."""
+    "time" (microseconds, UTC), "texts", "ints" or "longs" (lists), or "pairs" (text -> text)."""
 
     name: str
     type: str
@@ -142,6 +142,16 @@ DUMP_FIELDS = (
     Field("load_ns", "int64", "time of all loading that was logged", "ns"),
     Field("execute_ns", "int64", "time of all executions", "ns"),
     Field("p50_ns", "float64", "median time of the executions that count", "ns"),
+    Field("samples_ns", "longs", "times of the executions in runs without tracing", "ns"),
+    Field("untraced_p50_ns", "float64", "median of `samples_ns`", "ns"),
+    Field("first_ns", "int64", "first execution after loading, without tracing", "ns"),
+    Field("peak_rss_bytes", "int64", "largest resident memory of the runner's process", "B"),
+    Field("load", "float64", "load of the machine before the run"),
+    Field(
+        "standing",
+        "string",
+        "verdict of the lab's history: steady, regressed, improved, suspicious, outlier, unjudged",
+    ),
     Field("prompt_tokens", "int64", "number of prompt tokens of a language model's generation"),
     Field("generated_tokens", "int64", "number of tokens that it generated"),
     Field("first_token_ns", "float64", "median time to the first token, without tracing", "ns"),
@@ -208,6 +218,7 @@ def arrow_type(name: str) -> Any:
         "time": lambda: pa.timestamp("us"),
         "texts": lambda: pa.list_(pa.string()),
         "ints": lambda: pa.list_(pa.int32()),
+        "longs": lambda: pa.list_(pa.int64()),
         "pairs": lambda: pa.map_(pa.string(), pa.string()),
     }[name]()
 

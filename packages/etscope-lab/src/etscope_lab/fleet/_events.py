@@ -311,6 +311,7 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "marks": list(known.marks),
         "fingerprint": fingerprint,
         **totals,
+        **_untraced(known),
         **_pace(known),
         **_app_columns(known.app),
         "path": source.url,
@@ -497,6 +498,19 @@ def _totals(table: EventTable, counted: npt.NDArray[np.bool_], factor: int) -> d
         "load_ns": int(load.sum()) if len(load) else None,
         "execute_ns": int(execute.sum()) if len(execute) else None,
         "p50_ns": statistic(usual, "p50") if len(usual) else None,
+    }
+
+
+def _untraced(known: RunMetadata) -> dict[str, Any]:
+    """The times of a run without tracing, with memory, load and verdict."""
+    samples = [one for latency in known.latencies for one in latency.samples_ns.tolist()]
+    return {
+        "samples_ns": samples or None,
+        "untraced_p50_ns": statistic(np.array(samples), "p50") if samples else None,
+        "first_ns": known.latencies[0].first_ns if known.latencies else None,
+        "peak_rss_bytes": known.peak_rss_bytes,
+        "load": known.load,
+        "standing": known.standing,
     }
 
 

@@ -20,6 +20,7 @@ from etscope.formats.exported_program.exported_json import mapping
 from etscope.formats.generation import Generation, GenerationCalls
 from etscope.formats.run_json import (
     RUN_JSON,
+    SavedLatency,
     SavedRun,
     generated_calls,
     parse_run_json,
@@ -40,7 +41,8 @@ class RunMetadata:
     device, model: UNKNOWN if not recorded. recorded_at: in UTC, without a time zone. app: the
     report of the app that ran a language model, from a log next to the dump. generation: as
     recorded during the run. calls: the recorded calls that the dump has. calibration: the
-    calibration of the machine, if one is kept.
+    calibration of the machine, if one is kept. latencies: the times without tracing.
+    peak_rss_bytes, load, standing: see `DUMP_FIELDS`.
     """
 
     device: str
@@ -59,6 +61,10 @@ class RunMetadata:
     generation: Generation | None = None
     calls: GenerationCalls | None = None
     calibration: Calibration | None = None
+    latencies: tuple[SavedLatency, ...] = ()
+    peak_rss_bytes: int | None = None
+    load: float | None = None
+    standing: str | None = None
 
 
 def run_metadata(
@@ -103,6 +109,10 @@ def run_metadata(
             generation=saved.generation,
             calls=generated_calls(saved, source.url.rpartition("/")[2]),
             calibration=calibration_of(saved),
+            latencies=tuple(one for one in saved.latencies if one.traced is None),
+            peak_rss_bytes=None if saved.memory is None else saved.memory.peak_rss,
+            load=None if saved.conditions is None else saved.conditions.load,
+            standing=saved.text("standing"),
         )
 
 

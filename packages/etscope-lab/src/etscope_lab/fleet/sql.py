@@ -79,6 +79,7 @@ _TYPES = {
     "time": "TIMESTAMP",
     "texts": "VARCHAR[]",
     "ints": "INTEGER[]",
+    "longs": "BIGINT[]",
     "pairs": "MAP(VARCHAR, VARCHAR)",
 }
 

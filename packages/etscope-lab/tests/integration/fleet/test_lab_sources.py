@@ -10,11 +10,22 @@ import pytest
 
 from etscope.cli import main
 from etscope_lab.fleet import query
+from etscope_lab.fleet.sql import saved_query
 from etscope_lab.lab import Lab
 from lab_support.server import a_done_job, a_job, running
 from tests.support.artifacts import artifacts
 
 COLUMNS = "select device, model, job, labels, environment, recorded_at, warmup, etrecord, methods"
+
+RUN = {
+    "latencies": [
+        {"traced": None, "method": "encode", "load_ns": 1, "first_ns": 2_000_000,
+         "samples_ns": [900_000, 1_100_000, 1_300_000]},
+        {"traced": "times", "method": "encode", "load_ns": 1, "first_ns": 3, "samples_ns": [4]},
+    ],
+    "memory": {"runner": "native", "peak_rss_bytes": 5000},
+    "conditions": {"cpu": "x", "cpus": "0", "cores": 1, "governors": [], "load": 0.25},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -26,6 +37,7 @@ def lab(tmp_path: Path) -> Any:
     with Lab.open(tmp_path / "home") as lab:
         with_record = {"run.etdp": made.etdump_timing.read_bytes()}
         with_record["conditions.json"] = json.dumps(readings).encode()
+        with_record["run.json"] = json.dumps(RUN).encode()
         fields = {"labels": {"commit": "a"}, "warmup": 7, "name": "two"}
         a_done_job(lab, with_record, etrecord=str(made.etrecord), **fields)
         a_done_job(lab, {"run.etdp": made.etdump.read_bytes(), "conditions.json": b"{"}, warmup=0)
@@ -50,9 +62,14 @@ def test_a_home(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "conditions.before.temperature_c=30.5" in first["environment"]
     assert "conditions.after.temperature_c=41.0" in first["environment"]
     assert "sensor" not in first["environment"]
-    assert job.summary["latency"]["p50_ms"] == 1.1
-    untraced = "select environment['untraced.p50_ms'] from dumps order by model desc"
-    assert [*query(str(dataset), untraced).rows()] == [("1.1",), ("1.1",)]
+    columns = "samples_ns, untraced_p50_ns, first_ns, peak_rss_bytes, load, standing"
+    untraced = f"select {columns} from dumps order by model desc"
+    told, silent = query(str(dataset), untraced).rows()
+    assert told == ([900_000, 1_100_000, 1_300_000], 1.1e6, 2_000_000, 5000, 0.25, "unjudged")
+    assert silent == (None, None, None, None, None, "unjudged")
+    results = query(str(dataset), saved_query("results").sql, {"model": "*", "device": "*"})
+    (result,) = [dict(zip(results.names, row, strict=True)) for row in results.rows()]
+    assert (result["p50_ms"], result["executions"], result["commit"]) == (1.1, 3, "a")
     assert job.finished_at is not None
     assert first["recorded_at"] == job.finished_at.replace(tzinfo=None).isoformat()
     assert (second["model"], second["etrecord"]) == ("program", None)

@@ -1,0 +1,33 @@
+-- question: What are the times without tracing of each model and device, run after run, and which changed?
+-- param model text = *: shell pattern of models
+-- param device text = *: shell pattern of devices
+-- column model: what ran
+-- column device: where it ran
+-- column recorded_at: time of the run, UTC
+-- column commit: of the label `commit`
+-- column executions: without tracing
+-- column p50_ms: of these executions
+-- column p90_ms: of these executions
+-- column first_ms: the first execution after loading
+-- column peak_rss_bytes: of the runner's process
+-- column load: of the machine before the run
+-- column standing: verdict of the lab's history
+-- column marks: number of conditions that did not hold
+-- column job: of the lab
+SELECT
+    model,
+    device,
+    recorded_at,
+    labels['commit'] AS commit,
+    len(samples_ns) AS executions,
+    untraced_p50_ns / 1e6 AS p50_ms,
+    list_aggregate(samples_ns, 'quantile_cont', 0.9) / 1e6 AS p90_ms,
+    first_ns / 1e6 AS first_ms,
+    peak_rss_bytes,
+    load,
+    standing,
+    len(marks) AS marks,
+    job
+FROM dumps
+WHERE samples_ns IS NOT NULL AND model GLOB $model AND device GLOB $device
+ORDER BY model, device, recorded_at
