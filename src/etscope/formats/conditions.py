@@ -9,8 +9,9 @@ Sources:
   (Documentation/admin-guide/pm/cpufreq.rst);
 - battery: /sys/class/power_supply/*/{type,scope,status,capacity}; on many devices Android's shell
   user cannot read these, and has `dumpsys battery` instead;
-- load and memory: /proc/loadavg, /proc/meminfo; a virtual machine: the flag `hypervisor` in
-  /proc/cpuinfo (x86), or the vendor in /sys/class/dmi/id/sys_vendor;
+- load and memory: /proc/loadavg, /proc/meminfo; CPU time, in 1/100 s: /proc/stat (proc_stat(5));
+  a virtual machine: the flag `hypervisor` in /proc/cpuinfo (x86), or the vendor in
+  /sys/class/dmi/id/sys_vendor;
 - CPU affinity: Cpus_allowed_list in /proc/self/status (proc_pid_status(5));
 - CPU: "model name" (x86), "Hardware" (older kernels of Arm), "CPU implementer" and "CPU part" (the
   other kernels of Arm64, one pair for each kind of core), "uarch" (RISC-V) in /proc/cpuinfo.
@@ -38,6 +39,7 @@ CONDITION_FILES = (
     f"{_CPUFREQ}/scaling_cur_freq",
     *(f"{_SUPPLIES}/{name}" for name in ("type", "scope", "status", "capacity")),
     "/proc/loadavg",
+    "/proc/stat",
     "/proc/meminfo",
     "/proc/cpuinfo",
     _STATUS,
@@ -55,6 +57,7 @@ _CPU_NAME = re.compile(r"^(?:model name|Hardware|uarch)\s*:\s*(\S.*?)\s*$", re.M
 _CPU_PART = re.compile(
     r"^CPU implementer\s*:\s*(0x[0-9a-f]+)$(?:\n.+)*?\nCPU part\s*:\s*(0x[0-9a-f]+)", re.MULTILINE
 )
+_CPU_TIMES = re.compile(r"^cpu +(\d+(?: \d+){7,9})$", re.MULTILINE)
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 
@@ -66,8 +69,10 @@ class Conditions:
     temperature of the hottest sensor in °C; `sensor` is that sensor's name. governors: the
     governors in use, sorted. frequencies_mhz: the frequency of each core. battery_percent,
     battery_status ("Charging"): the charge and state of the battery. load: the load average of one
-    minute. cores: the number of cores. cpus: the CPUs that a new process may use, "0-3,6".
-    memory_*: bytes. virtual: True for a virtual machine. cpu: the model of the CPU.
+    minute. busy_s, stolen_s: CPU time since the start of the device, in seconds of a core: of all
+    programs, and what other virtual machines took. cores: the number of cores. cpus:
+    the CPUs that a new process may use, "0-3,6". memory_*: bytes. virtual: True for a virtual
+    machine. cpu: the model of the CPU.
     """
 
     at: float = 0.0
@@ -78,6 +83,8 @@ class Conditions:
     battery_percent: float | None = None
     battery_status: str = ""
     load: float | None = None
+    busy_s: float | None = None
+    stolen_s: float | None = None
     cores: int | None = None
     memory_available_bytes: int | None = None
     memory_bytes: int | None = None
@@ -134,6 +141,8 @@ def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
     named = _CPU_NAME.search(cpuinfo)
     parts = ", ".join(dict.fromkeys(map(" ".join, _CPU_PART.findall(cpuinfo))))
     vendor = files.get("/sys/class/dmi/id/sys_vendor", "")
+    stat = _CPU_TIMES.search(files.get("/proc/stat", ""))
+    seconds = [int(ticks) / 100 for ticks in stat[1].split()] if stat else []
     return Conditions(
         at=at,
         temperature_c=temperature,
@@ -147,6 +156,9 @@ def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
         battery_percent=battery,
         battery_status=status,
         load=number_of((files.get("/proc/loadavg", "").split() or [""])[0]),
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        busy_s=sum((*seconds[:3], *seconds[5:7])) if seconds else None,
+        stolen_s=seconds[7] if seconds else None,
         cores=cores or None,
         memory_available_bytes=_kib(memory, "MemAvailable"),
         memory_bytes=_kib(memory, "MemTotal"),

@@ -6,6 +6,12 @@ import { THEME_CHANGED } from "./theme";
 interface SamplesData {
   series: { name: string; x: number[]; y: number[] }[];
   x: string;
+  disturbed?: [number, number, string][];
+}
+
+interface CourseData {
+  series: { name: string; unit: string; x: number[]; y: (number | null)[] }[];
+  count: number;
 }
 
 interface HistoryData {
@@ -20,8 +26,11 @@ interface HistoryData {
 
 type Draw = (place: HTMLElement, data: never) => uPlot | null;
 
-const KINDS: Record<string, Draw> = { samples: drawSamples as Draw, history: drawHistory as Draw };
+const KINDS: Record<string, Draw> = { samples: drawSamples as Draw, course: drawCourse as Draw, history: drawHistory as Draw };
 const HEIGHT = 220;
+const LOW = 120;
+/** The series of points that other programs made slow, drawn without a line. */
+const SLOW = "disturbed";
 
 export function drawCharts(root: ParentNode): void {
   for (const place of root.querySelectorAll<HTMLElement>("[data-chart]")) {
@@ -36,12 +45,14 @@ export function drawCharts(root: ParentNode): void {
       chart = draw(place, data);
     };
     document.addEventListener(THEME_CHANGED, again);
-    new ResizeObserver(() => chart?.setSize({ width: width(place), height: HEIGHT })).observe(place);
+    new ResizeObserver(() => chart?.setSize({ width: width(place), height: height(place) })).observe(place);
   }
 }
 
 const colour = (name: string): string =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+const height = (place: HTMLElement): number => (place.dataset["chart"] === "course" ? LOW : HEIGHT);
 
 const width = (place: HTMLElement): number => Math.max(160, place.clientWidth);
 
@@ -81,7 +92,7 @@ const fromZero: uPlot.Range.Function = (_chart, low, high) => {
   return [low < high / 2 ? 0 : Math.max(0, low - room), high + room];
 };
 
-function drawSamples(place: HTMLElement, { series, x }: SamplesData): uPlot | null {
+function drawSamples(place: HTMLElement, { series, x, disturbed = [] }: SamplesData): uPlot | null {
   const palette = [colour("accent"), colour("hot"), colour("good"), colour("bad")];
   const tables = series.map((one) => [one.x, one.y] as uPlot.AlignedData);
   if (tables.length === 0) return null;
@@ -97,14 +108,59 @@ function drawSamples(place: HTMLElement, { series, x }: SamplesData): uPlot | nu
         { label: x, value: (_chart, at) => (at === null ? "–" : String(at)) },
         ...series.map((one, at) => ({
           label: one.name,
-          stroke: palette[at % palette.length]!,
+          stroke: one.name === SLOW ? colour("bad") : palette[at % palette.length]!,
           width: 1,
-          points: { show: one.x.length <= 400, size: 4, fill: palette[at % palette.length]! },
+          ...(one.name === SLOW ? { paths: () => null } : {}),
+          points: { show: one.name === SLOW || one.x.length <= 400, size: 4, fill: one.name === SLOW ? colour("panel") : palette[at % palette.length]! },
           value: (_chart: uPlot, value: number | null) => shortTime(value),
         })),
       ],
+      hooks: { drawClear: [(chart) => shade(chart, disturbed)] },
     },
     data,
+    place,
+  );
+}
+
+/** Stretches of executions, behind them. */
+function shade(chart: uPlot, stretches: [number, number, string][]): void {
+  const { ctx, bbox } = chart;
+  ctx.save();
+  ctx.globalAlpha = 0.18;
+  ctx.fillStyle = colour("warn");
+  for (const [from, to] of stretches) {
+    const left = Math.max(chart.valToPos(from, "x", true), bbox.left);
+    const right = Math.min(chart.valToPos(to, "x", true), bbox.left + bbox.width);
+    if (right > left) ctx.fillRect(left, bbox.top, right - left, bbox.height);
+  }
+  ctx.restore();
+}
+
+/** The device during the executions: a scale for each quantity, the axis of the first one left. */
+function drawCourse(place: HTMLElement, { series, count }: CourseData): uPlot | null {
+  const palette = [colour("bad"), colour("accent"), colour("muted")];
+  const [times] = series;
+  if (!times) return null;
+  const shown = (unit: string) => (value: number | null): string => (value === null || value === undefined ? "–" : `${value.toLocaleString("en", { maximumSignificantDigits: 4 })} ${unit}`);
+  return new uPlot(
+    {
+      width: width(place),
+      height: LOW,
+      scales: { x: { time: false, range: [1, Math.max(count, 2)] } },
+      axes: axes({ values: (_chart, splits) => splits.map((at) => (Number.isInteger(at) ? at.toLocaleString("en") : "")) }, { size: 70, scale: times.name, values: (_chart, splits) => splits.map(shown(times.unit)) }),
+      series: [
+        { label: "execution", value: (_chart, at) => (at === null ? "–" : String(at)) },
+        ...series.map((one, at) => ({
+          label: one.name,
+          scale: one.name,
+          stroke: palette[at % palette.length]!,
+          width: 1.5,
+          points: { show: one.x.length <= 100, size: 4 },
+          value: (_chart: uPlot, value: number | null) => shown(one.unit)(value),
+        })),
+      ],
+    },
+    [times.x, ...series.map((one) => one.y)],
     place,
   );
 }

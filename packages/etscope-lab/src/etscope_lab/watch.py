@@ -260,7 +260,7 @@ def ab_spec(before: Job, after: Job, min_effect: float) -> JobSpec | None:
     old, new = before.spec, after.spec
     if old.model.sha256 == new.model.sha256 or old.data != new.data or old.prompts != new.prompts:
         return None
-    plain = new.model_dump(exclude={"quality", "metrics", "name"})
+    plain = new.model_dump(exclude={"quality", "metrics", "name", "duration_seconds"})
     try:
         return JobSpec.model_validate(
             {

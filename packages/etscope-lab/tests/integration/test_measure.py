@@ -95,13 +95,31 @@ def test_a_benchmark(tmp_path: Path) -> None:
         "run.json",
     ]
     readings = written(tmp_path, "conditions.json")
-    assert len(readings) == 4  # before, after each of the two runs, and at the end
+    # Before, after each of the two runs, and at the end; more of a run that takes a second.
+    assert len(readings) >= 4
     assert all(one["load"] is not None and one["memory_bytes"] for one in readings)
     environment = answer["environment"]
     assert environment["device"]["room"] == "4.12"
     assert environment["device"]["cores"]
     assert environment["runner"] == "native"
     assert environment["program_sha256"] == program_fingerprint(made.pte.read_bytes())
+
+
+def test_a_sustained_load_is_watched(tmp_path: Path) -> None:
+    files = {"model": artifacts("cnn_xnnpack").pte}
+    answer = answer_to(ordered(tmp_path, files, threads=1, duration_seconds=2.5))
+    assert answer["state"] == "done"
+    found = answer["summary"]["sustained"]
+    times = written(tmp_path, "run.json")["latencies"][0]["samples_ns"]
+    assert found["executions"] == answer["summary"]["latency"]["iterations"] == len(times) > 100
+    assert found["seconds"] == pytest.approx(sum(times) / 1e9)
+    # Whatever else the machine does: executions are as many as fill the time at its best.
+    assert found["seconds"] > 1.5
+    assert found["verdict"] in ("steady", "slower", "faster", "cannot tell")
+    during = [one for one in written(tmp_path, "conditions.json") if "execution" in one]
+    placed = [one["execution"] for one in during]
+    assert placed == sorted(set(placed)) and 1 <= placed[0] <= placed[-1] <= len(times)
+    assert all(one["busy_s"] > 0 for one in during)
 
 
 def test_values_are_recorded_in_a_run_of_their_own(tmp_path: Path) -> None:

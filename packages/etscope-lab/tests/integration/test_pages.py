@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -77,6 +79,44 @@ def test_a_done_job_shows_its_numbers_with_their_caveats(client: TestClient, don
     assert 'data-refresh="' not in text
     # A beginning of the id will do.
     assert client.get(f"/jobs/{done.id[:8]}").status_code == 200
+
+
+def test_a_sustained_load_is_drawn_with_its_device(client: TestClient, lab: Lab) -> None:
+    samples = [1_000_000_000] * 60
+    samples[30] = 3_000_000_000
+    run = {"latencies": [{"traced": None, "method": "forward", "samples_ns": samples}]}
+    readings: list[dict[str, Any]] = [
+        {"at": 100.0 + n, "temperature_c": 40.0 + n, "frequencies_mhz": [2000.0 - n], "busy_s": n}
+        for n in range(60)
+    ]
+    for n, one in enumerate(readings[1:], 1):
+        one["execution"] = n
+    readings[5]["disturbance"] = "the room <burnt>"
+    files = [
+        lab.store.put_stream([json.dumps(run).encode()], "run.json"),
+        lab.store.put_stream([json.dumps(readings).encode()], "conditions.json"),
+    ]
+    sustained = {
+        "verdict": "throttled", "reason": "the clock fell", "seconds": 62.0, "executions": 60,
+        "begin_ms": 1.0, "end_ms": 1.5, "relative": 0.5, "after_s": 40.0,
+    }  # fmt: skip
+    summary = {"latency": latency(), "sustained": sustained}
+    job = ended(lab, spec(duration_seconds=60), files=files, summary=summary)
+    text = client.get(f"/jobs/{job.id}").text
+    assert "Sustained load: throttled" in text and "The clock fell." in text
+    assert "Throttled under sustained load: +50.0% after 40 s; the clock fell." in text
+    assert "Shaded: the room &lt;burnt&gt;." in text
+    charts = [json.loads(one) for one in re.findall(r'application/json">(.*?)</script>', text)]
+    [samples_chart] = [one for one in charts if one.get("x") == "execution"]
+    assert samples_chart["disturbed"] == [[4, 5, "the room <burnt>"]]
+    assert samples_chart["series"][1] == {"name": "disturbed", "x": [31], "y": [3000.0]}
+    [course] = [one for one in charts if one["series"][0]["name"] == "temperature"]
+    assert [one["name"] for one in course["series"]] == ["temperature", "clock", "busy cores"]
+    assert course["series"][1]["x"] == list(range(1, 60))
+    assert course["series"][2]["y"] == [None] + [1.0] * 58
+    assert text.count('<td class="number" title="">') == 12  # of 60 readings, every fifth one
+    [series] = [one for one in lab.history() if one.points[0].job_id == job.id]
+    assert series.metric == "sustained execution"
 
 
 def test_the_dump_is_saved_under_the_name_of_its_job(client: TestClient, done: Job) -> None:

@@ -69,6 +69,14 @@ def test_a_board() -> None:
     assert found.in_words(1) == "1 thread, CPUs 0-1,3 of 4, governor ondemand, load 0.52"
 
 
+def test_the_time_of_all_cpus() -> None:
+    # user nice system idle iowait irq softirq steal guest guest_nice, in 1/100 s
+    text = "cpu  100 20 30 9000 500 4 6 70 8 0\ncpu0 1 1 1 1 1 1 1 1 1 1\nintr 5\n"
+    found = conditions_of({"/proc/stat": text}, 0)
+    assert (found.busy_s, found.stolen_s) == (pytest.approx(1.6), 0.7)
+    assert conditions_of({"/proc/stat": "cpu  1 2\n"}, 0).busy_s is None
+
+
 def test_nothing_shown_is_nothing_known() -> None:
     nothing = conditions_of({}, 3.0)
     assert nothing == Conditions(at=3.0)

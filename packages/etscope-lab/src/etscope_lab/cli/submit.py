@@ -69,9 +69,10 @@ one stopped.
 one, cold and warm, and from one to the next. With --baseline an A/B job compares these times.
 
 Exit codes: 0 done; 1 done, with a finding: values differ from the reference, outputs of a test
-case differ, the model is slower than its baseline, a quality gate failed; 3 user_error (what
-was submitted cannot run); 4 invalid (a limit was exceeded) or cancelled; 5 failed, timeout or
-device_lost; 130 interrupted, which cancels a job that this process runs.
+case differ, the model is slower than its baseline or under sustained load, a quality gate
+failed; 3 user_error (what was submitted cannot run); 4 invalid (a limit was exceeded) or
+cancelled; 5 failed, timeout or device_lost; 130 interrupted, which cancels a job that this
+process runs.
 """
 
 

@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection, Row
 from etscope.errors import LabError, MissingDataError, UsageError, VersionError
 from etscope_lab.database import schema
 from etscope_lab.database.connection import now
-from etscope_lab.jobs.generations import EXECUTION, drawn_prompt, rows_of, times_of
+from etscope_lab.jobs.generations import EXECUTION, SUSTAINED, drawn_prompt, rows_of, times_of
 from etscope_lab.jobs.records import (
     Artifact,
     Filter,
@@ -571,7 +571,8 @@ def _results_of(seq: int, job: Job) -> list[dict[str, Any]]:
     if job.spec.kind == "benchmark":
         file = job.spec.inputs
         inputs = f"seed {job.spec.seed}" if file is None else f"sha256:{file.sha256}"
-        found.append((inputs, EXECUTION, latency))
+        metric = EXECUTION if job.spec.duration_seconds is None else SUSTAINED
+        found.append((inputs, metric, latency))
     elif job.spec.kind == "generate":
         for row in rows_of(job.summary):
             cold = row.get("cold_first_token_p50_ms")

@@ -27,8 +27,8 @@ def job_report(job: Job, link: str | None = None) -> Report:
     """A report on a job with its result. link: the address of its page.
 
     Sections: "job"; with a result also "ab", "metrics" and "sides", "generation" and "phases",
-    "quality", "latency", "numerics", "verification", and "summary" for other results; "marks".
-    Empty sections are left out.
+    "quality", "latency", "sustained", "numerics", "verification", and "summary" for other results;
+    "marks". Empty sections are left out.
     """
     summary = dict(job.summary)
     latency = summary.pop("latency", None) or {}
@@ -37,6 +37,7 @@ def job_report(job: Job, link: str | None = None) -> Report:
     generated = rows_of(summary)
     summary.pop("generation", None)
     of_tokens = job.spec.generation is not None
+    sustained = summary.pop("sustained", None) or {}
     numerics = summary.pop("numerics", None) or {}
     verification = summary.pop("verification", None) or {}
     found = [
@@ -49,6 +50,7 @@ def job_report(job: Job, link: str | None = None) -> Report:
             "latency, from token to token" if of_tokens else "latency",
             ((c, latency.get(c.name)) for c in LATENCY),
         ),
+        facts("sustained", "sustained load", _flat(sustained), _long(sustained.get("reason"))),
         facts("numerics", "numerics", _flat(numerics), _long(numerics.get("verdict"))),
         facts("verification", "expected outputs, cases", _flat(verification)),
         facts("summary", "result", _flat(summary)),
@@ -107,7 +109,8 @@ def database_records(jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
 
 def findings_of(job: Job) -> tuple[str, ...]:
     """Defects that a job found in its model: values that are not the reference's, unexpected
-    outputs of a bundle's cases, more time than the baseline, a quality gate that failed."""
+    outputs of a bundle's cases, more time than the baseline or under sustained load, a quality
+    gate that failed."""
     found = []
     numerics, verification, ab = (
         job.summary.get(name) or {} for name in ("numerics", "verification", "ab")
@@ -120,6 +123,12 @@ def findings_of(job: Job) -> tuple[str, ...]:
     if ab.get("verdict") == "regressed":
         of = f" ({ab['metric']})" if "metric" in ab else ""
         found.append(f"the model is slower than the baseline, by {ab['relative']:.1%}{of}")
+    sustained = job.summary.get("sustained") or {}
+    if sustained.get("verdict") in ("throttled", "slower"):
+        found.append(
+            f"{sustained['verdict']} under sustained load: {sustained['relative']:+.1%} after "
+            f"{sustained['after_s']:.0f} s; {sustained['reason']}"
+        )
     quality = job.summary.get("quality") or {}
     if quality.get("fine") is False:
         found.append(f"the quality gate failed: {quality.get('verdict', '')}")

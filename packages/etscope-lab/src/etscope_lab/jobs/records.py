@@ -104,6 +104,8 @@ class Standing(str, Enum):
 #     traced_p50_ms     of the traced run, when there is one
 #     memory            {peak_rss_bytes}: of the runner's process, when the device shows it
 #     numerics          {metric, worst, worst_op, fine, compared}: when requested and possible
+#     sustained         how the times of a job with a duration moved, see
+#                       `etscope_lab.worker.sampling.Course.sustained`
 #     verification      {passed, failed}: of a bundle's expected outputs
 #     ab                of an A/B job, see `etscope_lab.comparison.ab`
 #     generation        [row] of a generate job, a prompt each: see `etscope_lab.jobs.generations`.
@@ -429,7 +431,8 @@ class Series:
     """One kind of time of one model (by its name), measured in the same way in each job, oldest
     first.
 
-    metric: the kind of time: "execution" of a method; for a language model "token", "first token"
+    metric: the kind of time: "execution" of a method, or "sustained execution"; for a language
+    model "token", "first token"
     or "cold first token". runner, threads: the runner and its thread pool size, None if unknown.
     inputs: "seed N" for generated inputs, "sha256:…" for a file, or the prompt. unjudged: why none
     of the points can be judged, and what to do; "" if some can.

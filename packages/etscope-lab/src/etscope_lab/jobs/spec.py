@@ -24,6 +24,7 @@ from pydantic_core import CoreSchema
 from etscope.errors import UsageError
 
 MOST_PROMPTS = 64  # of a job
+MOST_ITERATIONS = 1_000_000
 _LENGTH = 128  # of the prompt of a job that says nothing of it
 SHA256 = r"^[0-9a-f]{64}$"
 # Without control characters: PostgreSQL takes no NUL, and a terminal none of them.
@@ -313,6 +314,10 @@ _GOES_TOGETHER: dict[str, Any] = {
             "else": {"properties": {"generation": _NULL}},
         },
         {
+            "if": _of_kinds("generate", "accuracy", "ab"),
+            "then": {"properties": {"duration_seconds": _NULL}},
+        },
+        {
             "if": {
                 "anyOf": [
                     _of_kinds("generate"),
@@ -364,7 +369,15 @@ class JobSpec(_Strict):
         None, description="Prompts of generations: a line of token ids for each, or .npy."
     )
     quality: Quality | None = Field(None, description="Limits on the logits of a generate job.")
-    iterations: _Int = Field(50, ge=1, le=1_000_000, description="Number of timed executions.")
+    iterations: _Int = Field(
+        50, ge=1, le=MOST_ITERATIONS, description="Number of timed executions."
+    )
+    duration_seconds: _Float | None = Field(
+        None,
+        gt=0,
+        le=86_400,
+        description="Execute about this long in place of iterations, and find throttling.",
+    )
     warmup: _Int = Field(
         5, ge=0, le=1_000_000, description="Number of untimed executions before the timed ones."
     )
@@ -425,6 +438,8 @@ class JobSpec(_Strict):
             raise ValueError("generation is only for the kinds generate and ab")
         if self.generation is None and self.prompts is not None:
             raise ValueError("prompts go with a generation")
+        if self.duration_seconds is not None and self.kind != "benchmark":
+            raise ValueError("duration_seconds is only for the kind benchmark")
         if self.quality is not None and self.kind != "generate":
             raise ValueError("quality is only for the kind generate")
         return self
@@ -478,7 +493,7 @@ class JobSpec(_Strict):
 
 _FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
 _FILES_OF_QUALITY = ("reference", "tokens")
-_LATER = frozenset({"generation", "prompts", "quality"})
+_LATER = frozenset({"generation", "prompts", "quality", "duration_seconds"})
 
 
 def set_files(plain: dict[str, Any], files: Mapping[str, Any]) -> None:

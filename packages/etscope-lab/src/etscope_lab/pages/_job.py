@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from etscope.analysis.generation.pace import Pace
+from etscope.analysis.profile.counted import slow_runs
 from etscope.errors import EtscopeError
 from etscope.formats.calibration import CALIBRATION_JSON
 from etscope.formats.generation import parse_generation
@@ -43,10 +45,12 @@ _HELP = {
     "stdev_ms": "Standard deviation of the sample.",
     "mad_ms": "Median absolute deviation.",
 }
+SLOW = "disturbed"  # the series of executions that other programs made slow
 _MS = 1e6  # ns
 _MOST_POINTS = 2000  # of a chart; of more samples, the extremes of each stretch
 _MOST_BYTES = 32 << 20  # of a file that a page reads
 _DIGEST = "tokens_sha256"  # too long for the page's table
+_MOST_READINGS = 12  # of the table; the chart has all
 _CACHED = 256  # charts and conditions
 _BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LOST, State.INVALID})
 _DESCRIPTIONS = {
@@ -55,7 +59,7 @@ _DESCRIPTIONS = {
     DEBUG_BIN: "the logged values",
     "outputs.npz": "outputs of the model",
     RUN_JSON: "raw samples",
-    "conditions.json": "conditions before and after",
+    "conditions.json": "conditions before, during and after",
     CALIBRATION_JSON: "the peaks of the device",
     "log.txt": "log",
 }
@@ -89,7 +93,8 @@ def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
             for one in LATENCY
             if one.kind is Kind.DURATION and one.name in latency
         ],
-        "conditions": conditions(lab, job),
+        "conditions": conditions(lab, job, "readings"),
+        "course": conditions(lab, job, "course"),
         "repeats": _repeats(lab, job),
         "sides": sides_recipe(job) is not None,
         "chart": chart(lab, job) if job.summary else None,
@@ -166,13 +171,14 @@ def token_charts(lab: Lab, job: Job) -> list[Mapping[str, Any]]:
     return found
 
 
-def conditions(lab: Lab, job: Job) -> Sequence[Mapping[str, Any]]:
-    """Return the readings of the device's conditions, in order; none if they were not stored."""
+def conditions(lab: Lab, job: Job, part: str) -> Any:
+    """Return a part of the readings of the device's conditions (`_readings`); () if they were not
+    stored."""
     artifact = job.artifacts.get("conditions.json")
     if artifact is None or artifact.size > _MOST_BYTES:
         return ()
     found = _read_json(lab.store, artifact.sha256, _readings)
-    return () if found is None else found["readings"]
+    return () if found is None else found[part]
 
 
 @lru_cache(maxsize=_CACHED)
@@ -188,9 +194,11 @@ def _read_json(store: Any, sha256: str, read: Any) -> Mapping[str, Any] | None:
 
 
 def _readings(content: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the readings as the page shows them; None for what the device does not report."""
+    """Return the readings as the page shows them, not more than `_MOST_READINGS`, with None for
+    what the device does not report; and the `course` of those during the run: {series: [{name,
+    unit, x, y}], disturbed: [[from, to, reason]]}, by execution."""
     readings = []
-    for one in content:
+    for one in content[:: -(-len(content) // _MOST_READINGS) or 1]:
         load, cores, clocks = one.get("load"), one.get("cores"), one.get("frequencies_mhz") or ()
         readings.append(
             {
@@ -204,7 +212,33 @@ def _readings(content: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
                 "memory_available_bytes": one.get("memory_available_bytes"),
             }
         )
-    return {"readings": readings}
+    during = [one for one in content if "execution" in one]
+    pairs = list(pairwise(during))
+    busy = [None, *(_busy_cores(*pair) for pair in pairs)]
+    series = [
+        {"name": name, "unit": unit, "x": [one["execution"] for one in during], "y": values}
+        for name, unit, values in (
+            ("temperature", "°C", [one.get("temperature_c") for one in during]),
+            (
+                "clock",
+                "MHz",
+                [max(one.get("frequencies_mhz") or (), default=None) for one in during],
+            ),
+            ("busy cores", "", busy),
+        )
+        if any(value is not None for value in values)
+    ]
+    disturbed = [
+        (a["execution"], b["execution"], b["disturbance"]) for a, b in pairs if b.get("disturbance")
+    ]
+    return {"readings": readings, "course": {"series": series, "disturbed": disturbed}}
+
+
+def _busy_cores(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
+    """The number of cores that all programs used between two readings; None if unknown."""
+    if before.get("busy_s") is None or after.get("busy_s") is None or after["at"] <= before["at"]:
+        return None
+    return float((after["busy_s"] - before["busy_s"]) / (after["at"] - before["at"]))
 
 
 def _execution_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -215,6 +249,12 @@ def _execution_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if one["samples_ns"]
     ]
     count = sum(len(one["samples_ns"]) for one in untraced)
+    if len(series) == 1:
+        slow = slow_runs(np.asarray(untraced[0]["samples_ns"]), is_warmed_up=True).disturbed
+        where = [x for x in series[0]["x"] if slow[x - 1]]
+        times = dict(zip(series[0]["x"], series[0]["y"], strict=True))
+        if where:
+            series.append({"name": SLOW, "x": where, "y": [times[x] for x in where]})
     return {"series": series, "count": count, "x": "execution"} if series else None
 
 

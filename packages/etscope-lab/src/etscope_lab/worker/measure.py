@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from etscope import __version__
 from etscope.errors import (
@@ -74,7 +75,7 @@ from etscope_lab.jobs.records import (
     input_path,
     statistics_of,
 )
-from etscope_lab.jobs.spec import JobSpec, spec_of
+from etscope_lab.jobs.spec import MOST_ITERATIONS, JobSpec, spec_of
 from etscope_lab.worker.conditions import cool_down, judged, read_conditions
 from etscope_lab.worker.generations import (
     GenerationMeasurement,
@@ -83,6 +84,7 @@ from etscope_lab.worker.generations import (
     save_whole,
 )
 from etscope_lab.worker.quality import check_gate, quality_of
+from etscope_lab.worker.sampling import Course, Watched
 
 if TYPE_CHECKING:
     from etscope_lab.comparison.ab import Round
@@ -94,6 +96,8 @@ METRIC = "sqnr"
 
 _PATIENCE = 0.25  # of the job's time may be spent on waiting for a device to cool
 _CONDITION_SECONDS = 5.0  # between two readings of the conditions in an A/B job
+_DISTURBED = 0.10  # of the executions: more are a mark
+_PILOT = 5  # executions, which show how many fill a duration
 _MOST_CASES = 16  # test cases with numerics: each runs the model in PyTorch again
 _MS = 1e6  # ns
 _ROOM = 1 << 16  # bytes; a runner's log is shorter
@@ -278,7 +282,8 @@ class _WatchedHost:
     """A device's runner host that also watches the job's time, log and conditions.
 
     end: of the job's time, on the monotonic clock. pause: seconds between two readings of the
-    conditions. ran: number of runs that ended.
+    conditions after a run; during a run there are more. ran: number of runs that ended.
+    untraced_end: when the last run that recorded nothing ended, seconds since the epoch.
     """
 
     host: Elsewhere
@@ -288,6 +293,11 @@ class _WatchedHost:
     readings: list[Conditions] = field(default_factory=list)
     pause: float = 0.0
     ran: int = 0
+    untraced_end: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._carrier = Watched(self.driver, self.look)
+        self.host = replace(self.host, carrier=self._carrier)
 
     def missing(self, runner: str) -> str | None:
         return self.host.missing(runner)
@@ -314,6 +324,8 @@ class _WatchedHost:
             if log.is_file() and (text := log.read_text("utf-8", "replace").strip()):
                 say(text)
         self.ran += 1
+        if not job.trace:
+            self.untraced_end = self._carrier.spans[-1][1]
         if not self.readings or time.time() - self.readings[-1].at >= self.pause:
             self.look()
 
@@ -345,6 +357,7 @@ class _Measurement:
         host = runner_host(driver, self._attributes)
         self._host = _WatchedHost(host, driver, spec, end)
         self._marks: list[str] = []
+        self._samples: npt.NDArray[np.int64] | None = None  # of the untraced run of one model
         # Before the device rests: errors of opening are then known at once.
         self._opened = {"model": open_program(files["model"], files.get("etrecord"))}
         if "baseline" in files:
@@ -380,7 +393,7 @@ class _Measurement:
             measure = self._measure_ab
         facts, found = measure()
         host.look()
-        self._write("conditions.json", [asdict(one) for one in host.readings])
+        self._write("conditions.json", self._course(facts, found))
         cv = found.get("latency", {}).get("cv")
         judgement = judged(host.readings, spec.limits, cv, facts.get("threads"))
         marks = (*judgement.marks, *self._marks)
@@ -388,6 +401,21 @@ class _Measurement:
             say(f"note: {word}")
         environment = self._environment(facts)
         return Measured({**summary, **found}, environment, marks, judgement.broken)
+
+    def _course(self, facts: Mapping[str, Any], found: dict[str, Any]) -> list[dict[str, Any]]:
+        """Judge how the run of one model went over its time, which adds to the marks and to
+        `found`; return the readings as plain JSON."""
+        readings = self._host.readings
+        if self._samples is None:
+            return [asdict(one) for one in readings]
+        end = self._host.untraced_end
+        course = Course.of(self._samples, end, readings, facts.get("threads"))
+        share, reason = course.disturbed()
+        if share > _DISTURBED:
+            self._marks.append(f"{share:.0%} of the executions were disturbed: {reason}")
+        if self._spec.duration_seconds is not None:
+            found["sustained"] = course.sustained()
+        return course.to_json(readings)
 
     def _about(self) -> dict[str, Any]:
         return {
@@ -408,6 +436,7 @@ class _Measurement:
             "model",
             trace=trace,
             debug_level=level,
+            iterations=self._iterations(),
             profiled_iterations=(spec.traced_iterations or 1) if trace else None,
         ) as done:
             if done.is_traced and done.opened.record is not None:
@@ -421,12 +450,26 @@ class _Measurement:
             (self._out / RUN_JSON).write_bytes(encode_run_json(facts))
             return facts, found
 
+    def _iterations(self) -> int:
+        """The number of executions; those of a duration by a pilot run, at its speed."""
+        if self._spec.duration_seconds is None:
+            return self._spec.iterations
+        with self._ran("model", trace=False, iterations=_PILOT) as done:
+            round_ns = sum(float(np.median(one.samples_ns)) for one in done.latencies)
+        fit = int(self._spec.duration_seconds * 1e9 / max(round_ns, 1.0))
+        if fit > MOST_ITERATIONS:
+            self._marks.append(f"ended after {MOST_ITERATIONS:,} executions, the most of a job")
+        return min(max(fit, 1), MOST_ITERATIONS)
+
     def _numbers(self, done: Run) -> dict[str, Any]:
         found: dict[str, Any] = {}
         untraced = [one for one in done.latencies if one.traced is None]
         traced = [one.samples_ns for one in done.latencies if one.traced == "times"]
+        # Of all test cases; without times, nothing says when they were executed.
+        samples = np.concatenate([one.samples_ns for one in untraced])
+        if (samples > 0).all():
+            self._samples = samples
         if "latency" in self._spec.metrics:
-            samples = np.concatenate([one.samples_ns for one in untraced])  # of all test cases
             first = untraced[0]
             found["latency"] = statistics_of(samples, first.load_ns, first.first_ns)
         if self._spec.traced_iterations:
