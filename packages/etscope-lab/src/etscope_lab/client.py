@@ -250,7 +250,8 @@ class Client:
     # -- calls that only a server has
 
     def health(self) -> Mapping[str, Any]:
-        """{status, version, tokens, max_upload_bytes}"""
+        """{status, parts, version, tokens, max_upload_bytes}; parts: {name: {status, message}}.
+        Raises `LabError` while the database or the store cannot be reached."""
         return _read(_mapping, self._send("GET", "/health"))
 
     def tokens(self) -> Sequence[TokenInfo]:

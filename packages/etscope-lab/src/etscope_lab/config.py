@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -124,7 +124,8 @@ class WatchConfig(_Strict):
 class LabConfig(_Strict):
     """The keys of lab.yaml. database, store: URLs; None: in the lab's folder. scheduler: address of
     a Dask scheduler; None: own workers of this process. calibrate: measure the peaks of each
-    device after its first job. sweeps: files of sweeps that have a schedule."""
+    device after its first job. sweeps: files of sweeps that have a schedule. log: the form of the
+    lines that `etscope lab serve` and `worker` write."""
 
     database: _Text | None = None
     store: _Text | None = None
@@ -135,6 +136,7 @@ class LabConfig(_Strict):
     calibrate: bool = True
     watch: WatchConfig = WatchConfig()
     sweeps: tuple[_Text, ...] = ()
+    log: Literal["text", "json"] = "text"
     server: ServerConfig = ServerConfig()
 
     @model_validator(mode="after")
@@ -398,6 +400,9 @@ devices:
 
 # Sweeps that the server submits at their times (schedule = "0 2 * * *" in the file, UTC).
 # sweeps: [nightly.toml]
+
+# Lines of the log of `etscope lab serve` and `worker`: text, or json for a collector of logs.
+# log: text
 
 # `etscope lab serve`. Tokens are needed off the loopback, and once there is one.
 # server:

@@ -52,6 +52,7 @@ from etscope_lab.jobs.records import (
     Outcome,
     State,
 )
+from etscope_lab.monitoring import count_end, count_requeue, note_claim
 from etscope_lab.store import Store
 
 AHEAD = 2  # attempts a device has: one at work, and one that is ready when that ends
@@ -355,6 +356,11 @@ class Engine:
         self.wake()  # jobs that are queued already must not wait for a message
         self._thread.start()
 
+    @property
+    def has_cluster(self) -> bool:
+        """True while the scheduler of its workers answers."""
+        return self._cluster is not None and self._cluster.alive
+
     def wake(self) -> None:
         """Let the engine look into the database now."""
         self._inbox.put(None)
@@ -504,8 +510,8 @@ class Engine:
             self._release(waiting, Requeue(f"{attempt.device} is paused"))
         self._later[attempt.job.id] = time.monotonic() + 2 * seconds
         _logger.warning(
-            "job %s goes back to the queue and %s is paused for %g s: %s",
-            attempt.job.id, attempt.device, seconds, why,
+            "goes back to the queue and %s is paused for %g s: %s", attempt.device, seconds, why,
+            extra={"job": attempt.job.id},
         )  # fmt: skip
 
     def _apply(self, attempt: Attempt, decision: Outcome | Requeue) -> None:
@@ -516,7 +522,12 @@ class Engine:
 
     def _finish(self, attempt: Attempt, outcome: Outcome) -> None:
         def save() -> None:
-            self._database.finish(outcome)
+            if self._database.finish(outcome):
+                count_end(outcome.state, outcome.error_slug)
+                _logger.info(
+                    "ended on %s: %s%s", attempt.device, outcome.state,
+                    f": {outcome.error}" if outcome.error else "", extra={"job": outcome.job_id},
+                )  # fmt: skip
             if any(artifact.name == "log.txt" for artifact in outcome.artifacts):
                 self._home.live_log(outcome.job_id).unlink(missing_ok=True)
             self._changed()
@@ -530,6 +541,8 @@ class Engine:
             lambda: self._database.release(job.id, token, why.message, counted=why.counted)
         )
         self._outbox.add(self._changed)
+        count_requeue()
+        _logger.info("is queued again: %s", why.message, extra={"job": job.id})
         self._show(self._slots[attempt.device])
 
     def _drop(self, token: str) -> Attempt | None:
@@ -714,6 +727,8 @@ class Engine:
             raise
         if claimed is None:
             return
+        note_claim(claimed)
+        _logger.info("is given to %s, attempt %d", name, claimed.attempt, extra={"job": job.id})
         attempt = Attempt(claimed, token, name)
         self._attempts[token] = attempt
         slot.attempts.append(attempt)

@@ -28,6 +28,7 @@ from etscope_lab.jobs.records import (
     Series,
 )
 from etscope_lab.jobs.spec import FileRef, JobSpec, base_name
+from etscope_lab.monitoring import count_end
 from etscope_lab.store import Store
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ class Lab:
 
     def cancel(self, job_id: str, by: str = "") -> Job:
         job = self.database.request_cancel(self.job(job_id).id, by)
+        if job.state.is_final:  # it was queued; the engine counts others
+            count_end(job.state)
         self._notify()
         if self.engine is not None:
             self.engine.wake()

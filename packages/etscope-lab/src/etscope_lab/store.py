@@ -14,6 +14,7 @@ import io
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -116,6 +117,10 @@ class FolderBackend:
 
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)
+
+    def free_bytes(self) -> int:
+        """Return the space that is free for this user. The folder is made by the first file."""
+        return shutil.disk_usage(self.root if self.root.exists() else self.root.parent).free
 
     def older(self, folder: str, seconds: float) -> Iterator[str]:
         """Yield the names of files below a folder that were written more than `seconds` ago."""
@@ -327,6 +332,14 @@ class Store:
         """Return True without any object, such as when the store's disk is not mounted."""
         with self._errors("the lab's store cannot be read"):
             return not self._backend.has(_OBJECTS)
+
+    def free_bytes(self) -> int | None:
+        """Return the free space; None for a store at a URL, which is only reached."""
+        with self._errors("the lab's store cannot be reached"):
+            if isinstance(self._backend, FolderBackend):
+                return self._backend.free_bytes()
+            self._backend.has(_OBJECTS)
+            return None
 
     def has(self, sha256: str) -> bool:
         try:

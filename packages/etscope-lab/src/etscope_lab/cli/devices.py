@@ -17,7 +17,7 @@ from etscope.cli.verbs.calibrate import (
     warn_of_marks,
 )
 from etscope.errors import LabError, UsageError
-from etscope_lab.cli.options import LabOptions, in_lab, log_with_times
+from etscope_lab.cli.options import LabOptions, in_lab, start_log
 
 if TYPE_CHECKING:
     import asyncio
@@ -176,7 +176,8 @@ def _calibrate(
     metavar="ADDRESS",
     help="Address to listen on. Default: this machine's address on the route to the scheduler.",
 )
-def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
+@in_lab
+def worker(scheduler: str, devices: tuple[str, ...], host: str | None, where: LabOptions) -> int:
     """Offer devices to the lab with the Dask scheduler at ADDRESS, until SIGINT or SIGTERM.
 
     Each device gets its own worker process, which is restarted when it dies. If the scheduler does
@@ -195,7 +196,9 @@ def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
 
     from distributed.comm import get_address_host_port
 
-    log_with_times()
+    from etscope_lab.config import Home
+
+    start_log(Home.open(where.home).config.log)
     # Dask's lines about its own parts say nothing about devices.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:

@@ -7,12 +7,13 @@ import logging
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -35,9 +36,24 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 _WHERE = "etscope.lab"  # key of click's context
 
 
-def log_with_times() -> None:
-    """Write warnings of the log to stderr, each with its time."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+def start_log(kind: Literal["text", "json"]) -> None:
+    """Write the log to stderr, a line each: time (UTC), level, logger, job ("-" without one) and
+    message; "json": as an object. Of other packages, only warnings."""
+    fields = "%(asctime)s %(levelname)s %(name)s %(job)s %(message)s"
+    formatter: logging.Formatter
+    if kind == "json":
+        from pythonjsonlogger.json import JsonFormatter
+
+        names = {"asctime": "time", "levelname": "level", "name": "logger"}
+        formatter = JsonFormatter(fields, rename_fields=names, defaults={"job": None})
+    else:
+        formatter = logging.Formatter(fields, defaults={"job": "-"})
+    formatter.converter = time.gmtime
+    formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("etscope_lab").setLevel(logging.INFO)
 
 
 @dataclass(frozen=True, slots=True)

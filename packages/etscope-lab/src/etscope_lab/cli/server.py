@@ -16,8 +16,8 @@ from etscope.errors import UsageError
 from etscope_lab.cli.options import (
     LabOptions,
     in_lab,
-    log_with_times,
     parse_span,
+    start_log,
 )
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def serve(
             hint="stop that server first, or take another folder: --home",
         )
     settings = settings_of(here, host)
-    log_with_times()
+    start_log(here.config.log)
     with Lab.open(here) as lab, ExitStack() as announced:
 
         def ready(address: str) -> None:

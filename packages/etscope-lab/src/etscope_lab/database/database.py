@@ -133,6 +133,10 @@ class Database:
         """Queued jobs: larger priorities first, then older ones."""
         return self._connections.read(jobs.queued, limit)
 
+    def unfinished(self) -> dict[str, int]:
+        """The number of jobs in each state that is not final."""
+        return self._connections.read(jobs.unfinished)
+
     def referenced(self) -> set[str]:
         """SHA-256 of all files that jobs read or wrote, for `Store.sweep` to keep."""
         return self._connections.read(jobs.referenced)
@@ -312,6 +316,15 @@ class Database:
             return True
 
         return self._connections.write(acquire)
+
+    def engines(self) -> set[str]:
+        """The engines that have devices now."""
+
+        def alive(connection: Connection) -> set[str]:
+            query = select(_leases.engine).where(_leases.until > now(connection))
+            return set(connection.execute(query).scalars())
+
+        return self._connections.read(alive)
 
     def release_devices(self, engine: str) -> None:
         query = delete(schema.leases).where(_leases.engine == engine)

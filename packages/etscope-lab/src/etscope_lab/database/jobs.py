@@ -378,6 +378,13 @@ def events(connection: Connection, job_id: str) -> list[JobEvent]:
     ]
 
 
+def unfinished(connection: Connection) -> dict[str, int]:
+    states = [state.value for state in State if not state.is_final]
+    count = select(_jobs.state, func.count()).where(_jobs.state.in_(states))
+    found = {row[0]: row[1] for row in connection.execute(count.group_by(_jobs.state))}
+    return {state: found.get(state, 0) for state in states}
+
+
 def referenced(connection: Connection) -> set[str]:
     """SHA-256 of all files that jobs read or wrote."""
     found: set[str] = set()

@@ -104,6 +104,7 @@ def create_app(lab: Lab, settings: Settings | None = None) -> FastAPI:
     app.state.authenticator = security.Authenticator(lab.database, settings)
     for operations in (jobs, files, service):
         app.include_router(operations.router, prefix=API)
+    app.include_router(service.metrics)
     app.include_router(_documentation)
     app.include_router(security.router)
     app.include_router(pages.router(lab))

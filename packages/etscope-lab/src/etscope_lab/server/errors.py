@@ -142,7 +142,7 @@ def _error_response(request: Request, error: EtscopeError) -> Response:
     status = status_of(error)
     headers = error.headers if isinstance(error, RequestError) else {}
     path = request.url.path
-    if path.startswith("/api/"):
+    if path.startswith("/api/") or path == "/metrics":  # for programs
         return JSONResponse(error_body(error), status, headers)
     if status == 401 and request.method in ("GET", "HEAD"):
         query = f"?{request.url.query}" if request.url.query else ""

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 from pydantic.json_schema import SkipJsonSchema
 
 from etscope_lab.server.errors import RequestError
-from etscope_lab.server.security import Principal, content_type_of, needs
+from etscope_lab.server.security import Principal, content_type_of, needs, reader_if_any
 
 if TYPE_CHECKING:
     from etscope_lab.lab import Lab
@@ -43,6 +43,7 @@ def _only_rfc_3339(value: Any) -> Any:
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_only_rfc_3339)]
 
+Anybody = Annotated[Principal | None, Depends(reader_if_any)]
 Reader = Annotated[Principal, Depends(needs("read"))]
 Submitter = Annotated[Principal, Depends(needs("submit"))]
 Admin = Annotated[Principal, Depends(needs("admin"))]

@@ -25,7 +25,7 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from starlette.concurrency import run_in_threadpool
 
-from etscope.errors import LabError, UsageError
+from etscope.errors import EtscopeError, LabError, UsageError
 from etscope_lab.database import SCOPES
 from etscope_lab.server.errors import RequestError, sign_in_page
 from etscope_lab.server.middleware import SAFE_METHODS
@@ -198,6 +198,14 @@ def needs(scope: str) -> Callable[..., Awaitable[Principal]]:
         return principal
 
     return check
+
+
+async def reader_if_any(request: Request, credentials: _Credentials = None) -> Principal | None:
+    """Return the sender of a request that needs no token; None if it may not read."""
+    try:
+        return await needs("read")(request, credentials)
+    except EtscopeError:  # also of a database that is away
+        return None
 
 
 def csrf_token(request: Request) -> str:

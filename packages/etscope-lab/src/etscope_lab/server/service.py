@@ -7,16 +7,19 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from etscope import __version__
-from etscope.errors import UsageError
-from etscope_lab.jobs.records import Alarm, AlarmState, Device, Filter, Series
+from etscope.errors import LabError, UsageError
+from etscope_lab.jobs.records import Alarm, AlarmState, Device, Series
 from etscope_lab.jobs.spec import JobSpec
+from etscope_lab.monitoring import Part, Status, parts, registry_of
 from etscope_lab.server.errors import RequestError, error_responses
 from etscope_lab.server.parameters import (
     ID,
     Admin,
+    Anybody,
     Moment,
     Nothing,
     Reader,
@@ -28,6 +31,7 @@ from etscope_lab.server.parameters import (
 )
 
 router = APIRouter()
+metrics = APIRouter()
 _devices = APIRouter(tags=["devices and history"])
 _tokens = APIRouter(tags=["tokens"])
 _service = APIRouter(tags=["the lab"])
@@ -172,21 +176,38 @@ def revoke_token(request: Request, _: Admin, name: _Name) -> Response:
 
 
 class Health(BaseModel):
-    status: Literal["ok"] = "ok"
+    """The state of the lab. parts: of each part; the reasons are for senders that may read."""
+
+    status: Status
+    parts: dict[str, Part]
     version: str = Field(description="The version of etscope.")
     tokens: bool = Field(description="Whether requests need a token.")
     max_upload_bytes: int
 
 
 @_service.get("/health", response_model=Health, responses=error_responses())
-def get_health(request: Request) -> Health:
-    """Check the lab; without a token. 503 if its database cannot be reached."""
-    lab_of(request).jobs(Filter(), limit=1)
+def get_health(request: Request, who: Anybody) -> Health:
+    """Check each part of the lab; without a token. "degraded": jobs may wait. 503: the database or
+    the store cannot be reached."""
+    found = parts(lab_of(request))
+    failing = {name: one for name, one in found.items() if one.status == "failing"}
+    if failing:
+        reasons = [f"{name}: {one.message}" if who else name for name, one in failing.items()]
+        raise RequestError(503, f"the lab is failing: {'; '.join(reasons)}", slug=LabError.slug)
     return Health(
+        status="ok" if all(one.status == "ok" for one in found.values()) else "degraded",
+        parts=found if who else {name: Part(one.status) for name, one in found.items()},
         version=__version__,
         tokens=request.app.state.authenticator.needs_tokens(),
         max_upload_bytes=settings_of(request).max_upload_bytes,
     )
+
+
+@metrics.get("/metrics", response_class=Response, include_in_schema=False)
+def get_metrics(request: Request, _: Reader) -> Response:
+    """Return the lab's metrics for Prometheus, which sends a token that may read."""
+    text = generate_latest(registry_of(lab_of(request)))
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 @_service.get("/schema", response_model=dict[str, Any], responses=error_responses())
