@@ -27,6 +27,7 @@ from etscope_lab.jobs.records import (
     Alarm,
     AlarmState,
     Artifact,
+    AuditEntry,
     Device,
     Filter,
     Job,
@@ -63,11 +64,12 @@ class TokenInfo(BaseModel):
 
     name: str
     scopes: list[str]
+    project: str = ""
     created_at: datetime
     expires_at: datetime | None = None
 
 
-_tokens = TypeAdapter(list[TokenInfo])
+_tokens, _audit = TypeAdapter(list[TokenInfo]), TypeAdapter(list[AuditEntry])
 
 
 class Client:
@@ -227,6 +229,13 @@ class Client:
     def devices(self) -> Sequence[Device]:
         return _read(_devices, self._send("GET", "/devices"))
 
+    def disable_device(self, name: str, why: str) -> None:
+        self._send("POST", f"/devices/{_part(name)}", json={"disabled": why})
+
+    def audit(self, limit: int = 100, before: int | None = None) -> Sequence[AuditEntry]:
+        params = _given({"limit": limit, "before": before})
+        return _read(_audit, self._send("GET", "/audit", params=params))
+
     def history(
         self, model: str | None = None, device: str | None = None, *, limit: int = 200
     ) -> Sequence[Series]:
@@ -258,12 +267,18 @@ class Client:
         return _read(_tokens, self._send("GET", "/tokens"))
 
     def add_token(
-        self, name: str, scopes: Sequence[str], expires_at: datetime | None = None
+        self,
+        name: str,
+        scopes: Sequence[str],
+        expires_at: datetime | None = None,
+        *,
+        project: str = "",
     ) -> str:
         """Make a token; return its secret, which is never shown again."""
         wish = {
             "name": name,
             "scopes": list(scopes),
+            "project": project,
             "expires_at": None if expires_at is None else expires_at.isoformat(),
         }
         answer = self._send("POST", "/tokens", idempotent=False, json=wish)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -121,11 +122,21 @@ class WatchConfig(_Strict):
     github: GithubConfig | None = None
 
 
+class ProjectConfig(_Strict):
+    """A project. share: its part of the devices' time while others wait, relative to theirs.
+    max_queued, max_running: the most jobs that wait, or are at work."""
+
+    share: float = Field(1.0, gt=0, le=1000)
+    max_queued: int | None = Field(None, ge=1)
+    max_running: int | None = Field(None, ge=1)
+
+
 class LabConfig(_Strict):
     """The keys of lab.yaml. database, store: URLs; None: in the lab's folder. scheduler: address of
     a Dask scheduler; None: own workers of this process. calibrate: measure the peaks of each
     device after its first job. sweeps: files of sweeps that have a schedule. log: the form of the
-    lines that `etscope lab serve` and `worker` write."""
+    lines that `etscope lab serve` and `worker` write. projects: limits of projects by name; other
+    projects have none."""
 
     database: _Text | None = None
     store: _Text | None = None
@@ -136,6 +147,7 @@ class LabConfig(_Strict):
     calibrate: bool = True
     watch: WatchConfig = WatchConfig()
     sweeps: tuple[_Text, ...] = ()
+    projects: Mapping[_Name, ProjectConfig] = Field(default_factory=dict)
     log: Literal["text", "json"] = "text"
     server: ServerConfig = ServerConfig()
 
@@ -186,6 +198,14 @@ class Home:
         except OSError as error:
             raise LabError(f"{file} cannot be written: {error.strerror or error}") from error
         return cls.open(path)
+
+    def hashes(self) -> dict[str, str]:
+        """Return a hash of the value of each key of the configuration, which may hold secrets."""
+        plain = self.config.model_dump(mode="json", by_alias=True)
+        return {
+            key: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+            for key, value in plain.items()
+        }
 
     @property
     def database_url(self) -> str:
@@ -400,6 +420,12 @@ devices:
 
 # Sweeps that the server submits at their times (schedule = "0 2 * * *" in the file, UTC).
 # sweeps: [nightly.toml]
+
+# Projects, by the token of who submits (etscope lab token add NAME --project vision): their shares
+# of the devices' time while others wait, and how many of their jobs may wait or be at work.
+# projects:
+#   vision: {share: 2, max_queued: 1000}
+#   nightly: {share: 0.5, max_running: 2}
 
 # Lines of the log of `etscope lab serve` and `worker`: text, or json for a collector of logs.
 # log: text

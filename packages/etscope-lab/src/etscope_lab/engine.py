@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,6 +41,7 @@ from etscope_lab.cluster import (
     open_cluster,
 )
 from etscope_lab.config import Home
+from etscope_lab.counters import count_end, count_requeue, note_claim
 from etscope_lab.database import Database
 from etscope_lab.devices.calibrator import Calibrator
 from etscope_lab.jobs.records import (
@@ -52,7 +53,7 @@ from etscope_lab.jobs.records import (
     Outcome,
     State,
 )
-from etscope_lab.monitoring import count_end, count_requeue, note_claim
+from etscope_lab.shares import Shares
 from etscope_lab.store import Store
 
 AHEAD = 2  # attempts a device has: one at work, and one that is ready when that ends
@@ -95,7 +96,8 @@ class Slot:
     reached it. checking: True during a check. check_at: the time of the next check, on the
     monotonic clock; None if no check is planned. paused: why it gets no work until `paused_until`;
     "" if it is not paused. pauses: how often it was paused since the last job that was done.
-    calibrating: the token of the calibration that is running, or "".
+    calibrating: the token of the calibration that is running, or "". disabled: a person took it out
+    of service.
     """
 
     config: DeviceConfig
@@ -114,11 +116,13 @@ class Slot:
     conditions: Mapping[str, Any] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
     calibrating: str = ""
+    disabled: bool = False
 
     @property
     def ready(self) -> bool:
         """True when the device may be given work."""
-        return self.held and self.reachable and self.address is not None and not self.paused
+        usable = self.held and self.reachable and self.address is not None
+        return usable and not self.paused and not self.disabled
 
     @property
     def has_room(self) -> bool:
@@ -334,6 +338,7 @@ class Engine:
         # With `only`, a user waits for these jobs, and would wait for the calibration too.
         wanted = home.config.calibrate and self._only is None
         self._calibrator = Calibrator(database, home.store_url, wanted=wanted)
+        self._shares = Shares(home.config.projects)
         self._attempts: dict[str, Attempt] = {}  # by token
         self._later: dict[str, float] = {}  # job: when it may be tried again (monotonic clock)
         self._outbox = Outbox(lambda: time.sleep(0 if self._closing else _POLL))
@@ -424,6 +429,7 @@ class Engine:
             attempt = self._drop(message.token)
             if attempt is not None:
                 outcome = message.outcome
+                self._shares.note_use(attempt.job.project, outcome.busy_seconds)
                 if outcome.state is State.DEVICE_LOST:
                     begun = outcome.busy_seconds > 0
                     self._slots[attempt.device].lose(outcome.error if begun else "")
@@ -593,6 +599,7 @@ class Engine:
         if self._is_due("poll", _POLL) or woken:
             if not all(slot.held for slot in self._slots.values()):
                 self._acquire()
+            self._heed_disabled()
             self._cancel_requested(cluster)
             self._check_devices(cluster)
             self._resume()
@@ -654,6 +661,15 @@ class Engine:
                 self._withdraw(attempt)
                 self._finish(attempt, _ended(attempt, State.CANCELLED, "stopped on request"))
 
+    def _heed_disabled(self) -> None:
+        """Take waiting jobs from devices that were taken out of service; running ones end there."""
+        disabled = self._database.disabled_devices()
+        for name, slot in self._slots.items():
+            slot.disabled = name in disabled
+            for waiting in [one for one in slot.attempts if slot.disabled and not one.started]:
+                self._withdraw(waiting)
+                self._release(waiting, Requeue(f"{name} was taken out of service"))
+
     def _check_devices(self, cluster: Cluster) -> None:
         now = time.monotonic()
         for slot in self._slots.values():
@@ -690,10 +706,15 @@ class Engine:
         slots = [slot for slot in self._slots.values() if slot.ready]
         if cluster is None or not slots:
             return
-        for job in self._queued(slots):
+        jobs = self._queued(slots)
+        at_work: Counter[str] = Counter()
+        if self._shares.matter(jobs):
+            for (_, project), count in self._database.counts(State.CLAIMED, State.RUNNING).items():
+                at_work[project] += count
+        for job in self._shares.order(jobs, at_work):
             slot = None if job.id in self._later else choose(slots, job)
-            if slot is not None:
-                self._claim(cluster, slot, job)
+            if slot is not None and self._claim(cluster, slot, job):
+                at_work[job.project] += 1
         self._balance(slots)
 
     def _queued(self, slots: Sequence[Slot]) -> Sequence[Job]:
@@ -712,7 +733,7 @@ class Engine:
         self._deep_from = now + 20 * took  # at most 5 % of the time goes into this
         return jobs
 
-    def _claim(self, cluster: Cluster, slot: Slot, job: Job) -> None:
+    def _claim(self, cluster: Cluster, slot: Slot, job: Job) -> bool:
         token = uuid.uuid4().hex
         name = slot.config.name
         try:
@@ -726,7 +747,7 @@ class Engine:
             self._outbox.add(lambda: self._database.release(job.id, token, why, counted=False))
             raise
         if claimed is None:
-            return
+            return False
         note_claim(claimed)
         _logger.info("is given to %s, attempt %d", name, claimed.attempt, extra={"job": job.id})
         attempt = Attempt(claimed, token, name)
@@ -735,6 +756,7 @@ class Engine:
         spec = claimed.spec.model_dump(mode="json")
         store = self._home.store_url
         cluster.run(Order(claimed.id, claimed.attempt, token, spec, slot.config, store, known))
+        return True
 
     def _balance(self, slots: Sequence[Slot]) -> None:
         """Take back attempts that wait behind another one when an idle device can do them."""

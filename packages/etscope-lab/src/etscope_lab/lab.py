@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.statistics.compare_samples import Policy
-from etscope.errors import MissingDataError, MissingFileError, UsageError
+from etscope.errors import LabError, MissingDataError, MissingFileError, UsageError
 from etscope_lab.config import Home
+from etscope_lab.counters import count_end
 from etscope_lab.database import Database
 from etscope_lab.jobs.records import (
     TOLD,
     Alarm,
     AlarmState,
     Artifact,
+    AuditEntry,
     Device,
     Filter,
     Job,
     JobEvent,
     Page,
     Series,
+    State,
 )
 from etscope_lab.jobs.spec import FileRef, JobSpec, base_name
-from etscope_lab.monitoring import count_end
 from etscope_lab.store import Store
 
 if TYPE_CHECKING:
@@ -103,16 +105,27 @@ class Lab:
             self._watch.start()
         return self.engine
 
-    def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
-        return self.submit_new(spec, again=again, submitter=submitter)[0]
+    def submit(
+        self, spec: JobSpec, *, again: bool = False, submitter: str = "", project: str = ""
+    ) -> Job:
+        return self.submit_new(spec, again=again, submitter=submitter, project=project)[0]
 
     def submit_new(
-        self, spec: JobSpec, *, again: bool = False, submitter: str = ""
+        self, spec: JobSpec, *, again: bool = False, submitter: str = "", project: str = ""
     ) -> tuple[Job, bool]:
-        """Do `submit`; return the job, and True if it is new."""
+        """Do `submit`; return the job, and True if it is new. Raises `LabError` if as many jobs of
+        the project wait as may."""
+        limits = self.home.config.projects.get(project)
+        if limits is not None and limits.max_queued is not None:
+            waiting = self.database.counts(State.QUEUED).get((State.QUEUED, project), 0)
+            if waiting >= limits.max_queued:
+                raise LabError(
+                    f"{waiting} jobs of the project {project} wait, and no more may",
+                    hint="submit it when some have ended; max_queued in lab.yaml is the limit",
+                )
         files = {field: self._taken(ref) for field, ref in spec.files.items()}
         known = spec.with_files(files)
-        job, new = self.database.add(known, submitter=submitter, again=again)
+        job, new = self.database.add(known, submitter=submitter, project=project, again=again)
         if new and self.engine is not None:
             self.engine.wake()
         return job, new
@@ -181,6 +194,14 @@ class Lab:
             for config in self.home.config.devices
         }
         return list({**configured, **seen}.values())
+
+    def disable_device(self, name: str, why: str, by: str = "") -> None:
+        """Give a device no more jobs, or again if `why` is "". Raises `MissingDataError`."""
+        self.database.disable_device(name, why, by)
+
+    def audit(self, limit: int = 100, before: int | None = None) -> Sequence[AuditEntry]:
+        """Return who changed what, the newest first."""
+        return self.database.audit(limit, before)
 
     def history(
         self, model: str | None = None, device: str | None = None, *, limit: int = 200

@@ -1,63 +1,28 @@
 """Report the health of each part of the lab, and its metrics for Prometheus.
 
-Counters are of this process; what the database knows is read when Prometheus asks.
+What the database knows is read when Prometheus asks; `counters` count in this process.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Counts
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
-from etscope.errors import EtscopeError, LabError
-from etscope_lab.jobs.records import Job, State
+from etscope.errors import EtscopeError
+from etscope_lab.jobs.records import State
 
 if TYPE_CHECKING:
     from etscope_lab.lab import Lab
 
 Status = Literal["ok", "degraded", "failing"]
 
-# The cause of a job's end; other states end by the model.
-_FAULTS = {
-    State.DONE: "none",
-    State.CANCELLED: "user",
-    State.USER_ERROR: "user",
-    State.DEVICE_LOST: "device",
-    State.INVALID: "device",
-}
+_UNFINISHED = tuple(state for state in State if not state.is_final)
 _LITTLE_SPACE = 1 << 30  # bytes: some jobs with their dumps
-_DELAYS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, float("inf"))  # seconds
-
-_ended = Counter(
-    "etscope_lab_jobs_ended", "Jobs that ended, by state and by whose fault.", ["state", "fault"]
-)
-_requeued = Counter("etscope_lab_attempts_requeued", "Attempts whose job was queued again.")
-_dispatch = Histogram(
-    "etscope_lab_dispatch_seconds",
-    "Time from the submission of a job to its first device.",
-    buckets=_DELAYS,
-)
-
-
-def count_end(state: State, error_slug: str = "") -> None:
-    """Count a job that ended."""
-    lab = state is State.FAILED and error_slug == LabError.slug
-    _ended.labels(state.value, "lab" if lab else _FAULTS.get(state, "model")).inc()
-
-
-def count_requeue() -> None:
-    _requeued.inc()
-
-
-def note_claim(job: Job) -> None:
-    """Observe how long a job waited, if this is its first attempt."""
-    if job.attempt == 1 and job.claimed_at is not None:
-        _dispatch.observe((job.claimed_at - job.created_at) / timedelta(seconds=1))
 
 
 class _LabCollector:
@@ -83,14 +48,17 @@ class _LabCollector:
             yield self._space()
 
     def _jobs(self) -> GaugeMetricFamily:
-        jobs = GaugeMetricFamily("etscope_lab_jobs", "Jobs that have not ended.", labels=["state"])
-        for state, count in self._lab.database.unfinished().items():
-            jobs.add_metric([state], count)
+        labels = ["state", "project"]
+        jobs = GaugeMetricFamily("etscope_lab_jobs", "Jobs that have not ended.", labels=labels)
+        counts = {(state, ""): 0 for state in _UNFINISHED}
+        counts |= self._lab.database.counts(*_UNFINISHED)
+        for (state, project), count in counts.items():
+            jobs.add_metric([state.value, project], count)
         return jobs
 
     def _devices(self) -> GaugeMetricFamily:
         devices = GaugeMetricFamily("etscope_lab_devices", "Devices.", labels=["state"])
-        for state, count in Counts(one.state for one in self._lab.devices()).items():
+        for state, count in Counter(one.state for one in self._lab.devices()).items():
             devices.add_metric([state], count)
         return devices
 
@@ -138,7 +106,7 @@ def _checked(check: Callable[[Lab], Part], lab: Lab) -> Part:
 
 
 def _database(lab: Lab) -> Part:
-    lab.database.unfinished()
+    lab.database.engines()
     return Part("ok")
 
 

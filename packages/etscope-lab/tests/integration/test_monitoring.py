@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from etscope.errors import LabError
 from etscope_lab.cli.options import start_log
+from etscope_lab.counters import count_end
 from etscope_lab.engine import Engine, EngineOptions
 from etscope_lab.jobs.records import State
 from etscope_lab.lab import Lab
-from etscope_lab.monitoring import count_end
 from etscope_lab.server.app import create_app
 from etscope_lab.server.settings import Settings
 from etscope_lab.worker import worker
@@ -64,16 +64,18 @@ def test_metrics_follow_jobs_through_an_engine(http: TestClient, lab: Lab) -> No
     lost = fault(lab.home.folder / "sim-1", "unplugged")
     hang = fault(lab.home.folder / "sim-0", "wait")
     jobs = submit(lab, 3, device="sim-0")
-    assert metrics(http)["jobs{state=queued}"] == 3
+    assert metrics(http)["jobs{project=}{state=queued}"] == 3
     lab.engine = Engine(lab.home, lab.database, EngineOptions(in_process=True), lab._notify)
     lab.engine.start()
-    until(lambda: metrics(http)["jobs{state=running}"] == 1)
+    until(lambda: metrics(http)["jobs{project=}{state=running}"] == 1)
     hang.unlink()
     ended(lab, jobs)
     until(lambda: metrics(http).get("devices{state=available}") == 1)
     after = metrics(http)
     assert after["devices{state=offline}"] == 1
-    assert {after[f"jobs{{state={state}}}"] for state in ("queued", "claimed", "running")} == {0}
+    assert {
+        after[f"jobs{{project=}}{{state={state}}}"] for state in ("queued", "claimed", "running")
+    } == {0}
     done = "jobs_ended_total{fault=none}{state=done}"
     assert after[done] - before.get(done, 0) == 3
     assert after["dispatch_seconds_count"] - before["dispatch_seconds_count"] == 3

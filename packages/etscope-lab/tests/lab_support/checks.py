@@ -15,7 +15,7 @@ from tests.support.artifacts import artifacts
 from tests.support.waiting import PATIENCE, until
 
 
-def submit(lab: Lab, number: int = 1, **more: Any) -> list[Job]:
+def submit(lab: Lab, number: int = 1, project: str = "", **more: Any) -> list[Job]:
     """Queue small jobs for any simulated device; no two are the same."""
     path = str(artifacts("cnn_xnnpack").pte)
     given: dict[str, Any] = {
@@ -26,7 +26,9 @@ def submit(lab: Lab, number: int = 1, **more: Any) -> list[Job]:
         **more,
     }
     return [
-        lab.submit(JobSpec(model=path, labels={"number": str(n)}, **given), again=True)
+        lab.submit(
+            JobSpec(model=path, labels={"number": str(n)}, **given), again=True, project=project
+        )
         for n in range(number)
     ]
 

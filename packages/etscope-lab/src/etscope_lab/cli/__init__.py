@@ -31,6 +31,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "serve": CommandSpec("etscope_lab.cli.server:serve", "Run jobs; serve the web pages and API."),
     "worker": CommandSpec("etscope_lab.cli.devices:worker", "Offer a device to a Dask cluster."),
     "token": CommandSpec("etscope_lab.cli.server:token", "Make, list and revoke access tokens."),
+    "audit": CommandSpec("etscope_lab.cli.server:audit", "Show who changed what in the lab."),
     "sweep": CommandSpec("etscope_lab.cli.server:sweep", "Remove stored files that no job uses."),
     "schema": CommandSpec("etscope_lab.cli.server:schema", "Print the JSON Schema of a job."),
 }

@@ -35,13 +35,27 @@ _PATIENCE = 2.0  # seconds before the user reads that the scheduler does not ans
 @click.option(
     "--check", is_flag=True, help="Check each device now. Exit code 5 if one cannot be reached."
 )
+@click.option(
+    "--disable", type=(str, str), metavar="NAME REASON", multiple=True,
+    help="Give the device no more jobs; its job at work ends there. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--enable", metavar="NAME", multiple=True, help="Give the device jobs again. Repeatable."
+)
 @in_lab
 @partial(output_options, to_file=False)
-def devices(check: bool, where: LabOptions, output: OutputOptions) -> int:
+def devices(
+    check: bool,
+    disable: tuple[tuple[str, str], ...],
+    enable: tuple[str, ...],
+    where: LabOptions,
+    output: OutputOptions,
+) -> int:
     """List the lab's devices: their state, their attributes (which selectors match), and the
     conditions last seen on them. Stability is 100 if their results do not vary from job to job.
 
-    Devices are described in lab.yaml in the lab's folder. --check contacts the devices of this
+    Devices are described in lab.yaml in the lab's folder. --disable and --enable need the scope
+    operate on a server. --check contacts the devices of this
     machine's lab from here, busy ones too.
     """
     with where.open(direct=check) as lab:
@@ -49,6 +63,8 @@ def devices(check: bool, where: LabOptions, output: OutputOptions) -> int:
         from etscope_lab.jobs.job_tables import DEVICES_SCHEMA, devices_report
         from etscope_lab.lab import Lab
 
+        for name, why in (*disable, *((name, "") for name in enable)):
+            lab.disable_device(name, why)
         found = list(lab.devices())
         names = [device.config.name for device in found]
         steady = {name: stability(lab.history(device=name)) for name in names}

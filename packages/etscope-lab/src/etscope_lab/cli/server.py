@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from etscope_lab.client import Client, TokenInfo
     from etscope_lab.database import Database, Token
 
-_SCOPES = ("read", "submit", "admin")
+_SCOPES = ("read", "submit", "operate", "admin")
 
 
 @click.command()
@@ -94,6 +94,7 @@ def serve(
     settings = settings_of(here, host)
     start_log(here.config.log)
     with Lab.open(here) as lab, ExitStack() as announced:
+        lab.database.note_settings("", here.hashes())
 
         def ready(address: str) -> None:
             announced.enter_context(here.announce(address))
@@ -146,7 +147,8 @@ def _expiry(
 @choice_option(
     "--scope",
     _SCOPES,
-    "read: view only. submit: also submit and cancel jobs. admin: also make tokens.",
+    "read: view only. submit: also submit jobs, and cancel these. operate: also cancel others' "
+    "jobs, and take devices out of service. admin: also make tokens and read the audit log.",
 )
 @click.option(
     "--expires",
@@ -154,14 +156,18 @@ def _expiry(
     callback=_expiry,
     help="Valid for 12h, 90d, 2w, or until a date. Default: never expires.",
 )
+@click.option(
+    "--project", default="", metavar="NAME",
+    help="Project of the jobs that are submitted with it; see projects: in lab.yaml.",
+)  # fmt: skip
 @in_lab
-def add(name: str, scope: str, expires: datetime | None, where: LabOptions) -> None:
+def add(name: str, scope: str, expires: datetime | None, project: str, where: LabOptions) -> None:
     """Make a token with this NAME and print its secret on a separate line.
 
     The lab keeps only a hash of it: it cannot be shown again. Exit code 2: the token exists.
     """
     with _token_store(where) as lab:
-        secret = lab.add_token(name, [scope], expires)
+        secret = lab.add_token(name, [scope], expires, project=project)
     click.echo(secret)
     click.echo("keep the secret: it is not shown again", err=True)
 
@@ -182,6 +188,7 @@ def list_tokens(where: LabOptions, output: OutputOptions) -> None:
     columns: dict[Column, list[Any]] = {
         Column("name"): [one.name for one in tokens],
         Column("scopes", Kind.LIST): [sorted(one.scopes, key=_SCOPES.index) for one in tokens],
+        Column("project"): [one.project for one in tokens],
         Column("created"): [day(one.created_at) for one in tokens],
         Column("expires"): [day(one.expires_at) for one in tokens],
         Column("valid", Kind.BOOL): [
@@ -202,6 +209,36 @@ def revoke(names: tuple[str, ...], where: LabOptions) -> None:
     with _token_store(where) as lab:
         for name in names:
             lab.revoke(name)
+
+
+@click.command()
+@click.option(
+    "--limit", "-n", default=100, show_default=True, metavar="N",
+    type=click.IntRange(1, 1000), help="Entries to show.",
+)  # fmt: skip
+@in_lab
+@partial(output_options, to_file=False)
+def audit(limit: int, where: LabOptions, output: OutputOptions) -> None:
+    """Show who cancelled jobs, changed tokens or devices, and which keys of lab.yaml changed: the
+    newest first. An empty name is the owner of the lab's folder. With --server this needs the scope
+    admin.
+    """
+    import json
+
+    from etscope.model.table import Column, Table
+
+    with where.open() as lab:
+        found = lab.audit(limit)
+    details = [{k: v for k, v in one.detail.items() if v and k != "hashes"} for one in found]
+    columns: dict[Column, list[Any]] = {
+        Column("number", priority=6): [one.number for one in found],
+        Column("at", title="at (UTC)"): [f"{one.at:%Y-%m-%d %H:%M:%S}" for one in found],
+        Column("by"): [one.by for one in found],
+        Column("action"): [one.action for one in found],
+        Column("target"): [one.target for one in found],
+        Column("detail"): [json.dumps(one) if one else "" for one in details],
+    }
+    output.write_tables([Table.of(columns, title="Audit log")])
 
 
 @contextmanager

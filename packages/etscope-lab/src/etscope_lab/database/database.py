@@ -21,12 +21,13 @@ from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.engine import Connection, Row
 
 from etscope.errors import MissingDataError, UsageError
-from etscope_lab.database import alarms, jobs, migrations, schema
+from etscope_lab.database import alarms, audit, jobs, migrations, schema
 from etscope_lab.database.connection import Connections, now
 from etscope_lab.devices.peaks import DeviceCalibration
 from etscope_lab.jobs.records import (
     Alarm,
     AlarmState,
+    AuditEntry,
     Device,
     DeviceConfig,
     Filter,
@@ -35,10 +36,11 @@ from etscope_lab.jobs.records import (
     Outcome,
     Page,
     Series,
+    State,
 )
 from etscope_lab.jobs.spec import JobSpec
 
-SCOPES = ("read", "submit", "admin")
+SCOPES = ("read", "submit", "operate", "admin")
 
 _PATIENCE = 15.0  # seconds: a restart of PostgreSQL takes less
 _PATIENCE_AT_FIRST = 3.0
@@ -53,7 +55,7 @@ _calibrations = schema.calibrations.c
 @dataclass(frozen=True, slots=True)
 class Token:
     """A token without its secret. scopes: from `SCOPES`; each scope includes the scopes before it.
-    last_used_at: accurate to the minute.
+    last_used_at: accurate to the minute. project: of the jobs that are submitted with it.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Token:
     created_at: datetime
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
+    project: str = ""
 
 
 class Database:
@@ -105,14 +108,17 @@ class Database:
 
     # -- jobs
 
-    def add(self, spec: JobSpec, *, submitter: str = "", again: bool = False) -> tuple[Job, bool]:
+    def add(
+        self, spec: JobSpec, *, submitter: str = "", project: str = "", again: bool = False
+    ) -> tuple[Job, bool]:
         """Queue a job; return it and True when it is new. A job of the same content that is
         queued, at work or done is returned instead, unless `again`, also when both are added at the
         same moment.
 
         Raises `UsageError` when not all of its files are named by SHA-256.
         """
-        return self._connections.write(jobs.add, secrets.token_hex(8), spec, submitter, again)
+        owner = submitter, project
+        return self._connections.write(jobs.add, secrets.token_hex(8), spec, owner, again)
 
     def job(self, job_id: str) -> Job:
         """The job of an id or an unambiguous beginning of one. Raises `MissingDataError` without
@@ -130,12 +136,12 @@ class Database:
         return self._connections.read(jobs.events, job_id)
 
     def queued(self, limit: int = 100) -> list[Job]:
-        """Queued jobs: larger priorities first, then older ones."""
+        """Queued jobs: larger priorities first, then older ones; at most `limit` of a project."""
         return self._connections.read(jobs.queued, limit)
 
-    def unfinished(self) -> dict[str, int]:
-        """The number of jobs in each state that is not final."""
-        return self._connections.read(jobs.unfinished)
+    def counts(self, *states: State) -> dict[tuple[State, str], int]:
+        """The number of jobs by state and project, if there are any."""
+        return self._connections.read(jobs.counts, states)
 
     def referenced(self) -> set[str]:
         """SHA-256 of all files that jobs read or wrote, for `Store.sweep` to keep."""
@@ -249,15 +255,37 @@ class Database:
             Device(
                 config=DeviceConfig(row.name, row.driver, row.options, row.configured),
                 attributes=row.attributes,
-                state=row.state,
+                state="disabled" if row.disabled and row.state != "busy" else row.state,
                 job=row.job,
                 seen_at=row.seen_at,
                 conditions=row.conditions,
-                message=row.message,
+                message=row.disabled or row.message,
                 calibrations=tuple(found.get(row.name, ())),
             )
             for row in self._connections.read(lambda connection: connection.execute(query).all())
         ]
+
+    def disable_device(self, name: str, why: str, by: str = "") -> None:
+        """Give a device no more jobs, or again if `why` is "". Raises `MissingDataError` for a
+        device that no engine has had."""
+
+        def put(connection: Connection, _: bool) -> None:
+            query = update(schema.devices).where(_devices.name == name)
+            if not connection.execute(query.values(disabled=why)).rowcount:
+                raise MissingDataError(
+                    f"the lab has no device {name[:80]!r}",
+                    hint="etscope lab devices shows the devices; a new one is known once the "
+                    "server has reached it",
+                )
+            action = "disable device" if why else "enable device"
+            audit.note(connection, by, action, name, why=why)
+
+        self._connections.write(put)
+
+    def disabled_devices(self) -> set[str]:
+        """The names of devices that get no jobs."""
+        query = select(_devices.name).where(_devices.disabled != "")
+        return self._connections.read(lambda one: set(one.execute(query).scalars()))
 
     def keep_calibration(self, found: DeviceCalibration) -> None:
         """Keep a device's calibration in the place of an earlier one of the same runner."""
@@ -333,16 +361,26 @@ class Database:
     # -- tokens
 
     def add_token(
-        self, name: str, scopes: Iterable[str] = ("read",), expires_at: datetime | None = None
+        self,
+        name: str,
+        scopes: Iterable[str] = ("read",),
+        expires_at: datetime | None = None,
+        *,
+        project: str = "",
+        by: str = "",
     ) -> str:
-        """Make a token and return its secret, which is not kept. Raises `UsageError` for a name
-        that is taken, unknown scopes, or an end in the past."""
+        """Make a token and return its secret, which is not kept. by: for the audit log.
+
+        Raises `UsageError` for a name that is taken, unknown scopes, or an end in the past.
+        """
         secret = f"etl_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
         wanted = set(scopes)
 
         def add(connection: Connection, _: bool) -> None:
             at = now(connection)
             _check_token(name, wanted, expires_at, at)
+            if project and not _NAME.fullmatch(project):
+                raise UsageError(f"{project[:80]!r} is not a name of a project")
             other = connection.execute(
                 select(schema.tokens).where(_tokens.name == name)
             ).one_or_none()
@@ -354,8 +392,10 @@ class Database:
                     "scopes": sorted(wanted, key=SCOPES.index),
                     "created_at": at,
                     "expires_at": expires_at,
+                    "project": project,
                 }
                 connection.execute(schema.tokens.insert().values(**row))
+                audit.note(connection, by, "add token", name, scopes=row["scopes"], project=project)
             elif other.sha256 != _hash(secret):  # else an earlier try was committed
                 raise UsageError(
                     f"a token named {name!r} exists already",
@@ -399,18 +439,31 @@ class Database:
             lambda connection: [_token(row) for row in connection.execute(query)]
         )
 
-    def revoke(self, name: str) -> None:
-        """Make a token invalid from now on. Raises `MissingDataError` when there is none."""
+    def revoke(self, name: str, by: str = "") -> None:
+        """Make a token invalid from now on. by: for the audit log. Raises `MissingDataError` when
+        there is none."""
 
         def remove(connection: Connection, unsure: bool) -> None:
             query = delete(schema.tokens).where(_tokens.name == schema.clean(name))
-            if not connection.execute(query).rowcount and not unsure:
+            if connection.execute(query).rowcount:
+                audit.note(connection, by, "revoke token", name)
+            elif not unsure:
                 raise MissingDataError(
                     f"no token has the name {name!r}",
                     hint="etscope lab token list shows the tokens",
                 )
 
         self._connections.write(remove)
+
+    # -- the audit log
+
+    def audit(self, limit: int = 100, before: int | None = None) -> list[AuditEntry]:
+        """Return who changed what, the newest first. before: only smaller numbers than this."""
+        return self._connections.read(audit.page, limit, before)
+
+    def note_settings(self, by: str, hashes: Mapping[str, str]) -> None:
+        """Note in the audit log which keys of lab.yaml changed. hashes: of the keys' values."""
+        self._connections.write(audit.note_settings, by, hashes)
 
 
 def _check_token(name: str, scopes: set[str], expires_at: datetime | None, at: datetime) -> None:
@@ -442,4 +495,11 @@ def _hash(secret: str) -> str:
 
 
 def _token(row: Row[Any]) -> Token:
-    return Token(row.name, frozenset(row.scopes), row.created_at, row.expires_at, row.last_used_at)
+    return Token(
+        row.name,
+        frozenset(row.scopes),
+        row.created_at,
+        row.expires_at,
+        row.last_used_at,
+        row.project,
+    )

@@ -22,7 +22,7 @@ from sqlalchemy import ColumnElement, Select, Text, and_, func, select, type_coe
 from sqlalchemy.engine import Connection, Row
 
 from etscope.errors import LabError, MissingDataError, UsageError, VersionError
-from etscope_lab.database import schema
+from etscope_lab.database import audit, schema
 from etscope_lab.database.connection import now
 from etscope_lab.jobs.generations import EXECUTION, SUSTAINED, drawn_prompt, rows_of, times_of
 from etscope_lab.jobs.records import (
@@ -76,10 +76,18 @@ _POINT = (
 
 
 def add(
-    connection: Connection, unsure: bool, job_id: str, spec: JobSpec, submitter: str, again: bool
+    connection: Connection,
+    unsure: bool,
+    job_id: str,
+    spec: JobSpec,
+    owner: tuple[str, str],
+    again: bool,
 ) -> tuple[Job, bool]:
-    """Return the job and True when it is new. Raises `IntegrityError` when another process adds
-    the same job at this moment; the next try then finds that job. `UsageError`: too many labels."""
+    """Return the job and True when it is new. owner: submitter and project.
+
+    Raises `IntegrityError` when another process adds the same job at this moment; the next try then
+    finds that job. `UsageError`: too many labels.
+    """
     if len(spec.labels) > MOST_LABELS or max(map(len, spec.labels.values()), default=0) > (
         LONGEST_LABEL
     ):
@@ -96,6 +104,7 @@ def add(
         if other is not None:
             return _with_artifacts(connection, [other])[0], False
     at = now(connection)
+    project = schema.clean(owner[1], 200)
     pairs = [f"{key}={text}" for key, text in spec.labels.items()]
     values = {
         "id": job_id,
@@ -106,8 +115,9 @@ def add(
         "kind": spec.kind,
         "model_sha256": spec.model.sha256,
         "created_at": at,
-        "submitter": schema.clean(submitter, 200),
-        "seeks": schema.clean("\n".join([spec.title, spec.model.name, *pairs]).casefold()),
+        "submitter": schema.clean(owner[0], 200),
+        "project": project,
+        "seeks": schema.clean("\n".join([spec.title, spec.model.name, project, *pairs]).casefold()),
         "spec": spec.model_dump_json(),
     }
     query = schema.jobs.insert().values(values)
@@ -249,7 +259,7 @@ def requeue_expired(connection: Connection, unsure: bool, job_id: str) -> bool:
 
 
 def request_cancel(connection: Connection, unsure: bool, job_id: str, by: str) -> Job:
-    by = f" by {by}" if by else ""
+    who, by = by, f" by {by}" if by else ""
     seq = _row_of(connection, job_id).seq
     row = _there(_locked(connection, _jobs.seq == seq))
     if row.state == State.QUEUED:
@@ -261,6 +271,8 @@ def request_cancel(connection: Connection, unsure: bool, job_id: str, by: str) -
             _note(connection, row, at, State(row.state), f"its cancellation was requested{by}")
     elif not (unsure and row.state == State.CANCELLED):
         raise UsageError(f"job {row.id} has ended: {row.state}")
+    if not State(row.state).is_final and not row.cancel_requested:
+        audit.note(connection, who, "cancel", row.id, submitter=row.submitter)
     return _job_by_id(connection, row.id)
 
 
@@ -345,10 +357,18 @@ def find(connection: Connection, job_id: str) -> Job:
 
 
 def queued(connection: Connection, limit: int) -> list[Job]:
-    """Queued jobs by priority, then age."""
-    wanted = _select().where(_jobs.state == State.QUEUED).limit(limit)
-    order = schema.jobs.c.priority.desc(), _jobs.seq
-    return [_job(row, {}) for row in connection.execute(wanted.order_by(*order))]
+    """Queued jobs by priority, then age; the first ones of each project."""
+    waits = _jobs.state == State.QUEUED
+    order = _jobs.priority.desc(), _jobs.seq
+    found: list[Row[Any]] = []
+    first = select(func.min(_jobs.project)).where(waits)
+    project = connection.execute(first).scalar()
+    while project is not None:  # a step in the index for each
+        query = select(*_COLUMNS, _jobs.priority, _jobs.seq).where(waits, _jobs.project == project)
+        found.extend(connection.execute(query.order_by(*order).limit(limit)))
+        project = connection.execute(first.where(_jobs.project > project)).scalar()
+    found.sort(key=lambda row: (-row.priority, row.seq))
+    return [_job(row, {}) for row in found]
 
 
 def page(connection: Connection, wanted: Filter, limit: int, cursor: str | None) -> Page:
@@ -378,11 +398,13 @@ def events(connection: Connection, job_id: str) -> list[JobEvent]:
     ]
 
 
-def unfinished(connection: Connection) -> dict[str, int]:
-    states = [state.value for state in State if not state.is_final]
-    count = select(_jobs.state, func.count()).where(_jobs.state.in_(states))
-    found = {row[0]: row[1] for row in connection.execute(count.group_by(_jobs.state))}
-    return {state: found.get(state, 0) for state in states}
+def counts(connection: Connection, states: Sequence[State]) -> dict[tuple[State, str], int]:
+    key = _jobs.state, _jobs.project
+    query = select(*key, func.count()).where(_jobs.state.in_([one.value for one in states]))
+    return {
+        (State(state), project): count
+        for state, project, count in connection.execute(query.group_by(*key))
+    }
 
 
 def referenced(connection: Connection) -> set[str]:
@@ -475,6 +497,7 @@ def _job(row: Row[Any], artifacts: Mapping[str, Artifact]) -> Job:
         state=State(row.state),
         created_at=row.created_at,
         submitter=row.submitter,
+        project=row.project,
         device=row.device,
         worker=row.worker,
         attempt=row.attempt,

@@ -26,7 +26,7 @@ from sqlalchemy.types import TypeDecorator
 
 from etscope_lab.jobs.records import SERIES_KEY
 
-VERSION = 5  # of the last revision in `migrations/versions`
+VERSION = 6  # of the last revision in `migrations/versions`
 
 
 class Instant(TypeDecorator[datetime]):
@@ -128,6 +128,7 @@ jobs = Table(
     Column("started_at", Instant),
     Column("finished_at", Instant),
     Column("submitter", Words, nullable=False, default=""),
+    Column("project", Words, nullable=False, server_default=""),
     Column("seeks", Words, nullable=False),
     Column("error", Words, nullable=False, default=""),
     Column("error_slug", Words, nullable=False, default=""),
@@ -137,7 +138,7 @@ jobs = Table(
     Column("marks", Plain, nullable=False, default=list),
     sqlite_autoincrement=True,  # numbers are never reused
 )
-Index("lab_jobs_queue", jobs.c.state, jobs.c.priority.desc(), jobs.c.seq)
+Index("lab_jobs_queue", jobs.c.state, jobs.c.project, jobs.c.priority.desc(), jobs.c.seq)
 Index("lab_jobs_by_state", jobs.c.state, jobs.c.seq)
 Index("lab_jobs_by_device", jobs.c.device, jobs.c.seq)
 Index("lab_jobs_by_model", jobs.c.model_sha256, jobs.c.seq)
@@ -262,6 +263,7 @@ devices = Table(
     Column("seen_at", Instant),
     Column("conditions", Plain, nullable=False),
     Column("message", Words, nullable=False),
+    Column("disabled", Words, nullable=False, server_default=""),  # why it gets no jobs
 )
 
 # The peaks of devices (`etscope_lab.devices.peaks.DeviceCalibration`), or why there are none.
@@ -294,7 +296,20 @@ tokens = Table(
     Column("key", String(16), nullable=False, unique=True),
     Column("sha256", _Sha256, nullable=False),
     Column("scopes", Plain, nullable=False),
+    Column("project", Words, nullable=False, server_default=""),
     Column("created_at", Instant, nullable=False),
     Column("expires_at", Instant),
     Column("last_used_at", Instant),
+)
+
+audit = Table(
+    "lab_audit",
+    metadata,
+    Column("seq", _Seq, primary_key=True, autoincrement=True),
+    Column("at", Instant, nullable=False),
+    Column("by", Words, nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("target", Words, nullable=False),
+    Column("detail", Plain, nullable=False),
+    sqlite_autoincrement=True,
 )

@@ -186,7 +186,8 @@ class JobEvent:
 class Job:
     """A job in its current state. Times have a time zone, UTC.
 
-    content_hash: the hash of the spec (`JobSpec.content_hash`), equal for equal work. device,
+    content_hash: the hash of the spec (`JobSpec.content_hash`), equal for equal work. project: of
+    the submitter's token, "" without one. device,
     worker: the device and the worker that run or ran it. attempt: how often a worker took it.
     error: one sentence; error_slug: the section of docs/reference/errors.md; both are "" without an
     error. summary: see `etscope_lab.jobs.records`; empty until the job is measured. marks:
@@ -200,6 +201,7 @@ class Job:
     state: State
     created_at: datetime
     submitter: str = ""
+    project: str = ""
     device: str | None = None
     worker: str | None = None
     attempt: int = 0
@@ -375,6 +377,23 @@ class Point:
     high_ms: float | None = None
     relative: float | None = None
     before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change by a person or program.
+
+    number: counts up. by: the token or user; "": who has the lab's folder. action: "cancel", "add
+    token", "revoke token", "disable device", "enable device", "settings". target: the job, token,
+    device or file. detail: plain JSON.
+    """
+
+    number: int
+    at: datetime
+    by: str
+    action: str
+    target: str
+    detail: Mapping[str, Any]
 
 
 class AlarmState(str, Enum):

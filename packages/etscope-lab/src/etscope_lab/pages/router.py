@@ -168,7 +168,8 @@ def _add_job_pages(
     def again(request: Request, job_id: str) -> Response:
         old = lab.job(job_id)
         submitter = request.state.principal.name or old.submitter
-        new = lab.submit(old.spec, again=True, submitter=submitter)
+        project = request.state.principal.project or old.project
+        new = lab.submit(old.spec, again=True, submitter=submitter, project=project)
         return _redirect(request, f"/jobs/{new.id}")
 
 

@@ -172,8 +172,9 @@ def submit_job(
     ] = "",
 ) -> Job:
     """Queue a job. Upload its files first (`PUT /files`)."""
-    name = who.name or submitter
-    job, new = lab_of(request).submit_new(wanted.spec(), again=again, submitter=name)
+    job, new = lab_of(request).submit_new(
+        wanted.spec(), again=again, submitter=who.name or submitter, project=who.project
+    )
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/api/v1/jobs/{job.id}"
     return job
@@ -265,14 +266,16 @@ def read_log(
 
 
 def cancelled(lab: Lab, job_id: str, who: Principal) -> Job:
-    """Stop a job for its submitter or an admin. Raises `RequestError` for anybody else."""
+    """Stop a job for its submitter, an operator of its project, or an operator without a project.
+    Raises `RequestError` for anybody else."""
     job = lab.job(job_id)
-    if job.submitter not in ("", who.name) and not who.may("admin"):
+    operates = who.may("operate") and who.project in ("", job.project)
+    if job.submitter not in ("", who.name) and not operates:
         raise RequestError(
             403,
             f"job {job.id} is of {job.submitter!r}, not of {who.name!r}",
             slug=LabError.slug,
-            hint="its submitter or an admin can stop it",
+            hint="its submitter or an operator can stop it",
         )
     return lab.cancel(job.id, who.name)
 
@@ -280,7 +283,7 @@ def cancelled(lab: Lab, job_id: str, who: Principal) -> Job:
 @router.post("/jobs/{job_id}/cancel", response_model=Job, responses=error_responses(404, 409, 422))
 def cancel_job(request: Request, who: Submitter, job_id: JobId) -> Job:
     """Stop a job: a queued one at once, a running one soon. 403: it is of another submitter, and
-    the token is not an admin's. 409: it has ended."""
+    the token is not an operator's. 409: it has ended."""
     try:
         return cancelled(lab_of(request), job_id, who)
     except UsageError as error:

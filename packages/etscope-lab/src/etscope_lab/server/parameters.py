@@ -46,6 +46,7 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_only_rfc_3339)]
 Anybody = Annotated[Principal | None, Depends(reader_if_any)]
 Reader = Annotated[Principal, Depends(needs("read"))]
 Submitter = Annotated[Principal, Depends(needs("submit"))]
+Operator = Annotated[Principal, Depends(needs("operate"))]
 Admin = Annotated[Principal, Depends(needs("admin"))]
 
 

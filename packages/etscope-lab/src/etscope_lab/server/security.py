@@ -48,12 +48,14 @@ _Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The sender of a request. session: the CSRF tokens of the sender's forms are bound to it."""
+    """The sender of a request. session: the CSRF tokens of the sender's forms are bound to it.
+    project: of the jobs that it submits."""
 
     name: str
     scopes: frozenset[str]
     by: Literal["token", "session", "loopback"]
     session: str = _NO_SESSION
+    project: str = ""
 
     def may(self, scope: str) -> bool:
         return any(scope in SCOPES[: SCOPES.index(one) + 1] for one in self.scopes)
@@ -86,7 +88,7 @@ class Authenticator:
             if hmac.compare_digest(secret.encode(), self._local):
                 return Principal("", frozenset(SCOPES), "token")
             token = self.token(request, secret)
-            return Principal(token.name, frozenset(token.scopes), "token")
+            return Principal(token.name, token.scopes, "token", project=token.project)
         if not self.needs_tokens():
             return Principal("", frozenset(SCOPES), "loopback")
         return self._session_principal(request.cookies.get(self.cookie))
@@ -124,7 +126,7 @@ class Authenticator:
             if token.name == name and (token.expires_at is None or token.expires_at > now):
                 if not hmac.compare_digest(_fingerprint(token), fingerprint):
                     return None  # another token of the same name
-                return Principal(name, frozenset(token.scopes), "session", session)
+                return Principal(name, token.scopes, "session", session, token.project)
         return None
 
     def start_session(self, request: Request, response: Response, token: Token) -> None:

@@ -12,16 +12,18 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from etscope import __version__
 from etscope.errors import LabError, UsageError
-from etscope_lab.jobs.records import Alarm, AlarmState, Device, Series
+from etscope_lab.jobs.records import Alarm, AlarmState, AuditEntry, Device, Series
 from etscope_lab.jobs.spec import JobSpec
 from etscope_lab.monitoring import Part, Status, parts, registry_of
 from etscope_lab.server.errors import RequestError, error_responses
 from etscope_lab.server.parameters import (
     ID,
+    TEXT,
     Admin,
     Anybody,
     Moment,
     Nothing,
+    Operator,
     Reader,
     Submitter,
     Text,
@@ -47,6 +49,33 @@ def list_devices(request: Request, who: Reader) -> list[Device]:
     if who.may("admin"):
         return devices
     return [replace(one, config=replace(one.config, options={})) for one in devices]
+
+
+class DeviceRequest(BaseModel):
+    """Take a device out of service, or back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    disabled: str = Field(
+        pattern=TEXT, max_length=200, description="Why it gets no more jobs; empty: it gets jobs."
+    )
+
+
+@_devices.post(
+    "/devices/{name}",
+    status_code=204,
+    dependencies=[Depends(json_only)],
+    responses=error_responses(404, 413, 415, 422),
+)
+def set_device(
+    request: Request,
+    who: Operator,
+    name: Annotated[str, Path(pattern=TEXT, max_length=200)],
+    wanted: DeviceRequest,
+) -> Response:
+    """Give a device no more jobs, or jobs again; the job at work ends there."""
+    lab_of(request).disable_device(name, wanted.disabled, who.name)
+    return Response(status_code=204)
 
 
 @_devices.get("/history", response_model=list[Series], responses=error_responses(422))
@@ -118,6 +147,7 @@ class TokenBody(BaseModel):
 
     name: str
     scopes: list[str]
+    project: str
     created_at: AwareDatetime
     expires_at: AwareDatetime | None
 
@@ -128,7 +158,10 @@ class TokenRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(pattern=TOKEN_NAME, max_length=100)
-    scopes: list[Literal["read", "submit", "admin"]] = Field(["read"], min_length=1, max_length=3)
+    scopes: list[Literal["read", "submit", "operate", "admin"]] = Field(
+        ["read"], min_length=1, max_length=4
+    )
+    project: str = Field("", pattern=f"{TOKEN_NAME}|^$", max_length=100)
     expires_at: Moment | None = None
 
 
@@ -145,6 +178,7 @@ def list_tokens(request: Request, _: Admin) -> list[TokenBody]:
         TokenBody(
             name=one.name,
             scopes=sorted(one.scopes),
+            project=one.project,
             created_at=one.created_at,
             expires_at=one.expires_at,
         )
@@ -159,20 +193,36 @@ def list_tokens(request: Request, _: Admin) -> list[TokenBody]:
     dependencies=[Depends(json_only)],
     responses=error_responses(409, 413, 415, 422),
 )
-def add_token(request: Request, _: Admin, wanted: TokenRequest) -> NewToken:
+def add_token(request: Request, who: Admin, wanted: TokenRequest) -> NewToken:
     database = lab_of(request).database
     try:
-        secret = database.add_token(wanted.name, wanted.scopes, wanted.expires_at)
+        secret = database.add_token(
+            wanted.name, wanted.scopes, wanted.expires_at, project=wanted.project, by=who.name
+        )
     except UsageError as error:
         raise RequestError(409, error.message, hint=error.hint) from error
     return NewToken(name=wanted.name, secret=secret)
 
 
 @_tokens.delete("/tokens/{name}", status_code=204, responses=error_responses(404, 422))
-def revoke_token(request: Request, _: Admin, name: _Name) -> Response:
+def revoke_token(request: Request, who: Admin, name: _Name) -> Response:
     """Revoke a token, and end the sessions that were started with it."""
-    lab_of(request).database.revoke(name)
+    lab_of(request).database.revoke(name, who.name)
     return Response(status_code=204)
+
+
+@_service.get("/audit", response_model=list[AuditEntry], responses=error_responses(422))
+def list_audit(
+    request: Request,
+    _: Admin,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: Annotated[
+        int | Nothing, Query(ge=1, le=2**53, description="Entries with a smaller number.")
+    ] = None,
+) -> list[AuditEntry]:
+    """List who cancelled jobs, changed tokens and devices, and which settings changed: the newest
+    first."""
+    return list(lab_of(request).audit(limit, before))
 
 
 class Health(BaseModel):
