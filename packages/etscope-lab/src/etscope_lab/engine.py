@@ -18,14 +18,12 @@ import socket
 import threading
 import time
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from etscope.errors import EtscopeError, LabError, UsageError
 from etscope_lab.cluster import (
@@ -53,6 +51,7 @@ from etscope_lab.jobs.records import (
     Outcome,
     State,
 )
+from etscope_lab.outbox import Outbox
 from etscope_lab.shares import Shares
 from etscope_lab.store import Store
 
@@ -236,52 +235,6 @@ def conclude_without_outcome(attempt: Attempt, gone: AttemptGone) -> Outcome | R
 
 def _ended(attempt: Attempt, state: State, error: str, slug: str = "") -> Outcome:
     return Outcome(attempt.job.id, attempt.token, state, error=error, error_slug=slug)
-
-
-class Outbox:
-    """Changes to the database, which may be away for a while, written in the order they were added.
-
-    To be used by one thread. rest: called when a write failed, to wait before the next try.
-    """
-
-    def __init__(self, rest: Callable[[], None]) -> None:
-        self._rest = rest
-        self._unsaved: deque[Callable[[], object]] = deque()
-        self._complained = ""
-
-    def add(self, change: Callable[[], object]) -> None:
-        """Call `change` in the next `save`. It is called twice if the connection breaks before the
-        database answers; the second call must change nothing.
-        """
-        self._unsaved.append(change)
-
-    def save(self) -> bool:
-        """Write all changes. False if some are left because the database cannot be reached."""
-
-        def write() -> None:
-            while self._unsaved:
-                self._unsaved[0]()
-                self._unsaved.popleft()
-
-        return self.attempt(write)
-
-    def attempt(self, action: Callable[..., object], *arguments: object) -> bool:
-        """Call something that needs the database. False when it failed, which is logged."""
-        try:
-            action(*arguments)
-        except (EtscopeError, SQLAlchemyError, OSError) as error:
-            text = f"{type(error).__name__}: {error}".splitlines()[0]
-            if text != self._complained:
-                _logger.warning("the lab's engine has to wait: %s", text)
-            self._complained = text
-            self._rest()
-            return False
-        except Exception:  # a bug of ours must not leave the lab without an engine
-            _logger.exception("the lab's engine failed, and goes on")
-            self._rest()
-            return False
-        self._complained = ""
-        return True
 
 
 @dataclass(frozen=True, slots=True)

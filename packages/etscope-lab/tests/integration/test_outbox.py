@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etscope.errors import LabError
-from etscope_lab.engine import Outbox
+from etscope_lab.outbox import Outbox
 
 
 @pytest.mark.parametrize("error", [LabError("away"), OSError("away"), ValueError("a bug")])
