@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -75,11 +76,40 @@ class _DeviceEntry(_Strict):
     attributes: Mapping[str, _Attribute] = Field(default_factory=dict)
 
 
+def _safe_issuer(value: str) -> str:
+    if not re.match(r"https://|http://(localhost|127\.0\.0\.1)[:/]", value):
+        raise ValueError("must begin with https://, as it says who users are")
+    return value
+
+
+class OidcGrant(_Strict):
+    """Rights of users with a group. group: "*" for everybody who can sign in. project: of their
+    jobs."""
+
+    group: _Text
+    scope: Literal["read", "submit", "operate", "admin"] = "read"
+    project: _Name | None = None
+
+
+class OidcConfig(_Strict):
+    """An OpenID Connect provider. secret_env: the environment's variable with the client's secret.
+    claim: of the ID token, with the user's groups. request: the scopes to ask for. grants: the
+    first one of the largest scope counts."""
+
+    issuer: Annotated[str, AfterValidator(_safe_issuer)]
+    client_id: _Text
+    secret_env: _Text = "ETSCOPE_LAB_OIDC_SECRET"
+    claim: _Text = "groups"
+    request: _Text = "openid email profile"
+    grants: tuple[OidcGrant, ...] = Field(min_length=1)
+
+
 class ServerConfig(_Strict):
     """Defaults for the options of `etscope lab serve`.
 
     hosts: further names of the server, such as a proxy's. trusted_proxies: addresses that may set
-    X-Forwarded-For and X-Forwarded-Proto. require_tokens: even on the loopback.
+    X-Forwarded-For and X-Forwarded-Proto. require_tokens: even on the loopback. oidc: users who
+    sign in elsewhere.
     """
 
     host: _Text = "127.0.0.1"
@@ -88,6 +118,7 @@ class ServerConfig(_Strict):
     trusted_proxies: tuple[str, ...] = ()
     require_tokens: bool = False
     max_upload_bytes: int = Field(4 << 30, ge=1)
+    oidc: OidcConfig | None = None
 
 
 class EmailConfig(_Strict):
@@ -438,4 +469,12 @@ devices:
 #   trusted_proxies: []   # addresses that may set X-Forwarded-* headers
 #   require_tokens: false
 #   max_upload_bytes: 4294967296
+#   oidc:                 # users sign in at an OpenID Connect provider, beside tokens
+#     issuer: https://login.example.org
+#     client_id: etscope-lab             # its secret in $ETSCOPE_LAB_OIDC_SECRET
+#     claim: groups                      # of the ID token
+#     grants:
+#       - {group: "*", scope: read}      # everybody who can sign in
+#       - {group: lab-admins, scope: admin}
+#       - {group: vision, scope: submit, project: vision}
 """

@@ -89,7 +89,6 @@ def test_addresses_and_options_that_are_refused(
     assert "has no tokens" in capsys.readouterr().err
     assert main(["lab", "--home", str(tmp_path), "token", "add", "ann"]) == 0
     assert main([*command, "--host", "192.0.2.1", "--no-engine"]) == 2
-    assert main([*command, "--no-engine", "--device", "host"]) == 2
     assert os.listdir(tmp_path)
     assert "cannot listen on 192.0.2.1" in capsys.readouterr().err
 

@@ -195,3 +195,17 @@ def test_the_audit_log_has_who_did_what(
         newest = again.audit(1)[0]
     assert newest.detail["keys"] == ["calibrate", "devices", "projects", "watch"]
     assert "secret" not in json.dumps(newest.detail)
+
+
+def test_devices_are_taken_out_of_service_by_command(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.database.set_device(lab.devices()[0])
+    command = ["lab", "--home", str(lab.home.folder), "devices"]
+    assert main([*command, "disable", "sim-0", "hot"]) == 0
+    assert "disabled" in capsys.readouterr().out
+    assert lab.devices()[0].message == "hot"
+    assert main([*command, "enable", "sim-0"]) == 0
+    assert lab.devices()[0].state == "offline"
+    assert main([*command, "disable"]) == 2
+    assert main([*command, "disable", "sim-9"]) == 4

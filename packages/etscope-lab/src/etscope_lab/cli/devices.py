@@ -32,39 +32,39 @@ _PATIENCE = 2.0  # seconds before the user reads that the scheduler does not ans
 
 
 @click.command()
+@click.argument("action", required=False, type=click.Choice(["disable", "enable"]))
+@click.argument("name", required=False)
+@click.argument("reason", required=False, default="taken out of service")
 @click.option(
     "--check", is_flag=True, help="Check each device now. Exit code 5 if one cannot be reached."
-)
-@click.option(
-    "--disable", type=(str, str), metavar="NAME REASON", multiple=True,
-    help="Give the device no more jobs; its job at work ends there. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--enable", metavar="NAME", multiple=True, help="Give the device jobs again. Repeatable."
 )
 @in_lab
 @partial(output_options, to_file=False)
 def devices(
+    action: str | None,
+    name: str | None,
+    reason: str,
     check: bool,
-    disable: tuple[tuple[str, str], ...],
-    enable: tuple[str, ...],
     where: LabOptions,
     output: OutputOptions,
 ) -> int:
     """List the lab's devices: their state, their attributes (which selectors match), and the
-    conditions last seen on them. Stability is 100 if their results do not vary from job to job.
+    conditions last seen on them. Stability is 100 if their results do not vary from job to job. Or
+    disable the device NAME: it gets no more jobs until it is enabled; its job at work ends.
 
-    Devices are described in lab.yaml in the lab's folder. --disable and --enable need the scope
-    operate on a server. --check contacts the devices of this
+    Devices are described in lab.yaml in the lab's folder. On a server, the scope operate may
+    disable and enable devices. --check contacts the devices of this
     machine's lab from here, busy ones too.
     """
+    if action and not name:
+        raise UsageError(f"{action} needs the name of a device")
     with where.open(direct=check) as lab:
         from etscope_lab.comparison.noise import stability
         from etscope_lab.jobs.job_tables import DEVICES_SCHEMA, devices_report
         from etscope_lab.lab import Lab
 
-        for name, why in (*disable, *((name, "") for name in enable)):
-            lab.disable_device(name, why)
+        if action and name:
+            lab.disable_device(name, reason if action == "disable" else "")
         found = list(lab.devices())
         names = [device.config.name for device in found]
         steady = {name: stability(lab.history(device=name)) for name in names}

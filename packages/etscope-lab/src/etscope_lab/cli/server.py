@@ -49,24 +49,8 @@ def init(where: LabOptions) -> None:
     "--port", type=PORT, metavar="N",
     help="0: any free port. Default: lab.yaml's, else 8585.",
 )  # fmt: skip
-@click.option(
-    "--device", "devices", metavar="NAME", multiple=True,
-    help="Use only this device. Repeatable. Default: all of lab.yaml.",
-)  # fmt: skip
 @click.option("--no-engine", is_flag=True, help="Serve only; jobs are run elsewhere.")
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Scheduler of the Dask cluster that has the devices' workers.",
-)
-def serve(
-    where: LabOptions,
-    host: str | None,
-    port: int | None,
-    devices: tuple[str, ...],
-    no_engine: bool,
-    scheduler: str | None,
-) -> None:
+def serve(where: LabOptions, host: str | None, port: int | None, no_engine: bool) -> None:
     """Run the lab's jobs, and serve its pages and its API at an address that is printed.
 
     On a loopback address all users of this machine have access until there is a token (etscope lab
@@ -82,8 +66,6 @@ def serve(
     from etscope_lab.server.app import serve as run_server
     from etscope_lab.server.settings import settings_of
 
-    if no_engine and (devices or scheduler):
-        raise UsageError("--no-engine runs no jobs: leave out --device and --scheduler")
     here = Home.open(where.home)
     running = here.server_url
     if running is not None:
@@ -109,7 +91,7 @@ def serve(
             lab,
             settings,
             port=here.config.server.port if port is None else port,
-            engine=None if no_engine else lambda: lab.start_engine(devices or None, scheduler),
+            engine=None if no_engine else lab.start_engine,
             ready=ready,
         )
 
@@ -212,23 +194,19 @@ def revoke(names: tuple[str, ...], where: LabOptions) -> None:
 
 
 @click.command()
-@click.option(
-    "--limit", "-n", default=100, show_default=True, metavar="N",
-    type=click.IntRange(1, 1000), help="Entries to show.",
-)  # fmt: skip
 @in_lab
 @partial(output_options, to_file=False)
-def audit(limit: int, where: LabOptions, output: OutputOptions) -> None:
+def audit(where: LabOptions, output: OutputOptions) -> None:
     """Show who cancelled jobs, changed tokens or devices, and which keys of lab.yaml changed: the
-    newest first. An empty name is the owner of the lab's folder. With --server this needs the scope
-    admin.
+    last 1,000 entries, the newest first. An empty name is the owner of the lab's folder. With
+    --server this needs the scope admin.
     """
     import json
 
     from etscope.model.table import Column, Table
 
     with where.open() as lab:
-        found = lab.audit(limit)
+        found = lab.audit(1000)
     details = [{k: v for k, v in one.detail.items() if v and k != "hashes"} for one in found]
     columns: dict[Column, list[Any]] = {
         Column("number", priority=6): [one.number for one in found],

@@ -16,6 +16,7 @@ import h11
 import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
+from starlette.middleware.sessions import SessionMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from etscope import __version__
@@ -110,6 +111,9 @@ def create_app(lab: Lab, settings: Settings | None = None) -> FastAPI:
     app.include_router(pages.router(lab))
     install_error_handlers(app)
     # A request passes the one added last first.
+    if settings.oidc is not None:  # keeps what a sign-in began with until the provider answers
+        key, name = settings.key.hex(), f"{app.state.authenticator.cookie}_oidc"
+        app.add_middleware(SessionMiddleware, secret_key=key, session_cookie=name, max_age=600)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(SameOrigin, settings=settings)
     app.add_middleware(SafeHeaders)

@@ -92,10 +92,17 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def sign_in_page(
-    csrf: str, path: str, *, error: EtscopeError | None = None, status: int = 200
+    csrf: str,
+    path: str,
+    *,
+    error: EtscopeError | None = None,
+    status: int = 200,
+    issuer: str | None = None,
 ) -> HTMLResponse:
-    """Return the sign-in page; `path` is opened afterwards."""
-    text = _templates.get_template("sign_in.html").render(csrf=csrf, path=path, error=error)
+    """Return the sign-in page; `path` is opened afterwards. issuer: where users can sign in."""
+    text = _templates.get_template("sign_in.html").render(
+        csrf=csrf, path=path, error=error, issuer=issuer
+    )
     return HTMLResponse(text, status)
 
 

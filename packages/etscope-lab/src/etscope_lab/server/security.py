@@ -1,6 +1,7 @@
 """Authentication and authorization of requests, and the sign-in page.
 
-A request is accepted with a Bearer token; with a session that the sign-in page started for a token;
+A request is accepted with a Bearer token of the lab; with an ID token of the configured OpenID
+Connect provider; with a session that the sign-in page started for a token or a provider's user;
 and, on a loopback address while the lab has no tokens, without either. A request that changes
 something needs a CSRF token too, where a browser could send it by itself: see `needs` and
 `middleware`.
@@ -14,10 +15,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from html import escape
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Request, Security
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from limits import RateLimitItemPerMinute
@@ -25,10 +27,11 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from starlette.concurrency import run_in_threadpool
 
-from etscope.errors import EtscopeError, LabError, UsageError
+from etscope.errors import EtscopeError, LabError, MissingDataError, UsageError
 from etscope_lab.database import SCOPES
 from etscope_lab.server.errors import RequestError, sign_in_page
 from etscope_lab.server.middleware import SAFE_METHODS
+from etscope_lab.server.oidc import Provider, User
 from etscope_lab.server.settings import Settings, local_secret
 
 if TYPE_CHECKING:
@@ -72,12 +75,14 @@ class Authenticator:
         self._forms = URLSafeTimedSerializer(settings.key, salt="etscope.lab.form")
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
         self._failures = RateLimitItemPerMinute(settings.failures_per_minute)
+        self.provider = None if settings.oidc is None else Provider(settings.oidc)
         # Browsers share cookies between all ports of a host.
         self.cookie = f"etscope_lab_{hashlib.sha256(settings.key).hexdigest()[:8]}"
 
     def needs_tokens(self) -> bool:
         """Return whether requests need a token."""
-        return self.settings.require_tokens or bool(self._database.tokens())
+        asks = self.settings.require_tokens or self.provider is not None
+        return asks or bool(self._database.tokens())
 
     def principal(self, request: Request, secret: str | None) -> Principal | None:
         """Return the sender of a request; None if it needs a token and has none.
@@ -100,12 +105,43 @@ class Authenticator:
         which may be a proxy's: others behind it still sign in.
         """
         token = self._database.check_token(secret)
-        if token is not None:
-            return token
+        if token is None:
+            raise self._refusal(request)
+        return token
+
+    async def user(self, request: Request, secret: str) -> Principal:
+        """Return the sender of an ID token of the provider. Raises `RequestError` as `token`."""
+        assert self.provider is not None
+        try:
+            user = await self.provider.user_of_token(secret)
+        except RequestError as error:
+            raise (self._refusal(request) if error.status == 401 else error) from error
+        return self.principal_of(user, "token")
+
+    def principal_of(
+        self, user: User, by: Literal["token", "session"], session: str = _NO_SESSION
+    ) -> Principal:
+        """The sender that a user of the provider is, by the grants of now."""
+        oidc = self.settings.oidc
+        grants = () if oidc is None else oidc.grants
+        held = [one for one in grants if one.group == "*" or one.group in user.groups]
+        if not held:
+            raise RequestError(
+                403,
+                f"{user.name} has no rights in this lab",
+                slug=LabError.slug,
+                hint="grants: of server.oidc in lab.yaml gives rights to groups",
+            )
+        best = max(held, key=lambda one: SCOPES.index(one.scope))
+        project = best.project or next((one.project for one in held if one.project), None)
+        return Principal(user.name, frozenset({best.scope}), by, session, project or "")
+
+    def _refusal(self, request: Request) -> RequestError:
+        """The error for a wrong token; too many from an address are refused with status 429."""
         address = request.client.host if request.client else ""
         if self._limiter.hit(self._failures, address):
-            raise _unauthorized("this token is not valid, or has expired")
-        raise RequestError(
+            return _unauthorized("this token is not valid, or has expired")
+        return RequestError(
             429,
             "too many wrong tokens from this address",
             slug=LabError.slug,
@@ -118,8 +154,12 @@ class Authenticator:
             return None
         try:
             content = self._sessions.loads(cookie, max_age=self.settings.session_seconds)
-            name, fingerprint, session = content["name"], content["token"], content["session"]
-        except (BadSignature, KeyError, TypeError):
+            session = content["session"]
+            if "groups" in content:
+                user = User(content["name"], tuple(content["groups"]))
+                return self.principal_of(user, "session", session)
+            name, fingerprint = content["name"], content["token"]
+        except (BadSignature, KeyError, TypeError, RequestError):
             return None
         now = datetime.now(timezone.utc)
         for token in self._database.tokens():
@@ -129,13 +169,13 @@ class Authenticator:
                 return Principal(name, token.scopes, "session", session, token.project)
         return None
 
-    def start_session(self, request: Request, response: Response, token: Token) -> None:
-        """Give the browser a session for a token; it ends with the token."""
-        content = {
-            "name": token.name,
-            "token": _fingerprint(token),
-            "session": secrets.token_urlsafe(16),
-        }
+    def start_session(self, request: Request, response: Response, who: Token | User) -> None:
+        """Give the browser a session for a token, which it ends with, or for a user."""
+        content: dict[str, Any] = {"name": who.name, "session": secrets.token_urlsafe(16)}
+        if isinstance(who, User):
+            content["groups"] = who.groups
+        else:
+            content["token"] = _fingerprint(who)
         response.set_cookie(
             self.cookie,
             _text(self._sessions.dumps(content)),
@@ -181,7 +221,11 @@ def needs(scope: str) -> Callable[..., Awaitable[Principal]]:
         secret = None if credentials is None else credentials.credentials
         if secret is None and "authorization" in request.headers:
             raise _unauthorized("the Authorization header must hold a Bearer token")
-        principal = await run_in_threadpool(authenticator.principal, request, secret)
+        principal: Principal | None
+        if secret and authenticator.provider is not None and secret.count(".") == 2:
+            principal = await authenticator.user(request, secret)
+        else:
+            principal = await run_in_threadpool(authenticator.principal, request, secret)
         if principal is None:
             raise _unauthorized("this needs a token")
         if not principal.may(scope):
@@ -264,7 +308,43 @@ router = APIRouter(include_in_schema=False)
 
 @router.api_route("/sign-in", methods=[*SEEN], response_model=None)
 def sign_in_form(request: Request, next: str = "/") -> Response:
-    return sign_in_page(csrf_token(request), own_path(next))
+    oidc = request.app.state.settings.oidc
+    return sign_in_page(csrf_token(request), own_path(next), issuer=oidc and oidc.issuer)
+
+
+@router.get("/sign-in/oidc", response_model=None)
+async def sign_in_elsewhere(request: Request, next: str = "/") -> Response:
+    """Send the browser to the provider."""
+    provider = _provider_of(request)
+    request.session["next"] = own_path(next)
+    return await provider.redirect(request, str(request.url_for("signed_in")))
+
+
+@router.get("/sign-in/oidc/callback", response_model=None)
+async def signed_in(request: Request) -> Response:
+    """Start the session of a user whom the provider sent back."""
+    authenticator: Authenticator = request.app.state.authenticator
+    try:
+        user = await _provider_of(request).user_of_code(request)
+        authenticator.principal_of(user, "session")
+    except RequestError as error:
+        shown = UsageError(error.message, hint=error.hint)
+        status = 403 if error.status == 401 else error.status
+        issuer = request.app.state.settings.oidc.issuer
+        return sign_in_page(csrf_token(request), "/", error=shown, status=status, issuer=issuer)
+    path = own_path(request.session.pop("next", "/"))
+    # Not a redirect: the browser would send no strict cookie, as it comes from another site.
+    text = f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(path)}">'
+    response = HTMLResponse(text)
+    authenticator.start_session(request, response, user)
+    return response
+
+
+def _provider_of(request: Request) -> Provider:
+    provider: Provider | None = request.app.state.authenticator.provider
+    if provider is None:
+        raise RequestError(404, "this lab has no sign-in provider", slug=MissingDataError.slug)
+    return provider
 
 
 @router.post("/sign-in", response_model=None)

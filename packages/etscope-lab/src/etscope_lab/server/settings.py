@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from etscope.errors import LabError
-from etscope_lab.config import Home
+from etscope_lab.config import Home, OidcConfig
 
 _KEY_NAME = "server.key"
 _KEY_BYTES = 32
@@ -26,7 +26,7 @@ class Settings:
     there is one. key: signs sessions and forms. stream_seconds: the length of a stream of events or
     of a log, after which the client connects again. look_seconds: time between two checks for new
     content of a stream. failures_per_minute: wrong tokens of one address before it has to wait.
-    uploads: folder for files while they are uploaded.
+    oidc: a provider at which users sign in. uploads: folder for files while they are uploaded.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +41,7 @@ class Settings:
     stream_seconds: float = 60.0
     look_seconds: float = 0.5
     failures_per_minute: int = 20
+    oidc: OidcConfig | None = None
 
 
 def settings_of(home: Home, host: str | None = None) -> Settings:
@@ -57,6 +58,7 @@ def settings_of(home: Home, host: str | None = None) -> Settings:
         key=key_of(home.folder),
         uploads=home.folder / "uploads",
         max_upload_bytes=config.max_upload_bytes,
+        oidc=config.oidc,
     )
 
 
