@@ -42,8 +42,29 @@ def test_a_remainder_with_signs_that_differ(tmp_path: Path, divisor: int) -> Non
 def test_a_product_of_half_with_nan(tmp_path: Path) -> None:
     x = torch.randn(2, 8).half()
     x[0, 3] = torch.nan
-    found = diagnosed(nn.Linear(8, 8).half(), (x,), tmp_path, "xnnpack")
+    model = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid()).half()
+    found = diagnosed(model, (x,), tmp_path, "xnnpack")
     assert "gives -infinity for NaN in half" in found.causes[0]
+    assert not any("sigmoid" in cause for cause in found.causes)  # right in half
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.LayerNorm(128), nn.GroupNorm(4, 16, affine=False)], ids=["layer", "group"]
+)
+@pytest.mark.parametrize(("mean", "is_fine"), [(200.0, True), (1000.0, False), (3000.0, False)])
+def test_a_norm_that_loses_digits(
+    tmp_path: Path, norm: nn.Module, mean: float, is_fine: bool
+) -> None:
+    """A norm of ExecuTorch that is a tenth off is wrong, or gives NaN, and why is named."""
+    torch.manual_seed(0)
+    x = torch.randn((1, 200, 128) if isinstance(norm, nn.LayerNorm) else (1, 16, 24, 24)) + mean
+    found = diagnosed(norm, (x,), tmp_path, "portable")
+    assert found.is_fine is is_fine, found.verdict
+    what = found.what_it_is or ""
+    assert ("its variance as the mean square less the squared mean" in what) is not is_fine
+    if not is_fine:  # the remedy that it names
+        centred = Model(lambda self, x: self.norm(x - x.mean(-1, keepdim=True)), norm=norm)
+        assert diagnosed(centred, (x,), tmp_path / "centred", "portable").is_fine
 
 
 # PyTorch's vectorized kernels give NaN there, where C's functions and ExecuTorch give infinity.

@@ -66,6 +66,10 @@ def _float(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bo
     return given.dtype.startswith("float")
 
 
+def _single(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
+    return given.dtype == "float32"
+
+
 def _half(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
     return given.dtype == "float16"
 
@@ -122,40 +126,39 @@ DIFFERENCES: tuple[Difference, ...] = (
         is_small=True,
     ),
 )
-# What XNNPACK makes of numbers at the edges, by the operator of the edge graph.
+# What XNNPACK makes of numbers at the edges, by operator of the edge graph: in float32, in half.
+_OTHER_FOR_NAN = "gives the other number for NaN, where PyTorch gives NaN"
+_NAN_IN_HALF = "gives -infinity for NaN in half"
 _EDGES = {
-    "exp.default": "gives 0 for NaN",
-    "sigmoid.default": "gives NaN for numbers as large as 1e30",
-    "sin.default": "gives NaN for numbers as large as 1e30",
-    "cos.default": "gives NaN for numbers as large as 1e30",
-    "sqrt.default": "gives NaN for infinity",
-    "rsqrt.default": "gives NaN for 0, where PyTorch gives infinity",
-    "log.default": "takes numbers below 1e-38 for 0",
-    "maximum.default": "gives the other number for NaN, where PyTorch gives NaN",
-    "minimum.default": "gives the other number for NaN, where PyTorch gives NaN",
+    "exp.default": ("gives 0 for NaN", "gives 3e-05 for NaN and numbers below -10.4 in half"),
+    "sigmoid.default": ("gives NaN for numbers as large as 1e30", ""),
+    "sin.default": ("gives NaN for numbers as large as 1e30", ""),
+    "cos.default": ("gives NaN for numbers as large as 1e30", ""),
+    "sqrt.default": (
+        "gives NaN for infinity",
+        "gives NaN for infinity and 0 for numbers below 0 in half",
+    ),
+    "rsqrt.default": ("gives NaN for 0, where PyTorch gives infinity", ""),
+    "log.default": ("takes numbers below 1e-38 for 0", "gives 88.8 for NaN in half"),
+    "maximum.default": (_OTHER_FOR_NAN, _OTHER_FOR_NAN),
+    "minimum.default": (_OTHER_FOR_NAN, _OTHER_FOR_NAN),
+    "linear.default": ("", _NAN_IN_HALF),
+    "convolution.default": ("", _NAN_IN_HALF),
 }
-DIFFERENCES += tuple(
-    Difference(
-        _XNNPACK,
-        f"aten.{op}",
-        _float,
-        how,
-        "Keep such numbers out: `torch.nan_to_num`, `torch.clamp`.",
-        depends=True,
-    )
-    for op, how in _EDGES.items()
-) + tuple(
-    Difference(
-        _XNNPACK,
-        f"aten.{op}.default",
-        _half,
-        "gives -infinity for NaN in half",
-        "Find where the NaN comes from: a number above 65,504 is infinite in half.",
-        depends=True,
-    )
-    for op in ("linear", "convolution")
+_REMEDIES = (
+    "Keep such numbers out: `torch.nan_to_num`, `torch.clamp`.",
+    "Keep such numbers out: `torch.clamp`. A number above 65,504 is infinite in half, and "
+    "infinities make NaN.",
 )
-_BY_OPERATOR = {(one.backend, one.op): one for one in DIFFERENCES}
+DIFFERENCES += tuple(
+    Difference(_XNNPACK, f"aten.{op}", of_dtype, how, remedy, depends=True)
+    for op, sentences in _EDGES.items()
+    for of_dtype, how, remedy in zip((_single, _half), sentences, _REMEDIES, strict=True)
+    if how
+)
+_BY_OPERATOR: dict[tuple[str | None, str], list[Difference]] = {}
+for _one in DIFFERENCES:
+    _BY_OPERATOR.setdefault((_one.backend, _one.op), []).append(_one)
 
 
 def different_operators(
@@ -164,15 +167,16 @@ def different_operators(
     """Yield the nodes that their backend computes by another definition, with the instruction."""
     for number, attribution in enumerate(attributions):
         for node in attribution.nodes:
-            found = _BY_OPERATOR.get((attribution.backend_id, node.op))
-            if found is None:
+            known = _BY_OPERATOR.get((attribution.backend_id, node.op), ())
+            if not known:
                 continue
             graph = edge.graph_of(node)
             given, made = _spec(graph, node.inputs[:1]), _spec(graph, (node.name,))
             if given is None or made is None:
                 continue
-            if found.differs(dict(node.arguments), given, made):
-                yield number, node, found
+            for one in known:
+                if one.differs(dict(node.arguments), given, made):
+                    yield number, node, one
 
 
 def _spec(graph: Graph, names: Sequence[str]) -> TensorSpec | None:

@@ -123,17 +123,18 @@ def _explanation(
     computed = recomputing(row, residual)
     candidate = non_finite(residual)
     if candidate is not None:
-        if not residual.leaves_rounding(candidate.value):
-            return None
+        if not residual.leaves_rounding(candidate.value):  # finite numbers are wrong, too
+            same = [one for one in computed if residual.has_same_non_finite(one.value)]
+            return best_explanation(residual, same)
         found = Explanation(candidate.kind, candidate.text, candidate.parameters, 1.0)
-        same = [
+        named = [
             Explanation(one.kind, one.text, one.parameters, 1.0, one.node)
             for one in computed
             if one.free == 0
             and residual.has_same_non_finite(one.value)
             and residual.leaves_rounding(one.value)
         ]
-        return replace(found, alternatives=tuple(same)) if len(same) < _MOST_CAUSES else found
+        return replace(found, alternatives=tuple(named)) if len(named) < _MOST_CAUSES else found
     return single_element(residual) or best_explanation(
         residual, chain(value_patterns(residual), others.candidates(row, residual), computed)
     )

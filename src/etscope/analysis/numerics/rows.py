@@ -536,7 +536,8 @@ def _may_cause(fault: Finding, row: NumericsRow) -> bool:
     why = fault.explanation
     if why is None or all(site.instruction != row.pair.instruction for site in why.sites):
         return False
-    is_shown = row.non_finite is not None or len(row.nodes) == 1
+    is_nan = row.local is not None and math.isnan(row.local)
+    is_shown = is_nan or row.non_finite is not None or len(row.nodes) == 1
     return is_shown or why.sureness is not Sureness.POSSIBLE
 
 

@@ -18,6 +18,8 @@ import torch
 Moved = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any, float], Any]
 
 _CANCELLED = 1e-3  # of the sum of the sizes of terms
+# Of a variance. A rounding may be `ROUNDING_FACTOR` times this: a norm is wrong if a tenth off.
+_MOST_LOST = 0.0125
 _FAR = 10.0  # the square of a mean over the variance; below it a variance has nearly all its digits
 
 
@@ -35,10 +37,12 @@ def _moved_sum(value: torch.Tensor, size: torch.Tensor, epsilon: float) -> torch
 
 def _lost(mean: torch.Tensor, variance: torch.Tensor, count: float, epsilon: float) -> torch.Tensor:
     """The share of a variance that is lost where it is the mean square less the square of the mean,
-    as in `native_group_norm` of ExecuTorch's portable kernels. Partial sums of squares grow to n
+    as in the norms of ExecuTorch's kernels. Partial sums of squares grow to n
     terms: their rounding adds up to sqrt(n) of one."""
     ratio = mean.square() / variance
-    return torch.where(ratio > _FAR, epsilon / 2 * math.sqrt(count) * ratio, 0.0).clamp(max=0.5)
+    return torch.where(ratio > _FAR, epsilon / 2 * math.sqrt(count) * ratio, 0.0).clamp(
+        max=_MOST_LOST
+    )
 
 
 def _variance(

@@ -365,6 +365,38 @@ def _narrow(call: _Call) -> _Variants:
             yield call.variant("rounded weight", words, **changed)
 
 
+@_known
+def _one_pass(call: _Call) -> _Variants:
+    # ExecuTorch's norms add up in turn, and take the variance as the mean square less the squared
+    # mean, layer norms in float32; PyTorch adds up squared differences.
+    if call.operator in ("native_layer_norm", "native_group_norm"):
+        words = "its variance as the mean square less the squared mean, which loses digits"
+        words += " (subtract the mean of each row before the norm)"
+        yield "one-pass variance", words, lambda: _normalized(call)
+
+
+def _normalized(call: _Call) -> tuple[torch.Tensor, ...]:
+    given, count = call.made.given, call.made.result[1].numel()
+    x: torch.Tensor = given["input"]
+    rows, is_group = x.reshape(count, -1).numpy(), call.operator == "native_group_norm"
+    wide = np.dtype(np.float64) if is_group else rows.dtype
+    mean, square = (
+        np.add.accumulate(one, 1)[:, -1:].astype(wide) / wide.type(rows.shape[1])
+        for one in (rows, rows * rows)
+    )
+    with np.errstate(invalid="ignore"):  # NaN, as on the device
+        reciprocal = 1 / np.sqrt(square - mean * mean + wide.type(given["eps"]))
+    found = torch.from_numpy((rows - mean) * reciprocal).reshape(x.shape)
+    shape = (-1, *[1] * (x.dim() - 2)) if is_group else given["normalized_shape"]
+    for name, apply in (("weight", torch.mul), ("bias", torch.add)):
+        if given[name] is not None:
+            found = apply(found, given[name].reshape(shape))
+    return found, *(
+        torch.from_numpy(value).reshape(like.shape)
+        for value, like in zip((mean, reciprocal), call.made.result[1:], strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceRun:
     """A reference run with the device's values: an `analysis.numerics.diagnose.RunReference`.

@@ -29,6 +29,7 @@ from etscope.bridge.reference.reference import (
     Operation,
     ReferenceGraph,
     arrays_of,
+    operator_name,
 )
 from etscope.bridge.reference.ties import Local, nearness, rounded_away
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy, tensor_sharing
@@ -526,7 +527,7 @@ def _wide_call(
             raise NotImplementedError
         args_wide, kwargs_wide = pytree.tree_map_only(torch.Tensor, widened, (args, kwargs))
         value = target(*args_wide, **kwargs_wide)
-        cancel = CANCELLING.get(str(getattr(target, "_op", target)))
+        cancel = CANCELLING.get(operator_name(target))
         if cancel is None or args_wide[0].dtype != torch.float64:
             return value
         epsilon = torch.finfo(operation.float_type or torch.float32).eps
@@ -573,7 +574,7 @@ def _past_ties(operation: Operation, args: tuple[Any, ...], local: Local) -> tup
 
 def _is_quantizing(target: Any) -> bool:
     """True for an operator with `_scales_of` its own."""
-    operator = str(getattr(target, "_op", target))
+    operator = operator_name(target)
     return operator in _QUANTIZING or operator.startswith(_BY_TENSOR)
 
 
@@ -586,7 +587,7 @@ _QUANTIZING = frozenset({
 def _scales_of(target: Any, args: tuple[Any, ...]) -> Any:
     """The scales of an operator that quantizes, in float64: a number, or a tensor that fits its
     input; None for an operator that does not quantize."""
-    operator = str(getattr(target, "_op", target))
+    operator = operator_name(target)
     if operator.startswith(_BY_TENSOR):
         return args[1].double() if isinstance(args[1], torch.Tensor) else args[1]
     if operator == "torchao.quantize_affine.default":

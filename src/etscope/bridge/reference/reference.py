@@ -75,6 +75,13 @@ class GraphNode:
     weight: Callable[[], torch.Tensor] | None = None
 
 
+def operator_name(target: Any) -> str:
+    """Return the name of an operator ("aten.add.Tensor"). Those of the edge dialect wrap
+    PyTorch's, and have the same names."""
+    is_own = isinstance(target, torch._ops.OpOverload)
+    return str(target if is_own else getattr(target, "_op", target))
+
+
 # Computes a node from its arguments.
 Call = Callable[[Operation, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -158,9 +165,7 @@ class NamedProgram(NamedTuple):
             value = node.meta.get("val")
             found[node] = one = GraphNode(
                 self.name(node),
-                operator=str(getattr(node.target, "_op", node.target))
-                if is_operation(node)
-                else "",
+                operator=operator_name(node.target) if is_operation(node) else "",
                 args=cast("Sequence[Any]", map_arg(node.args, found.__getitem__)),
                 kwargs=cast("Mapping[str, Any]", map_arg(node.kwargs, found.__getitem__)),
                 shape=tuple(value.shape) if isinstance(value, torch.Tensor) else None,
