@@ -31,7 +31,7 @@ def a_job(lab: Lab, **fields: object) -> Job:
     return lab.submit(JobSpec.model_validate({"model": str(program()), **fields}), again=True)
 
 
-def a_done_job(lab: Lab, files: dict[str, bytes], **fields: object) -> Job:
+def a_done_job(lab: Lab, files: dict[str, bytes], energy: object = None, **fields: object) -> Job:
     """A job that a device did, with these files."""
     queued = a_job(lab, **fields)
     claimed = lab.database.claim(
@@ -41,6 +41,7 @@ def a_done_job(lab: Lab, files: dict[str, bytes], **fields: object) -> Job:
     assert lab.database.started(queued.id, queued.id, "worker-1")
     kept = tuple(lab.store.put_stream([data], name) for name, data in files.items())
     summary = {"method": "forward", "backend": "portable", "latency": LATENCY}
+    summary |= {} if energy is None else {"energy": energy}
     assert lab.database.finish(
         Outcome(queued.id, queued.id, State.DONE, summary, {"executorch": "1.5.1"}, (), kept)
     )

@@ -314,6 +314,7 @@ def _facts(lab: LabApi, job: Job, number: int, standings: Mapping[str, str]) -> 
         "calls": [{"warmup": job.spec.warmup}] if job.spec.generation is None else [],
         "environment": {**environment, "conditions": conditions},
         "standing": standings.get(job.id),
+        "energy": job.summary.get("energy"),
         **{n: environment.get(n) for n in ("program_sha256", "runner", "executorch", "threads")},
     }
 

@@ -80,24 +80,31 @@ def driver_class(name: str) -> type[Driver]:
     """Return the class of a driver: a driver of etscope, an entry point, or a class named as
     "package.module:Class".
 
+    Raises as `loaded_class`.
+    """
+    return cast("type[Driver]", loaded_class(name, "driver", ENTRY_POINTS, DRIVERS))
+
+
+def loaded_class(name: str, what: str, group: str, own: Mapping[str, str]) -> Any:
+    """Return a class by its name: an own one, an entry point of the group, or
+    "package.module:Class".
+
     Raises `UsageError` for an unknown name, `MissingDependencyError` when the class cannot be
     imported.
     """
-    known = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)} | DRIVERS
+    known = {entry.name: entry.value for entry in entry_points(group=group)} | dict(own)
     target = known.get(name) or (name if ":" in name else None)
     if target is None:
-        listed = ", ".join(sorted(known))
-        raise UsageError(
-            f"unknown driver {name!r}", hint=f"it is {listed}, or package.module:Class"
-        )
+        listed = ", ".join([*sorted(known), "package.module:Class"])
+        raise UsageError(f"unknown {what} {name!r}", hint=f"known: {listed}")
     module, _, attribute = target.partition(":")
     try:
         found: Any = import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise MissingDependencyError(f"the driver {name!r} cannot be loaded: {error}") from error
-    return cast("type[Driver]", found)
+        raise MissingDependencyError(f"the {what} {name!r} cannot be loaded: {error}") from error
+    return found
 
 
 def open_driver(config: DeviceConfig) -> Driver:

@@ -147,6 +147,7 @@ DUMP_FIELDS = (
     Field("first_ns", "int64", "first execution after loading, without tracing", "ns"),
     Field("peak_rss_bytes", "int64", "largest resident memory of the runner's process", "B"),
     Field("load", "float64", "load of the machine before the run"),
+    Field("energy_j", "float64", "energy of an execution; idle power is not subtracted", "J"),
     Field(
         "standing",
         "string",

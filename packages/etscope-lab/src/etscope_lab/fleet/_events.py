@@ -510,6 +510,7 @@ def _untraced(known: RunMetadata) -> dict[str, Any]:
         "first_ns": known.latencies[0].first_ns if known.latencies else None,
         "peak_rss_bytes": known.peak_rss_bytes,
         "load": known.load,
+        "energy_j": known.energy_j,
         "standing": known.standing,
     }
 

@@ -18,6 +18,7 @@ from etscope.formats.app_report import AppReport, check_tokens, read_app_report
 from etscope.formats.calibration import Calibration
 from etscope.formats.exported_program.exported_json import mapping
 from etscope.formats.generation import Generation, GenerationCalls
+from etscope.formats.json_values import JsonValue
 from etscope.formats.run_json import (
     RUN_JSON,
     SavedLatency,
@@ -42,7 +43,7 @@ class RunMetadata:
     report of the app that ran a language model, from a log next to the dump. generation: as
     recorded during the run. calls: the recorded calls that the dump has. calibration: the
     calibration of the machine, if one is kept. latencies: the times without tracing.
-    peak_rss_bytes, load, standing: see `DUMP_FIELDS`.
+    peak_rss_bytes, load, energy_j, standing: see `DUMP_FIELDS`.
     """
 
     device: str
@@ -64,6 +65,7 @@ class RunMetadata:
     latencies: tuple[SavedLatency, ...] = ()
     peak_rss_bytes: int | None = None
     load: float | None = None
+    energy_j: float | None = None
     standing: str | None = None
 
 
@@ -112,6 +114,9 @@ def run_metadata(
             latencies=tuple(one for one in saved.latencies if one.traced is None),
             peak_rss_bytes=None if saved.memory is None else saved.memory.peak_rss,
             load=None if saved.conditions is None else saved.conditions.load,
+            energy_j=saved.top.optional(
+                "energy", lambda found: found.optional("per_inference_j", JsonValue.number)
+            ),
             standing=saved.text("standing"),
         )
 

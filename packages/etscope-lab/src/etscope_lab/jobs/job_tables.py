@@ -27,8 +27,8 @@ def job_report(job: Job, link: str | None = None) -> Report:
     """A report on a job with its result. link: the address of its page.
 
     Sections: "job"; with a result also "ab", "metrics" and "sides", "generation" and "phases",
-    "quality", "latency", "sustained", "numerics", "verification", and "summary" for other results;
-    "marks". Empty sections are left out.
+    "quality", "latency", "energy", "sustained", "numerics", "verification", and "summary" for other
+    results; "marks". Empty sections are left out.
     """
     summary = dict(job.summary)
     latency = summary.pop("latency", None) or {}
@@ -37,7 +37,7 @@ def job_report(job: Job, link: str | None = None) -> Report:
     generated = rows_of(summary)
     summary.pop("generation", None)
     of_tokens = job.spec.generation is not None
-    sustained = summary.pop("sustained", None) or {}
+    energy, sustained = (summary.pop(name, None) or {} for name in ("energy", "sustained"))
     numerics = summary.pop("numerics", None) or {}
     verification = summary.pop("verification", None) or {}
     found = [
@@ -49,6 +49,12 @@ def job_report(job: Job, link: str | None = None) -> Report:
             "latency",
             "latency, from token to token" if of_tokens else "latency",
             ((c, latency.get(c.name)) for c in LATENCY),
+        ),
+        facts(
+            "energy",
+            "energy of an execution, idle power not subtracted",
+            _flat(energy),
+            _long(energy.get("reason")),
         ),
         facts("sustained", "sustained load", _flat(sustained), _long(sustained.get("reason"))),
         facts("numerics", "numerics", _flat(numerics), _long(numerics.get("verdict"))),

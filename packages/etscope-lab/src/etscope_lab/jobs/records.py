@@ -104,6 +104,7 @@ class Standing(str, Enum):
 #     traced_p50_ms     of the traced run, when there is one
 #     memory            {peak_rss_bytes}: of the runner's process, when the device shows it
 #     numerics          {metric, worst, worst_op, fine, compared}: when requested and possible
+#     energy            of an execution: see `etscope_lab.worker.energy.Meter.energy`
 #     sustained         how the times of a job with a duration moved, see
 #                       `etscope_lab.worker.sampling.Course.sustained`
 #     verification      {passed, failed}: of a bundle's expected outputs

@@ -315,7 +315,12 @@ _GOES_TOGETHER: dict[str, Any] = {
         },
         {
             "if": _of_kinds("generate", "accuracy", "ab"),
-            "then": {"properties": {"duration_seconds": _NULL}},
+            "then": {
+                "properties": {
+                    "duration_seconds": _NULL,
+                    "metrics": {"not": {"contains": {"const": "energy"}}},
+                }
+            },
         },
         {
             "if": {
@@ -407,7 +412,7 @@ class JobSpec(_Strict):
     timeout_seconds: _Float = Field(
         600, gt=0, le=86_400, description="Time limit of the whole job."
     )
-    metrics: tuple[Literal["latency", "memory", "numerics"], ...] = ("latency", "memory")
+    metrics: tuple[Literal["latency", "memory", "numerics", "energy"], ...] = ("latency", "memory")
     device: DeviceSelector = Field(default_factory=lambda: DeviceSelector(name="host"))
     limits: Limits = Field(default_factory=Limits)
     attempts: _Int = Field(
@@ -440,6 +445,8 @@ class JobSpec(_Strict):
             raise ValueError("prompts go with a generation")
         if self.duration_seconds is not None and self.kind != "benchmark":
             raise ValueError("duration_seconds is only for the kind benchmark")
+        if "energy" in self.metrics and self.kind != "benchmark":
+            raise ValueError("energy is only for the kind benchmark")
         if self.quality is not None and self.kind != "generate":
             raise ValueError("quality is only for the kind generate")
         return self

@@ -48,19 +48,25 @@ def read_conditions(driver: Driver) -> Conditions:
     found = conditions_of(driver.read(CONDITION_FILES), time.time())
     if found.battery_percent is not None or driver.attributes().get("os") != "android":
         return found
-    # Android's own service shows the battery to the shell user.
-    try:
-        done = driver.call(["dumpsys", "battery"], _COMMAND_SECONDS)
-    except TimeoutError:
-        return found
-    facts = dict(re.findall(r"^ *([A-Za-z ]+): *(\S+)\r?$", done.log, re.MULTILINE))
+    facts = android_battery(driver)
     level, scale = number_of(facts.get("level", "")), number_of(facts.get("scale", "100"))
-    if done.code != 0 or level is None or not scale or facts.get("present") == "false":
+    if level is None or not scale or facts.get("present") == "false":
         return found
     # BatteryManager.BATTERY_STATUS_*
     names = {"2": "Charging", "3": "Discharging", "4": "Not charging", "5": "Full"}
     status = names.get(facts.get("status", ""), "")
     return replace(found, battery_percent=100 * level / scale, battery_status=status)
+
+
+def android_battery(driver: Driver) -> dict[str, str]:
+    """Return what Android's service, which the shell user may ask, shows of the battery; {} if it
+    does not answer. Raises `DeviceLost`."""
+    try:
+        done = driver.call(["dumpsys", "battery"], _COMMAND_SECONDS)
+    except TimeoutError:
+        return {}
+    facts = re.findall(r"^ *([A-Za-z ]+): *(\S+)\r?$", done.log, re.MULTILINE)
+    return {} if done.code else dict(facts)
 
 
 def judged(

@@ -77,6 +77,7 @@ from etscope_lab.jobs.records import (
 )
 from etscope_lab.jobs.spec import MOST_ITERATIONS, JobSpec, spec_of
 from etscope_lab.worker.conditions import cool_down, judged, read_conditions
+from etscope_lab.worker.energy import IDLE_SECONDS, Meter
 from etscope_lab.worker.generations import (
     GenerationMeasurement,
     GenerationSides,
@@ -292,6 +293,7 @@ class _WatchedHost:
     end: float
     readings: list[Conditions] = field(default_factory=list)
     pause: float = 0.0
+    meter: Meter | None = None
     ran: int = 0
     untraced_end: float = 0.0
 
@@ -331,6 +333,8 @@ class _WatchedHost:
 
     def look(self) -> None:
         self.readings.append(read_conditions(self.driver))
+        if self.meter is not None:
+            self.meter.look()
 
     def left(self) -> float:
         """Seconds of the job's time that are left."""
@@ -355,7 +359,10 @@ class _Measurement:
         self._spec, self._files, self._out, self._driver = spec, files, out, driver
         self._attributes = {**driver.attributes(), **config.attributes}
         host = runner_host(driver, self._attributes)
-        self._host = _WatchedHost(host, driver, spec, end)
+        meter = None
+        if "energy" in spec.metrics:
+            meter = Meter(config.name, driver, self._attributes)
+        self._host = _WatchedHost(host, driver, spec, end, meter=meter)
         self._marks: list[str] = []
         self._samples: npt.NDArray[np.int64] | None = None  # of the untraced run of one model
         # Before the device rests: errors of opening are then known at once.
@@ -376,11 +383,16 @@ class _Measurement:
         spec, host = self._spec, self._host
         summary = self._about()
         left = max(host.left(), 0)
-        seconds = min(spec.cool_down_seconds, left)
+        rest = 0.0 if host.meter is None else IDLE_SECONDS
+        seconds = min(max(spec.cool_down_seconds, rest), left)
         if seconds:
             say(f"the device rests for {seconds:g} s")
         patience = _PATIENCE * (left - seconds)
-        host.readings.append(cool_down(self._driver, seconds, spec.limits, patience))
+        if host.meter is None:
+            host.readings.append(cool_down(self._driver, seconds, spec.limits, patience))
+        else:
+            with host.meter.resting():
+                host.readings.append(cool_down(self._driver, seconds, spec.limits, patience))
         before = judged(host.readings, spec.limits.model_copy(update={"max_cv": None}), None)
         if before.broken:  # measuring would be in vain
             self._write("conditions.json", [asdict(one) for one in host.readings])
@@ -410,6 +422,13 @@ class _Measurement:
             return [asdict(one) for one in readings]
         end = self._host.untraced_end
         course = Course.of(self._samples, end, readings, facts.get("threads"))
+        if self._host.meter is not None:
+            begin = end - float(self._samples.sum()) / 1e9
+            energy = self._host.meter.energy((begin, end), len(self._samples))
+            if len(energy) == 1:
+                self._marks.append(f"no energy: {energy['reason']}")
+            else:
+                found["energy"] = energy
         share, reason = course.disturbed()
         if share > _DISTURBED:
             self._marks.append(f"{share:.0%} of the executions were disturbed: {reason}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -57,25 +57,35 @@ class Watched:
         self.driver.pull(names, folder)
 
     def call(self, command: Sequence[str], timeout: float | None) -> Completed:
-        ended = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(ended,), daemon=True)
-        watcher.start()
-        begin = time.time()
-        try:
-            return self.driver.call(command, timeout)
-        finally:
-            self.spans.append((begin, time.time()))
-            ended.set()
-            watcher.join(_JOIN)
+        with watching(self.look):
+            begin = time.time()
+            try:
+                return self.driver.call(command, timeout)
+            finally:
+                self.spans.append((begin, time.time()))
 
-    def _watch(self, ended: threading.Event) -> None:
+
+@contextmanager
+def watching(look: Callable[[], None]) -> Iterator[None]:
+    """Call `look` about every second in a thread, until the block ends or the device is lost."""
+    ended = threading.Event()
+
+    def watch() -> None:
         begin, pause = time.monotonic(), _EVERY
-        with suppress(EtscopeError):  # of a lost device, which the command reports
+        with suppress(EtscopeError):  # whoever uses the device next reports it
             while not ended.wait(pause):
                 at = time.monotonic()
-                self.look()
+                look()
                 now = time.monotonic()
                 pause = max(_EVERY, (now - at) / _SHARE, (now - begin) / _MOST)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join(_JOIN)
 
 
 @dataclass(frozen=True, slots=True)

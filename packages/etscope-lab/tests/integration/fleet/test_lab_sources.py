@@ -39,6 +39,7 @@ def lab(tmp_path: Path) -> Any:
         with_record["conditions.json"] = json.dumps(readings).encode()
         with_record["run.json"] = json.dumps(RUN).encode()
         fields = {"labels": {"commit": "a"}, "warmup": 7, "name": "two"}
+        fields["energy"] = {"per_inference_j": 0.125}
         a_done_job(lab, with_record, etrecord=str(made.etrecord), **fields)
         a_done_job(lab, {"run.etdp": made.etdump.read_bytes(), "conditions.json": b"{"}, warmup=0)
         a_done_job(lab, {"log.txt": b"nothing traced"})
@@ -62,14 +63,23 @@ def test_a_home(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "conditions.before.temperature_c=30.5" in first["environment"]
     assert "conditions.after.temperature_c=41.0" in first["environment"]
     assert "sensor" not in first["environment"]
-    columns = "samples_ns, untraced_p50_ns, first_ns, peak_rss_bytes, load, standing"
+    columns = "samples_ns, untraced_p50_ns, first_ns, peak_rss_bytes, load, energy_j, standing"
     untraced = f"select {columns} from dumps order by model desc"
     told, silent = query(str(dataset), untraced).rows()
-    assert told == ([900_000, 1_100_000, 1_300_000], 1.1e6, 2_000_000, 5000, 0.25, "unjudged")
-    assert silent == (None, None, None, None, None, "unjudged")
+    assert told == (
+        [900_000, 1_100_000, 1_300_000],
+        1.1e6,
+        2_000_000,
+        5000,
+        0.25,
+        0.125,
+        "unjudged",
+    )
+    assert silent == (None,) * 6 + ("unjudged",)
     results = query(str(dataset), saved_query("results").sql, {"model": "*", "device": "*"})
     (result,) = [dict(zip(results.names, row, strict=True)) for row in results.rows()]
     assert (result["p50_ms"], result["executions"], result["commit"]) == (1.1, 3, "a")
+    assert result["energy_j"] == 0.125
     assert job.finished_at is not None
     assert first["recorded_at"] == job.finished_at.replace(tzinfo=None).isoformat()
     assert (second["model"], second["etrecord"]) == ("program", None)

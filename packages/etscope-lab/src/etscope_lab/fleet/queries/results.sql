@@ -11,6 +11,7 @@
 -- column first_ms: the first execution after loading
 -- column peak_rss_bytes: of the runner's process
 -- column load: of the machine before the run
+-- column energy_j: of an execution; idle power is not subtracted
 -- column standing: verdict of the lab's history
 -- column marks: number of conditions that did not hold
 -- column job: of the lab
@@ -25,6 +26,7 @@ SELECT
     first_ns / 1e6 AS first_ms,
     peak_rss_bytes,
     load,
+    energy_j,
     standing,
     len(marks) AS marks,
     job
