@@ -217,13 +217,16 @@ class Home:
         return cls(folder, _read(folder / CONFIG))
 
     @classmethod
-    def init(cls, path: str | os.PathLike[str] | None = None) -> Home:
-        """Write a lab.yaml with explanations, then `open`. Raises `UsageError` when there is one
-        already."""
+    def init(cls, path: str | os.PathLike[str] | None = None, *, team: bool = False) -> Home:
+        """Write a lab.yaml with explanations, then `open`. team: for the server of a team, with
+        the names of deploy/compose.yaml. Raises `UsageError` when there is one already."""
         file = _folder(path) / CONFIG
+        text = EXAMPLE
+        for local, shared in _TEAM if team else ():
+            text = text.replace(local, shared)
         try:
             with file.open("x") as target:
-                target.write(EXAMPLE)
+                target.write(text)
         except FileExistsError as error:
             raise UsageError(f"{file} is there already", hint="edit it") from error
         except OSError as error:
@@ -478,3 +481,13 @@ devices:
 #       - {group: lab-admins, scope: admin}
 #       - {group: vision, scope: submit, project: vision}
 """
+
+# Lines of the example, and what a team has in their place.
+_TEAM = (
+    ("# database: sqlite:///lab.db\n", "database: postgresql://etscope@db/etscope\n"),
+    ("# store: store\n", "store: /store\n"),
+    ("# scheduler: tcp://10.0.0.1:8786\n", "scheduler: tcp://scheduler:8786\n"),
+    ("# log: text\n", "log: json\n"),
+    ("# server:\n#   host: 127.0.0.1\n", "server:\n  host: 0.0.0.0\n"),
+    ("#   require_tokens: false\n", "  require_tokens: true\n"),
+)

@@ -28,16 +28,18 @@ _SCOPES = ("read", "submit", "operate", "admin")
 
 
 @click.command()
+@click.argument("kind", type=click.Choice(["local", "team"]), default="local")
 @in_lab
-def init(where: LabOptions) -> None:
+def init(kind: str, where: LabOptions) -> None:
     """Write a lab.yaml with explanations into the lab's folder, and print its path.
 
-    Every key in it may be left out: a lab needs no lab.yaml to run jobs on this machine. Exit code
-    2: there is one already.
+    local: every key in it may be left out; a lab needs no lab.yaml to run jobs on this machine.
+    team: for a server with PostgreSQL and workers on other machines; the names are those of
+    deploy/compose.yaml. Exit code 2: there is a lab.yaml already.
     """
     from etscope_lab.config import CONFIG, Home
 
-    click.echo(Home.init(where.home).folder / CONFIG)
+    click.echo(Home.init(where.home, team=kind == "team").folder / CONFIG)
 
 
 @click.command()
