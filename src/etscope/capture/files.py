@@ -499,7 +499,9 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
     left = list(programs)
     runs = []
     for record in records:
-        alike = [file for file in left if file.stem == record.stem]
+        place = record.with_suffix("")
+        alike = [file for file in left if file.with_suffix("") == place][:1]  # in its folder
+        alike = alike or [file for file in left if file.stem == record.stem]
         if len(records) == len(programs) == 1:
             alike = left
         elif not alike:
@@ -509,7 +511,8 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
         elif len(alike) > 1:
             alike = []
         runs += [RunFiles(record=record, program=program) for program in alike or (None,)]
-        left = [file for file in left if file not in alike]
+        for file in list(alike):
+            left.remove(file)  # once: two folders may be the same
     runs += [RunFiles(program=program) for program in left]
     places = {path: place for place, path in enumerate(programs)}
     return sorted(runs, key=lambda run: -1 if run.program is None else places[run.program])

@@ -64,6 +64,10 @@ def test_a_dump_differs_in_nothing_from_itself(name: str, tmp_path: Path) -> Non
     said = "Both sides are the same dump: it shows nothing about a change."
     assert diff.notes[0] == said
     assert said not in diff_traces(trace, dump(name, tmp_path, 2, runs=200)).methods[0].notes
+    few = dump(name, tmp_path, 1, runs=4)
+    total = diff_traces(few, few).methods[0].total.comparison
+    assert total is not None and total.verdict is Verdict.CANNOT_TELL
+    assert total.reason == "both sides are the same dump" and total.relative is None
 
 
 def test_what_delegates_added_is_told_beside_what_is_compared_with_itself(tmp_path: Path) -> None:

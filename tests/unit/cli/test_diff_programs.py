@@ -110,6 +110,20 @@ def test_several_programs_are_compared_with_the_first(files: dict[str, Path], ru
         assert file["change"] == sum(owner["change"] for owner in owners)
 
 
+def test_folders_with_files_of_the_same_names(
+    files: dict[str, Path], tmp_path: Path, run: Run
+) -> None:
+    for name in ("cnn_portable", "cnn_portable_inserted"):
+        (folder := tmp_path / name).mkdir()
+        shutil.copy(files[name], folder / "model.pte")
+        shutil.copy(files[f"{name} record"], folder / "model.etrecord")
+    before = tmp_path / "cnn_portable"
+    code, out, _ = run(before, tmp_path / "cnn_portable_inserted")
+    assert code == 1 and "model.pte is 128 B larger" in out
+    code, out, _ = run(before, before)
+    assert code == 0 and "is identical to" in out
+
+
 def test_markdown_folds_the_tables(files: dict[str, Path], tmp_path: Path, run: Run) -> None:
     comment = tmp_path / "comment.md"
     code, out, _ = run(files["cnn_portable"], files["cnn_xnnpack"], "-o", comment, "-n", "5")

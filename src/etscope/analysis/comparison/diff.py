@@ -32,7 +32,7 @@ from etscope.analysis.comparison.changes import (
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import module_path
-from etscope.analysis.statistics.compare_samples import Policy, Verdict, compare_all
+from etscope.analysis.statistics.compare_samples import Comparison, Policy, Verdict, compare_all
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError
 from etscope.model.event_table import EXECUTE
 from etscope.support.options import takes_fields
@@ -235,7 +235,10 @@ def _method_diffs(sides: Sequence[Sides], policy: Policy, keep: Keep | None) -> 
             method=one.before.method or one.after.method,
             changes=tuple(_judged(one, _changes(one.alignment, keep), policy)),
             unaccounted=_closing("unaccounted", "unaccounted", *(x.unaccounted for x in both)),
-            total=replace(_closing(EXECUTE, "total", *(x.total for x in both)), comparison=total),
+            total=replace(
+                _closing(EXECUTE, "total", *(x.total for x in both)),
+                comparison=_of_one_dump(total, _is_one_dump(one)),
+            ),
             sides=one,
             policy=policy,
             notes=tuple(_notes(one)),
@@ -314,7 +317,7 @@ def _judged(sides: Sides, changes: Sequence[Change], policy: Policy) -> list[Cha
         noise=noise,
         steps=[(steps[id(before)], steps[id(after)]) for _, before, after in both],
     )
-    judged = list(changes)
+    is_one, judged = _is_one_dump(sides), list(changes)
     for (index, before, after), comparison in zip(both, comparisons, strict=True):
         often = [float(row.calls.mean()) for row in (before, after)]
         if not (before.ran.all() and after.ran.all()) and often[0] != often[1]:
@@ -323,7 +326,7 @@ def _judged(sides: Sides, changes: Sequence[Change], policy: Policy) -> list[Cha
                 verdict=Verdict.CANNOT_TELL,
                 reason=f"it ran {often[0]:.2f} times per run before, {often[1]:.2f} times after",
             )
-        judged[index] = replace(changes[index], comparison=comparison)
+        judged[index] = replace(changes[index], comparison=_of_one_dump(comparison, is_one))
     return judged
 
 
@@ -332,6 +335,14 @@ def _is_one_dump(sides: Sides) -> bool:
     both = sides.before, sides.after
     times = [[side.total, *(row.ticks for row in side.rows)] for side in both]
     return len(times[0]) == len(times[1]) and all(map(np.array_equal, *times))
+
+
+def _of_one_dump(found: Comparison, is_one: bool) -> Comparison:
+    """Return a comparison without its interval where it cannot tell a dump from itself."""
+    if not is_one or found.verdict is not Verdict.CANNOT_TELL:
+        return found
+    reason = "both sides are the same dump"
+    return replace(found, relative=None, low=None, high=None, fastest=None, reason=reason)
 
 
 def _notes(sides: Sides) -> Iterator[str]:

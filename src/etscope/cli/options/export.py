@@ -116,11 +116,13 @@ backend_options_option = pairs_option(
     help="Option of a backend, as vulkan.force_fp16=true. In a file: a table with the name of the "
     "backend. The error for an unknown option lists the known ones.",
 )
+_SCHEMES = ("int8", "8da4w", "8da8w")
 quantize_option = click.option(
     "--quantize",
     "-q",
     is_flag=False,
     flag_value="int8",
+    type=click.Choice(_SCHEMES),
     metavar="[SCHEME]",
     help="Quantize to int8, or to SCHEME: 8da4w or 8da8w. int8 uses the backend's quantizer. 8da4w "
     "and 8da8w (XNNPACK) quantize the weights of linear layers to 4 or 8 bits.",
@@ -194,8 +196,11 @@ class ExportCommand(Verb):
             given.append(word)
             following = args[index + 1 : index + 2]
             if word in ("-q", "--quantize"):
-                # A MODEL with the form of a scheme is an existing folder.
-                has_scheme = any(one.isalnum() and not Path(one).exists() for one in following)
+                # A MODEL with the form of a scheme is an existing folder, of another name.
+                has_scheme = any(
+                    one in _SCHEMES or (one.isalnum() and not Path(one).exists())
+                    for one in following
+                )
                 given += [] if has_scheme else ["int8"]
         return super().parse_args(ctx, given)
 

@@ -204,6 +204,10 @@ def test_the_first_run_of_a_dump_that_nothing_warmed(tmp_path: Path) -> None:
     every = replace(known, profile=known.profile.every)
     assert only(every, "first-run").severity is Severity.PROBLEM
     assert "all averages hold it" in only(every, "first-run").sentence
+    # Of a saved run, loading is the time that `etscope run` shows: without tracing.
+    saved = {"runner": "python", "latencies": latencies(30_000_000, 9_000_000, 1_000_000)}
+    known = long_first(facts(tmp_path, "cnn_xnnpack", saved))
+    assert "Loading took 30 ms" in words(only(known, "first-run"))
 
 
 def test_the_first_execution_before_the_dump(tmp_path: Path) -> None:

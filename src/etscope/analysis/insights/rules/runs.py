@@ -14,6 +14,7 @@ from etscope.analysis.insights.steadiness import ENOUGH_RUNS
 from etscope.analysis.profile.counted import SLOW_RATIO
 from etscope.analysis.profile.profile import Leaf
 from etscope.formats.generation import PREFILL
+from etscope.formats.run_json import SavedLatency
 from etscope.model.finding import (
     Explanation,
     Finding,
@@ -48,8 +49,12 @@ class _First:
         first, later = facts.ns(float(total[0])), facts.ns(median(total[1:]))
         if first is None or later is None:
             return None
-        loads = [facts.ns(float(ns.mean())) for ns in facts.profile.load.values() if len(ns)]
-        load = max(filter(None, loads), default=None)
+        untraced = _untraced(facts)  # the time that `run` shows; tracing adds to it
+        if untraced is None or untraced.load_ns is None:
+            loads = [facts.ns(float(ns.mean())) for ns in facts.profile.load.values() if len(ns)]
+            load = max(filter(None, loads), default=None)
+        else:
+            load = float(untraced.load_ns)
         return cls(first, later, load, "The first recorded run")
 
     @classmethod
@@ -57,7 +62,7 @@ class _First:
         """The first execution before the dump's runs, from the untraced run in run.json. For a
         generation it is the first token after loading, reported for the prefill only.
         """
-        saved, method = facts.trace.saved_run, facts.profile.method
+        saved = facts.trace.saved_run
         if saved is None or facts.scale.source is TimeScale.CYCLES:
             return None
         if saved.generation is not None:
@@ -70,13 +75,19 @@ class _First:
             what = "The first token after loading"
             middle = median(later) if len(later) else 0.0
             return cls(cold, middle, float(run.load_ns), what) if len(later) else None
-        for one in saved.latencies:
-            is_own = one.traced is None and one.method == method
-            if is_own and one.first_ns is not None and len(one.samples_ns) > 1:
-                later_ns = median(one.samples_ns)
-                load = None if one.load_ns is None else float(one.load_ns)
-                return cls(float(one.first_ns), later_ns, load, "The first execution")
-        return None
+        one = _untraced(facts)
+        if one is None or one.first_ns is None or len(one.samples_ns) < 2:
+            return None
+        load = None if one.load_ns is None else float(one.load_ns)
+        return cls(float(one.first_ns), median(one.samples_ns), load, "The first execution")
+
+
+def _untraced(facts: Facts) -> SavedLatency | None:
+    """The method's times without tracing, from run.json; None without them."""
+    saved = facts.trace.saved_run
+    latencies = () if saved is None else saved.latencies
+    own = (one for one in latencies if one.traced is None and one.method == facts.profile.method)
+    return next(own, None)
 
 
 def first_run(facts: Facts) -> Iterator[Finding]:
