@@ -503,7 +503,7 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
         alike = [file for file in left if file.with_suffix("") == place][:1]  # in its folder
         alike = alike or [file for file in left if file.stem == record.stem]
         if len(records) == len(programs) == 1:
-            alike = left
+            alike = [*left]
         elif not alike:
             alike = [
                 file for file in left if _belong_together(RunFiles(record=record, program=file))
@@ -511,7 +511,7 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
         elif len(alike) > 1:
             alike = []
         runs += [RunFiles(record=record, program=program) for program in alike or (None,)]
-        for file in list(alike):
+        for file in alike:
             left.remove(file)  # once: two folders may be the same
     runs += [RunFiles(program=program) for program in left]
     places = {path: place for place, path in enumerate(programs)}

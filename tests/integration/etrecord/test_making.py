@@ -13,9 +13,12 @@ pytest.importorskip("executorch")
 from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite  # noqa: E402
 from executorch.devtools.bundled_program.core import BundledProgram  # noqa: E402
 
+from etscope.analysis.graphs.linked_graph import linked_graph  # noqa: E402
+from etscope.analysis.matching.export import Export  # noqa: E402
 from etscope.errors import RecordError  # noqa: E402
 from etscope.etrecord import ETRecord, generate_etrecord, parse_etrecord  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
+from etscope.formats.program.pte import read_pte  # noqa: E402
 from tests.support.etrecord.small_models import lowered, saved  # noqa: E402
 
 EDGE = "edge_dialect_exported_program"
@@ -37,6 +40,17 @@ def test_the_older_signature(tmp_path: Path) -> None:
     generate_etrecord(str(by_position), net.edge, net.program, modules)
     for path in (by_keyword, by_position):
         assert read_etrecord(path).graph_names == (f"{EDGE}/forward", "aten/forward")
+
+
+def test_an_extra_graph_has_the_instructions_of_its_nodes(path: Path) -> None:
+    net = lowered()
+    generate_etrecord(path, net.edge, net.program, export_modules={"aten": net.exported["forward"]})
+    export = Export(read_pte(bytes(net.program.buffer)), read_etrecord(path))
+    linked = linked_graph(export, "aten/forward")
+    computing = [node for node in linked.graph.walk() if node.kind == "call_function"]
+    assert [node.name for node in computing] == ["linear", "relu", "softmax"]
+    ran = {number for node in computing for number in linked.instructions[id(node)]}
+    assert ran == set(range(len(export.needed_program.method("forward").instructions)))
 
 
 def test_the_newer_signature(tmp_path: Path) -> None:

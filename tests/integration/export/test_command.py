@@ -70,6 +70,22 @@ def test_a_backend_that_took_nothing_is_in_the_json(capfd: Captured, tmp_path: P
         assert "the tensors are bfloat16" in text
 
 
+@pytest.mark.parametrize("verb", ["export", "run", "numerics", "bisect -o out", "explain --try"])
+def test_a_scheme_is_one_everywhere(
+    capfd: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr("etscope.cli.options.export.load_torch", pytest.fail)  # needed later
+    monkeypatch.setattr("etscope.cli.verbs.explain.load_torch", pytest.fail)
+    monkeypatch.chdir(tmp_path)
+    Path("int8").mkdir()  # as `run --save int8` leaves it
+    words = (*verb.split(), f"{FACTORIES}:WithInputs", "--quantize")
+    code, _, err = run(capfd, *words, "int9")
+    assert code == 2 and "'int9' is not one of 'int8', '8da4w', '8da8w'" in err
+    for scheme in ("int8", "8da4w"):  # the MODEL is not there: the scheme was taken
+        code, _, err = run(capfd, *verb.split(), "--quantize", scheme, "no.py:m")
+        assert code == 2 and "no.py" in err and "MODELs" not in err, err
+
+
 def test_nothing_of_torchs_chatter_is_shown(capfd: Captured, tmp_path: Path) -> None:
     code, out, err = run(
         *(capfd, "export", f"{FACTORIES}:WithInputs", "--backend=xnnpack", "-q"),

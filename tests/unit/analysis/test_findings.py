@@ -287,7 +287,9 @@ def test_without_a_record_or_program_that_is_said() -> None:
 def test_problems_come_first_and_what_is_not_known_last() -> None:
     found = [one for _, one in found_of(open_trace("cnn_xnnpack_int8"))]
     sentences = {one.kind: one.sentence for one in found}
+    # `info --memory` adds these to its total.
     assert sentences["memory"].startswith("What takes most memory is ")
+    assert " without delegates' packed copies; " in sentences["memory"]
     assert "no values were logged" in sentences["no-values"]
     order = [list(Severity).index(one.severity) for one in found]
     assert order == sorted(order)
