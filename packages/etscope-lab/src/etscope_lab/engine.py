@@ -390,7 +390,7 @@ class Engine:
                     self._pause(attempt, outcome.error)
                 elif outcome.state is State.DONE:
                     self._slots[attempt.device].pauses = 0
-                    self._calibrator.note_done(attempt.device, outcome.environment)
+                    self._calibrator.note_done(attempt.device, outcome.environment, outcome.marks)
                 # With `only`, a user waits for these jobs.
                 patient = self._only is None
                 self._apply(attempt, conclude(attempt, outcome, patient=patient))

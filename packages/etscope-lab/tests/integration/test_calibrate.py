@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from etscope_lab.pages import _overviews as overviews
 from etscope_lab.pages._artifact_builders import BUILDERS
 from etscope_lab.worker import worker
 from lab_support.small_calibration import BROKEN
+from tests.support import calibrations
 from tests.support.artifacts import artifacts
 from tests.support.run.calibration import small_program
 from tests.support.waiting import PATIENCE, until
@@ -204,6 +206,47 @@ def test_a_device_that_cannot_be_calibrated_is_left_alone(
     ]
     [section] = devices_report(lab.devices()).sections
     assert section.table.values["peaks"][0] == [f"native: not calibrated: {first.error}"]
+
+
+def test_a_marked_calibration_is_taken_again_after_a_quiet_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ETSCOPE_CALIBRATION", raising=False)
+    clock = [100.0]
+    monkeypatch.setattr("etscope_lab.devices.calibrator.time.monotonic", lambda: clock[0])
+    told = {"runner": "native", "threads": 1, "executorch": "1.5.1", "device": {}}
+    config, marks = DeviceConfig("host", "host"), ["the load was 3.1 on 2 cores before it began"]
+    with Lab.open(tmp_path / "lab") as lab:
+        calibrator = Calibrator(lab.database, lab.home.store_url, wanted=True)
+
+        def due(*of_job: str) -> CalibrationOrder | None:
+            calibrator.note_done("host", told, of_job)
+            return calibrator.due(config)
+
+        order = due()
+        assert order is not None
+        marked = DeviceCalibration(
+            "host", "native", order.description, (1,), datetime.now(timezone.utc), measured(marks)
+        )
+        calibrator.keep(marked)
+        assert due("the device was busy before the run: a load of 2 a core") is None
+        again = due()
+        assert again is not None and again.threads == (1,)
+        calibrator.keep(replace(marked, content=measured([*marks, "spread"])))  # no better: dropped
+        assert lab.database.calibrations("host")[0].marks == marks
+        assert due() is None
+        clock[0] += 3601
+        assert due() is not None
+        clock[0] += 3601
+        assert due() is None  # the wait is doubled
+        calibrator.keep(replace(marked, content=measured([])))
+        clock[0] += 10**6
+        assert due() is None
+
+
+def measured(marks: list[str]) -> dict[str, Any]:
+    """The content of a calibration's file with these marks."""
+    return dict(replace(calibrations.calibration(), marks=tuple(marks)).to_json())
 
 
 @pytest.mark.parametrize("how", ["lab.yaml", "environment", "somebody waits"])

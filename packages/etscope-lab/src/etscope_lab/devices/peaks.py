@@ -7,7 +7,7 @@ device is measured again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -50,6 +50,12 @@ class DeviceCalibration:
     at: datetime
     content: Mapping[str, Any] | None = None
     error: str = ""
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """Reasons to trust it less, such as a busy machine."""
+        found: Sequence[str] = (self.content or {}).get("marks", ())
+        return found
 
     @property
     def calibration(self) -> Calibration | None:

@@ -246,10 +246,11 @@ def needs(scope: str) -> Callable[..., Awaitable[Principal]]:
     return check
 
 
-async def reader_if_any(request: Request, credentials: _Credentials = None) -> Principal | None:
-    """Return the sender of a request that needs no token; None if it may not read."""
+async def reader_if_any(request: Request) -> Principal | None:
+    """Return the sender of a request that needs no token, as its description says; None if it may
+    not read."""
     try:
-        return await needs("read")(request, credentials)
+        return await needs("read")(request, await _bearer(request))
     except EtscopeError:  # also of a database that is away
         return None
 

@@ -38,6 +38,7 @@ _devices = APIRouter(tags=["devices and history"])
 _tokens = APIRouter(tags=["tokens"])
 _service = APIRouter(tags=["the lab"])
 
+_Number = Annotated[int, Field(ge=1, le=2**53)]
 _Id = Annotated[str, Query(pattern=ID, max_length=64, description="A job's id.")]
 
 
@@ -216,9 +217,7 @@ def list_audit(
     request: Request,
     _: Admin,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    before: Annotated[
-        int | Nothing, Query(ge=1, le=2**53, description="Entries with a smaller number.")
-    ] = None,
+    before: Annotated[_Number | Nothing, Query(description="Entries with smaller numbers.")] = None,
 ) -> list[AuditEntry]:
     """List who cancelled jobs, changed tokens and devices, and which settings changed: the newest
     first."""
