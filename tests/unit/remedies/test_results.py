@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ from etscope.search.remedies._changes import (
 from etscope.search.remedies._remedies import Effort, _Search
 from etscope.search.remedies._trials import Laboratory, Runs
 from etscope.search.remedies.results import Limits, Numbers, Outcome, _row, in_order, judged
-from etscope.search.trial import Trial
+from etscope.search.trial import Trial, timed_rounds
 
 SQNR = find_metric("sqnr")
 LIMITS = Limits(SQNR, exact=60, quantized=20, baseline=138)
@@ -61,6 +61,7 @@ def outcome(found: Trial, setting: Setting = FLOAT) -> Outcome:
     ("found", "setting", "verdict", "words"),
     [
         (trial(0.5), FLOAT, "faster", "faster by 50 % (49 to 51), same numbers to 138 dB"),
+        (trial(0.01), FLOAT, "faster", "99.0), 100 times as fast, same numbers to 138 dB"),
         (trial(3.0), FLOAT, "slower", "slower by 199 % (193 to 204)"),
         (trial(0.95), FLOAT, "faster", "faster by 5.5 % (3.7 to 7.2)"),
         (trial(0.5, math.inf), FLOAT, "faster", "(49 to 51), same numbers"),
@@ -190,6 +191,7 @@ def test_the_best_keeps_the_numbers_unless_others_are_allowed(
     assert found.best is not None and found.best is found.outcomes[0]
     assert set(found.best.words.split(" + ")) == best
     assert found.table().values["remedy"][0] == found.best.words
+    assert "Why: It is slow." in found.table().notes
     told = [note for note in found.table().notes if note.startswith("Faster with other numbers")]
     if beside is None:
         assert (found.beside, told) == (None, [])
@@ -201,6 +203,20 @@ def test_the_best_keeps_the_numbers_unless_others_are_allowed(
     # By the gain over a baseline that drifts, the last one of the passes would be the better.
     ratios = {one.words: one.relative for one in found.outcomes if one.comparison is not None}
     assert ratios["pass fold_constants"] < ratios["pass fuse_sdpa"]
+
+
+def test_a_program_of_seconds_runs_once_in_each_of_a_few_rounds() -> None:
+    given: dict[str, list[int]] = {"slow": [], "fast": []}
+
+    def side(name: str, ns: float) -> Callable[[int], float]:
+        return lambda executions: given[name].append(executions) or ns
+
+    found = timed_rounds([side("slow", 2e9), side("fast", 1e6)], 15, seed=0)
+    assert found.tolist() == [[2e9, 1e6]] * 10
+    assert given["slow"] == [1] * 11  # the first one tells how long it takes
+    assert given["fast"] == [1, 3, *[50] * 10]
+    verdict = judged((FUSE,), Trial(130.0, 1000, tuple(map(tuple, found))), FLOAT, LIMITS, Policy())
+    assert verdict.is_faster
 
 
 def test_rounds_are_common_to_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -55,9 +55,6 @@ from etscope.search.trial import (
 )
 from etscope.support.options import takes_fields
 from etscope.units import TimeScale
-
-if TYPE_CHECKING:
-    pass
 
 REMEDIES_JSON = "remedies.json"
 COMMAND = "command.txt"

@@ -28,6 +28,8 @@ from etscope.run.execute import SharedOptions
 from etscope.search.remedies._changes import Setting
 from etscope.search.trial import (
     APPLY,
+    FEWEST,
+    LONG_NS,
     LOWER,
     PROGRAMS,
     RUN,
@@ -161,7 +163,8 @@ class Laboratory:
         path = self.path(setting)
         folder = self.folder / RUNS / f"{path.stem}-{setting.threads or 0}"
         if not (folder / RUN_JSON).is_file():
-            self.keep(setting, folder, programs=False)
+            is_long = self.time(setting, 1) > LONG_NS
+            self.keep(setting, folder, FEWEST if is_long else None, programs=False)
         opened = read_etrecord(path.with_suffix(".etrecord"))
         return Trace(dump=read_etdump(folder / RUN_ETDP), record=opened)
 
@@ -262,7 +265,8 @@ class Laboratory:
         """The lower quartile of the times of a program's executions, ns."""
         from etscope.run import Call
 
-        call = Call(self.method, self.inputs(setting, self.method), iterations, WARMUP)
+        warmup = WARMUP if iterations > 1 else 0
+        call = Call(self.method, self.inputs(setting, self.method), iterations, warmup)
         isolate = self.runs.isolate or self.runs.runner == "native"
         with self._run(setting, call, isolate=isolate) as done:
             return float(np.percentile(done.latency.samples_ns, _LOCATION))

@@ -149,7 +149,12 @@ class Outcome(Shown):
         ends = sorted(abs(one) for one in (found.low, found.high) if one is not None)
         interval = f" ({_percent(ends[0])} to {_percent(ends[1])})" if len(ends) == 2 else ""
         by = _percent(abs(found.relative))
-        return f"{FASTER if faster else SLOWER} by {by} %{interval}"
+        ratio = 1 / (1 + found.relative)
+        times = f", {ratio:,.0f} times as fast" if ratio >= _RATIO else ""
+        return f"{FASTER if faster else SLOWER} by {by} %{interval}{times}"
+
+
+_RATIO = 10  # from here on, it says more than a percentage
 
 
 def in_order(
@@ -269,6 +274,8 @@ class Remedies(Shown):
         if self.best is None or self.confirmation is None:
             notes.append("No change that was tried is surely faster with the same numbers.")
         else:
+            kinds = [change.finding for change in self.best.changes]
+            notes += [f"Why: {one.sentence}" for one in self.findings if one.kind in kinds]
             notes.append(
                 f"Best: {self.best.words}. In fresh rounds: "
                 f"{self.confirmation.sentence(metric)} ({confidence:g}% interval)."
