@@ -76,25 +76,37 @@ def test_a_remedy_is_applied_as_written_and_keeps_the_numbers(
 X = torch.randn(2, 6, 5, 4)
 
 
-def changed(line: str, op: str, x: torch.Tensor, y: torch.Tensor, **arguments: str) -> str:
+def changed(
+    line: str,
+    op: str,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    inputs: tuple[str, ...] = (),
+    **arguments: str,
+) -> str:
     """A line with an operator that reads x and makes y, by its patch."""
 
     def node(name: str, value: torch.Tensor) -> Node:
         outputs = (Value(name, TensorSpec("float32", tuple(value.shape))),)
         trace = f'  File "/m/model.py", line 1, in forward\n    {line}\n'
         given = tuple(arguments.items())
-        return Node(name, "call_function", op, op, (), given, outputs, stack_trace=trace)
+        return Node(name, "call_function", op, op, inputs, given, outputs, stack_trace=trace)
 
     made = node("y", y)
     graph = SimpleNamespace(operators={"y": made})
     linked = SimpleNamespace(linked=SimpleNamespace(graph=graph))
-    run = SimpleNamespace(partition=linked, givers=lambda _: iter([node("x", x)]))
+    run = SimpleNamespace(
+        partition=linked,
+        givers=lambda _: iter([node("x", x)]),
+        constant=(),
+        is_weight=lambda _: True,
+    )
     patch = patch_of(run, [made])  # type: ignore[arg-type]
     return "".join(text[2:] for text in patch.splitlines() if text.startswith("+"))
 
 
-def computed(line: str, x: torch.Tensor) -> Any:
-    names: dict[str, Any] = {"x": x, "torch": torch, "F": torch.nn.functional}
+def computed(line: str, x: torch.Tensor, **more: Any) -> Any:
+    names: dict[str, Any] = {"x": x, "torch": torch, "F": torch.nn.functional, **more}
     exec(line, names)
     return names["y"]
 
@@ -118,6 +130,12 @@ def computed(line: str, x: torch.Tensor) -> Any:
         ("y = torch.cat([x, x + 1, x, x, x, x, x * 2], 1)", "cat", 4, {}),
         ("y = (x + 1) ** 3", "pow", 4, {}),
         ("y = torch.pow(x * x, 0.5)", "pow", 4, {}),
+        ("y = torch.cumsum(x + 1, 1)", "cumsum", 4, {}),
+        ("y = x.cumsum(dim=-1)", "cumsum", 3, {}),
+        ("y = F.softplus(x * 30)", "softplus", 4, {}),
+        ("y = torch.linalg.vector_norm(x + 1, dim=-1, keepdim=True)", "linalg_vector_norm", 3, {}),
+        ("y = x.norm(2, 2)", "linalg_vector_norm", 3, {}),
+        ("y = (x + 1).masked_fill(x < 0, -2.0)", "masked_fill", 4, {}),
         ("y = F.dropout(x, 0.1, training=False) + F.dropout(x, 0.0)", "native_dropout", 4, {}),
     ],
 )
@@ -129,6 +147,31 @@ def test_a_patched_line_computes_the_same(
     new = changed(line, op, x, y, **arguments)
     assert new and new != line
     torch.testing.assert_close(computed(new, x), y)
+
+
+@pytest.mark.parametrize(
+    "line", ["y = x.masked_fill(x < 0, -torch.inf)", "y = torch.cumsum(x.repeat(1, 99, 1, 1), 1)"]
+)
+def test_a_line_without_an_edit_that_helps_stays(line: str) -> None:
+    op = "masked_fill" if "fill" in line else "cumsum"
+    assert not changed(line, op, X, computed(line, X))
+
+
+def test_a_product_with_rows_of_one_1_is_a_look_up() -> None:
+    ids, table = torch.tensor([[3, 0, 2]]), torch.randn(5, 4)
+    line = "y = F.one_hot(ids, 5).float() @ table"
+    y = computed(line, X, ids=ids, table=table)
+    new = changed(line, "one_hot", X, y)
+    assert "one_hot" not in new
+    torch.testing.assert_close(computed(new, X, ids=ids, table=table), y)
+
+
+def test_instance_norm_is_written_out() -> None:
+    norm = nn.InstanceNorm2d(6, affine=True)
+    y = computed("y = norm(x)", X, norm=norm)
+    new = changed("y = norm(x)", "InstanceNorm2d", X, y, inputs=("x", "weight"))
+    assert "rsqrt" in new
+    torch.testing.assert_close(computed(new, X, norm=norm), y)
 
 
 def test_the_parts_of_a_split_are_the_same() -> None:

@@ -121,6 +121,61 @@ def test_constants_are_folded(model: Any, x: Any, left: str) -> None:
     torch.testing.assert_close(program.module()(x), model(x))
 
 
+class Loop(torch.nn.Module):
+    """A loop of a kind."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 8) for _ in range(6))
+        self.convolution = torch.nn.Conv2d(24, 12, 3, groups=6)
+
+    def forward(self, x: Any) -> Any:  # [1, 10, 24]
+        match self.kind:
+            case "weights":
+                return torch.cat([one(x[..., 4 * i : 4 * i + 4]) for i, one in self.each], -1)
+            case "numbers":
+                return torch.cat([x[:, i : i + 1] * (i + 1) - 0.5 * i for i in range(10)], -2)
+            case "heads":
+                y = x.view(10, 6, 4).transpose(0, 1)
+                return torch.stack([torch.softmax(y[i] @ y[i].T, -1) for i in range(6)], 1)
+            case "groups":
+                y, parts = x.view(1, 24, 5, 2).repeat(1, 1, 1, 2), self.convolution.weight
+                each = (y[:, 4 * i : 4 * i + 4] for i in range(6))
+                convolved = (torch.conv2d(y, parts[2 * i : 2 * i + 2]) for i, y in enumerate(each))
+                return torch.cat(list(convolved), 1)
+            case "state":
+                states = [x[:, 0]]
+                for i in range(1, 6):
+                    states.append(torch.tanh(states[-1] + x[:, i]))
+                return torch.stack(states, 1)
+            case "gaps":
+                return torch.cat([x[:, 2 * i : 2 * i + 1].exp() for i in range(5)], 1)
+            case _:
+                return torch.cat([x[:, : i + 1].sum(1, keepdim=True) for i in range(5)], 1)
+
+    @property
+    def each(self) -> Any:
+        return enumerate(self.layers)
+
+
+@pytest.mark.parametrize("kind", ["weights", "numbers", "heads", "groups"])
+def test_the_steps_of_a_loop_are_computed_at_once(kind: str) -> None:
+    model, x = Loop(kind).eval(), torch.randn(1, 10, 24)
+    before = torch.export.export(model, (x,))
+    after = rewritten({"forward": before}, ["batch_loops"])["forward"]
+    assert len(after.graph.nodes) < len(before.graph.nodes)
+    assert not any(str(node.target) == "aten.cat.default" for node in after.graph.nodes)
+    torch.testing.assert_close(after.module()(x), model(x))
+
+
+@pytest.mark.parametrize("kind", ["state", "gaps", "others"])
+def test_a_loop_whose_steps_differ_stays(kind: str) -> None:
+    before = torch.export.export(Loop(kind).eval(), (torch.randn(1, 10, 24),))
+    with pytest.raises(ExportFailure, match="batch_loops finds nothing to change"):
+        rewritten({"forward": before}, ["batch_loops"])
+
+
 def test_a_pass_that_finds_nothing_says_so() -> None:
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
     for name in ("fuse_sdpa", "fold_constants"):

@@ -20,10 +20,11 @@ from etscope.explain import explain
 from etscope.export import Source, load_model
 from etscope.model.finding import Finding, Remedy, Severity
 from etscope.run import run
-from tests.support.explain import edits, edits_of_sequences
+from tests.support.explain import edits, edits_of_others, edits_of_sequences
 
-FILES = {name: Path(str(one.__file__)) for one in (edits, edits_of_sequences) for name in one.PAIRS}
-PAIRS = {**edits.PAIRS, **edits_of_sequences.PAIRS}
+_FILES = (edits, edits_of_sequences, edits_of_others)
+FILES = {name: Path(str(one.__file__)) for one in _FILES for name in one.PAIRS}
+PAIRS = {name: pair for one in _FILES for name, pair in one.PAIRS.items()}
 # One thread, as two of them wait for each other under load.
 THREADS, ROUNDS, ITERATIONS = 1, 6, 15
 FIRST = 3
@@ -92,6 +93,17 @@ CASES: dict[str, Planted] = {
     "rotary_moved": Planted("rewritten-buffers", fast={"passes": ["reinplace"]}),
     "wide_step": Planted("memory-bound", fast={"quantize": "8da4w"}),
     "padded_tokens": Planted("padded-inputs"),
+    # Written without a look at the rules.
+    "keywords_gates": Planted("unrolled-loops small-operators needless-copies"),
+    "style_norm": Planted(f"lost-fusion {_OUTSIDE}"),
+    "recommender_one_hot": Planted(_OUTSIDE),
+    "captions_of_all": Planted("unused-results"),
+    "temporal_weight_norm": Planted(f"runtime-constants {_OUTSIDE}"),
+    "capsules_length": Planted(_OUTSIDE),
+    "depth_slices": Planted(f"unused-results {_OUTSIDE}"),
+    "series_masked_fill": Planted(_OUTSIDE),
+    "resnext_paths": Planted(f"unrolled-loops small-operators {_OUTSIDE}"),
+    "samples_softplus": Planted(_OUTSIDE),
 }
 
 

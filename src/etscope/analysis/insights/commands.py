@@ -51,3 +51,9 @@ def export_command(facts: Facts, option: str, values: Sequence[str]) -> str:
         del given[at : at + 2]
     added = [word for value in values for word in (option, value)]
     return shlex.join(["etscope", "export", *given, *added]) if given else ""
+
+
+def then_exported(facts: Facts, patch: str, name: str) -> str:
+    """A patch, and the command that exports the changed model with a pass; "" without a patch."""
+    command = export_command(facts, "-X", [f"passes={name}"])
+    return "\n".join(filter(None, (patch, command))) if patch else ""

@@ -13,7 +13,7 @@ INT8 = "int8"  # by the backend's quantizer
 # Rewrites of the graph before and during lowering. `etscope.bridge.lowering` implements them; the
 # names are here, as that package imports torch.
 PASSES = (
-    "to_float32", "channels_last", "fuse_sdpa", "fold_constants", "fold_batch_norms",
+    "to_float32", "channels_last", "fuse_sdpa", "fold_constants", "fold_batch_norms", "batch_loops",
     "remove_dead_copies", "remove_transposes", "cancel_qdq", "keep_linear", "reinplace",
 )  # fmt: skip
 

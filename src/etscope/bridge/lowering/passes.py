@@ -35,6 +35,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from etscope.analysis.program.correlate import AFTER_PASSES
 from etscope.bridge.failures import innermost
+from etscope.bridge.lowering.loops import Loop
 from etscope.bridge.reference.reference import writes_in_place
 from etscope.errors import ExportFailure
 from etscope.model.graph import stem
@@ -143,12 +144,12 @@ def fuse_sdpa(program: ExportedProgram) -> int:
     attention = torch.ops.aten.scaled_dot_product_attention.default
     found = program.graph.find_nodes(op="call_function", target=attention)
     for node in found:
-        _inline(program, node)
+        _inline_attention(program, node)
     program.graph.eliminate_dead_code()
     return len(found)
 
 
-def _inline(program: ExportedProgram, node: Node) -> None:
+def _inline_attention(program: ExportedProgram, node: Node) -> None:
     """Replace a call of attention by the operators of `_attention`."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
@@ -161,17 +162,29 @@ def _inline(program: ExportedProgram, node: Node) -> None:
     def attention(*values: Tensor) -> Tensor:
         return _attention(**dict(zip(tensors, values, strict=True)), **plain)
 
-    fakes = [one.meta["val"] for one in tensors.values()]
+    _inline(program, node, attention, list(tensors.values()))
+
+
+def _inline(
+    program: ExportedProgram, node: Node, function: Callable[..., Tensor], tensors: Sequence[Node]
+) -> None:
+    """Replace a node by the operators of a function of the values of other nodes."""
+    fakes = [one.meta["val"] for one in tensors]
     with fakes[0].fake_mode:
-        traced = make_fx(attention, tracing_mode="real")(*fakes)
+        traced = make_fx(function, tracing_mode="real")(*fakes)
     traced.graph.eliminate_dead_code()
     replaced: dict[Node, Any] = dict(
-        zip(traced.graph.find_nodes(op="placeholder"), tensors.values(), strict=True)
+        zip(traced.graph.find_nodes(op="placeholder"), tensors, strict=True)
     )
     added = []
     with program.graph.inserting_before(node):
         for one in traced.graph.nodes:
             if one.op != "call_function":
+                continue
+            while one.target in _SHAPED and getattr(one.args[0], "target", None) in _SHAPED:
+                one.args = (one.args[0].args[0], *one.args[1:])
+            if one.target in (*_SHAPED, *_ORDERED) and _is_unchanged(one):
+                replaced[one] = replaced[one.args[0]]
                 continue
             made = program.graph.node_copy(one, lambda old: replaced[old])
             where = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
@@ -180,7 +193,16 @@ def _inline(program: ExportedProgram, node: Node) -> None:
             added.append(made)
     node.replace_all_uses_with(replaced[traced.graph.output_node().args[0]])
     program.graph.erase_node(node)
-    _folded(program, added)  # masks that do not depend on the inputs
+    _folded(program, added)  # what does not depend on the inputs, such as masks
+
+
+_SHAPED = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+_ORDERED = (torch.ops.aten.expand.default, torch.ops.aten.permute.default)
+
+
+def _is_unchanged(node: Node) -> bool:
+    one, other = node.meta["val"], node.args[0].meta["val"]
+    return bool((one.shape, one.stride()) == (other.shape, other.stride()))
 
 
 def _attention(
@@ -226,6 +248,24 @@ def _attention(
     found = torch.bmm(weights, values).reshape(*heads, length, value.shape[-1])
     # A row of a causal mask has at least its own key.
     return found if is_causal else found * has_keys
+
+
+# -- loops
+
+
+def batch_loops(program: ExportedProgram) -> int:
+    """Compute the steps of an unrolled loop at once, if they are alike and no step reads the result
+    of the one before: their pieces, weights and numbers as one more dimension."""
+    weights, found = get_constant_placeholder_dict(program), 0
+    for node in list(program.graph.nodes):
+        try:
+            loop = Loop(node, weights)
+            _inline(program, node, loop.computed, loop.tensors)
+        except (RuntimeError, TypeError, ValueError):  # steps that differ; operators without vmap
+            continue
+        found += 1
+    program.graph.eliminate_dead_code()
+    return found
 
 
 # -- norms
@@ -293,6 +333,7 @@ PASSES: Mapping[str, Rewrite] = {
     "fuse_sdpa": fuse_sdpa,
     "fold_constants": fold_constants,
     "fold_batch_norms": fold_batch_norms,
+    "batch_loops": batch_loops,
 }
 
 

@@ -180,8 +180,9 @@ passes_option = setting(
     help="Apply a pass. Before tracing: to_float32 (model and inputs), channels_last (inputs of "
     "images). Before lowering: fuse_sdpa (attention as products and one softmax), fold_constants "
     "(compute now what depends on weights only), fold_batch_norms (into the convolution after "
-    "each). In lowering: remove_dead_copies, remove_transposes, cancel_qdq (quantization to the "
-    "same numbers), keep_linear (for an optimized kernel), reinplace (write into buffers). "
+    "each), batch_loops (the steps of an unrolled loop at once). In lowering: remove_dead_copies, "
+    "remove_transposes, cancel_qdq (quantization to the same numbers), keep_linear (for an "
+    "optimized kernel), reinplace (write into buffers). "
     "Repeatable.",
 )
 

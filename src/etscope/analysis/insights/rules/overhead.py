@@ -117,6 +117,11 @@ def _cost_of_a_call(
 
 
 def _fewer_calls(facts: Facts, members: Sequence[Leaf], noun: str) -> Iterator[Remedy]:
+    from etscope.analysis.insights.rules.islands import batched
+
+    nodes = [node for _, leaf in members for node in leaf.attribution.nodes]
+    if facts.run_graph is not None:
+        yield from batched(facts.run_graph, nodes)
     lines = Counter(
         short_lines(leaf.attribution.lines[:1]) for _, leaf in members if leaf.attribution.lines
     )
@@ -272,11 +277,14 @@ def unrolled_loops(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             f"{at_lines(nodes)}.",
             ticks,
             members,
-            explained(Sureness.LIKELY, evidence, _loop_remedies(alike[0])),
+            explained(Sureness.LIKELY, evidence, _loop_remedies(run, alike[0])),
         )
 
 
-def _loop_remedies(loop: Loop) -> Iterator[Remedy]:
+def _loop_remedies(run: RunGraph, loop: Loop) -> Iterator[Remedy]:
+    from etscope.analysis.insights.rules.islands import batched
+
+    yield from batched(run, loop.nodes)
     line = first_line(loop.nodes)
     there = f" at {line}" if line else ""
     if loop.has_state:

@@ -170,18 +170,18 @@ def float_among_quantized(facts: Facts, run: RunGraph) -> Iterator[Finding]:
             f"With conversions, {operators(computing)} in float among int8 operators {verb} "
             f"{facts.time.taken(members)}{places(len(alike))}{at_lines(computing)}.",
             members,
-            explained(Sureness.LIKELY, evidence, _stretch_remedies(run, computing, alike)),
+            explained(Sureness.LIKELY, evidence, _stretch_remedies(facts, run, computing, alike)),
         )
 
 
 def _stretch_remedies(
-    run: RunGraph, computing: list[Node], alike: list[Stretch]
+    facts: Facts, run: RunGraph, computing: list[Node], alike: list[Stretch]
 ) -> Iterator[Remedy]:
     refused = [
         node for node in computing if any(one.answer == TOLD for one in refusals_of(run, node))
     ]
     if refused:
-        yield from ways_in(run, refused)
+        yield from ways_in(facts, run, refused)
     line, names = first_line(computing), as_written(computing)
     there = f" at {line}" if line else ""
     move = "move them before the first or after the last quantized operator"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, spec_of
 from etscope.analysis.insights import edits
+from etscope.analysis.insights.commands import then_exported
 from etscope.analysis.insights.facts import Facts, explained, needs_graph
 from etscope.analysis.insights.node_words import (
     at_lines,
@@ -193,17 +194,9 @@ def _writing_in_place(facts: Facts, run: RunGraph, nodes: Sequence[Node]) -> Ite
         yield Remedy(
             "Write the changed part by its position, `buffer.index_copy_(1, position, "
             "new)`, instead of choosing between old and new for each element.",
-            paste=_then_in_place(facts, edits.chosen(nodes, run)),
+            paste=then_exported(facts, edits.chosen(nodes, run), "reinplace"),
         )
     yield from in_place(facts, [node for node in nodes if stem(node.op) == "index_put"])
-
-
-def _then_in_place(facts: Facts, patch: str) -> str:
-    """A patch, and the command that exports the changed model with the pass."""
-    from etscope.analysis.insights.commands import export_command
-
-    command = export_command(facts, "-X", ["passes=reinplace"])
-    return "\n".join(filter(None, (patch, command))) if patch else ""
 
 
 def in_place(facts: Facts, written: Sequence[Node]) -> Iterator[Remedy]:
@@ -213,7 +206,7 @@ def in_place(facts: Facts, written: Sequence[Node]) -> Iterator[Remedy]:
         yield Remedy(
             "Write with `index_copy_`, in values of as many dimensions as the buffer; the pass "
             "reinplace then writes into the buffer itself.",
-            paste=_then_in_place(facts, edits.in_place(written)),
+            paste=then_exported(facts, edits.in_place(written), "reinplace"),
         )
     elif written:
         yield Remedy(
