@@ -261,7 +261,13 @@ _MOST = 200  # and at most: a tiny program would run thousands of times
 _ROUND_NS = 50e6  # time of one program in one round
 # An execution this long is its own warm-up, and no short disturbance matters to it: one in a round,
 # and so many rounds, are enough for a verdict at 99 %.
-LONG_NS, _FEW_ROUNDS = 1e9, 10
+_LONG_NS, _FEW_ROUNDS = 1e9, 10
+
+
+def is_long(time: Callable[[int], float]) -> bool:
+    """Return whether an execution of a program takes more than a second: each of three, as other
+    work may stop one. time: executes it so many times, and returns the time of one, ns."""
+    return all(time(1) > _LONG_NS for _ in range(FEWEST))
 
 
 def timed_rounds(
@@ -273,10 +279,9 @@ def timed_rounds(
     the seed, so that a disturbance of the machine affects them all. sides: each executes its
     program so many times, and returns the time of one execution, ns.
     """
-    cold = [side(1) for side in sides]
     executions = [
-        1 if ns > LONG_NS else min(max(int(_ROUND_NS / max(side(FEWEST), 1)), FEWEST), _MOST)
-        for side, ns in zip(sides, cold, strict=True)
+        1 if is_long(side) else min(max(int(_ROUND_NS / max(side(FEWEST), 1)), FEWEST), _MOST)
+        for side in sides
     ]
     rounds = min(rounds, _FEW_ROUNDS) if 1 in executions else rounds
     found = np.empty((rounds, len(sides)))

@@ -211,9 +211,11 @@ def test_a_program_of_seconds_runs_once_in_each_of_a_few_rounds() -> None:
     def side(name: str, ns: float) -> Callable[[int], float]:
         return lambda executions: given[name].append(executions) or ns
 
-    found = timed_rounds([side("slow", 2e9), side("fast", 1e6)], 15, seed=0)
+    stopped = iter([3e9])  # by other work, in its first execution
+    sides = [side("slow", 2e9), lambda count: next(stopped, 0.0) or side("fast", 1e6)(count)]
+    found = timed_rounds(sides, 15, seed=0)
     assert found.tolist() == [[2e9, 1e6]] * 10
-    assert given["slow"] == [1] * 11  # the first one tells how long it takes
+    assert given["slow"] == [1] * 13  # the first three tell how long it takes
     assert given["fast"] == [1, 3, *[50] * 10]
     verdict = judged((FUSE,), Trial(130.0, 1000, tuple(map(tuple, found))), FLOAT, LIMITS, Policy())
     assert verdict.is_faster
@@ -235,7 +237,7 @@ def test_rounds_are_common_to_all_programs(monkeypatch: pytest.MonkeyPatch) -> N
     times = np.array(bench.rounds(sides, seed=3))
 
     assert times.shape == (6, 3)
-    rounds = [order[at : at + 3] for at in range(3, len(order), 3)]  # the first choose lengths
+    rounds = [order[at : at + 3] for at in range(6, len(order), 3)]  # the first choose lengths
     assert all(len(set(names)) == 3 for names in rounds), rounds
     assert [names[0] for names in rounds].count("8da4w") == 2
     assert np.ptp(times, axis=1) == pytest.approx(200)

@@ -29,13 +29,13 @@ from etscope.search.remedies._changes import Setting
 from etscope.search.trial import (
     APPLY,
     FEWEST,
-    LONG_NS,
     LOWER,
     PROGRAMS,
     RUN,
     WARMUP,
     SearchState,
     Trial,
+    is_long,
     output_error,
     timed_rounds,
 )
@@ -163,8 +163,8 @@ class Laboratory:
         path = self.path(setting)
         folder = self.folder / RUNS / f"{path.stem}-{setting.threads or 0}"
         if not (folder / RUN_JSON).is_file():
-            is_long = self.time(setting, 1) > LONG_NS
-            self.keep(setting, folder, FEWEST if is_long else None, programs=False)
+            few = FEWEST if is_long(functools.partial(self.time, setting)) else None
+            self.keep(setting, folder, few, programs=False)
         opened = read_etrecord(path.with_suffix(".etrecord"))
         return Trace(dump=read_etdump(folder / RUN_ETDP), record=opened)
 
