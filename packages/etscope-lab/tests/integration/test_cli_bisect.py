@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,13 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         texts = [lab.store.open(str(files[one].sha256)) for one in ("model", "baseline")]
         slow = [b"slow" in text.read() for text in texts]
         change = 0.05 * (slow[0] - slow[1])
+        is_sure = job.spec.rounds >= int(job.spec.labels.get("wanted", 0))
+        verdict = "regressed" if change else "no difference"
         ab = {
-            "verdict": "regressed" if change else "no difference",
+            "verdict": verdict if is_sure else "cannot tell",
             "relative": change, "low": change - 0.01, "high": change + 0.01,
-            "confidence": 0.99, "judged": 20, "rounds_needed": None, "reason": "",
+            "confidence": 0.99, "judged": job.spec.rounds,
+            "rounds_needed": None if is_sure else 60, "reason": "",
         }  # fmt: skip
         token = claimed(lab.database, job)
         assert lab.database.finish(Outcome(job.id, token, State.DONE, {"ab": ab}))
@@ -153,6 +157,25 @@ def test_a_job_file_names_the_program_and_the_rest(
     assert (code, guilty(result)) == (0, {"c6"}), err
     (job,) = ended
     assert (job.spec.threads, job.spec.rounds) == (3, 30)
+
+
+def test_a_doubtful_job_is_repeated_with_more_rounds(
+    repository: Path,
+    ended: list[Job],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    end: Callable[[Lab, Job], Job] = bisect.wait_for
+
+    def doubtful(lab: Lab, job: Job) -> Job:
+        plain = job.spec.model_copy(update={"labels": {**job.spec.labels, "wanted": "60"}})
+        return end(lab, replace(job, spec=plain))
+
+    monkeypatch.setattr(bisect, "wait_for", doubtful)
+    code, result, err = found(capsys, "c0..c9", "out.pte")
+    assert (code, guilty(result)) == (0, {"c6"}), err
+    assert [job.spec.rounds for job in ended[:3]] == [20, 60, 60]
+    assert len({job.id for job in ended}) == len(ended)
 
 
 def test_an_alarm_has_the_commits_the_job_and_the_nights(

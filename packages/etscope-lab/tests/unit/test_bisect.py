@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from math import log1p
 
+import numpy as np
 import pytest
 
 from etscope_lab.comparison.bisect import Answer, Candidates, Guilty, Skipped, Walk, find_guilty
@@ -103,3 +104,60 @@ def test_a_walk_goes_on_and_more_rounds_are_asked_once() -> None:
     unsure = replace(whole.answers[0], verdict="cannot tell", rounds_needed=60, shift=log1p(0.04))
     found, walk = walked(LINE, "c20", walk=Walk([unsure]))
     assert (found.commits, walk.rounds) == (("c20",), 60)
+
+
+def _doubtful(seed: int, guilty: str, first: float | None = None) -> tuple[Guilty, Walk]:
+    """A walk whose A/B jobs have an error of 3 % with 20 rounds, for a step of 5 %. first: what the
+    job of the two ends shows, if not by chance."""
+    draw = np.random.default_rng(seed)
+    slow = {name for name in LINE if name >= guilty}
+    walk = Walk()
+
+    def measure(commit: str, baseline: str) -> Answer:
+        rounds = walk.rounds or 20
+        error = 0.03 * (20 / rounds) ** 0.5
+        shift = log1p(0.05) * ((commit in slow) - (baseline in slow)) + draw.normal(0, error)
+        if first is not None and not walk.answers:
+            shift = log1p(first)
+        verdict = "regressed" if shift > 2.6 * error else "cannot tell"
+        needed = None if verdict == "regressed" else 200
+        job = f"job {len(walk.answers)}"
+        return Answer(commit, baseline, shift, error, verdict, 0, 0, job, needed, "", rounds)
+
+    return find_guilty(Candidates("good", LINE), walk, measure), walk
+
+
+def test_errors_as_large_as_the_step_cost_rounds_and_name_no_wrong_commit() -> None:
+    ends = [_doubtful(seed, f"c{seed:02}") for seed in range(64)]
+    named = [found.commits[0] if found.confirmed else "" for found, _ in ends]
+    assert sum(bool(name) for name in named) >= 58
+    assert all(name in ("", f"c{seed:02}") for seed, name in enumerate(named))
+    left = {f"c{seed:02}": found.commits for seed, (found, _) in enumerate(ends) if found.commits}
+    assert all(guilty in commits for guilty, commits in left.items())
+    assert np.mean([walk.jobs for _, walk in ends]) < 10
+
+
+def test_an_exaggerated_step_does_not_mislead() -> None:
+    for seed in range(20):
+        found, walk = _doubtful(seed, "c10", first=0.14)
+        assert "c10" in found.commits
+        assert walk.rounds is not None and 20 < walk.rounds <= 200
+
+
+def test_a_commit_that_no_job_confirms_is_not_alone() -> None:
+    """The one before is as slow: what made it slow is not in the program."""
+    walk = Walk()
+    asked: list[int | None] = []  # rounds of the jobs that should confirm it
+
+    def measure(commit: str, baseline: str) -> Answer:
+        is_slow = commit >= "c20" and baseline == "good"
+        if (commit, baseline) == ("c20", "c19"):
+            asked.append(walk.rounds)
+        shift, verdict = (0.05, "regressed") if is_slow else (0.012, "cannot tell")
+        needed = None if is_slow else 90
+        return Answer(commit, baseline, shift, 0.005, verdict, 0, 0, commit, needed, "", 20)
+
+    found = find_guilty(Candidates("good", LINE), walk, measure)
+    assert found.confirmed is None
+    assert "c20" in found.commits and len(found.commits) > 1
+    assert asked == [None, 200]

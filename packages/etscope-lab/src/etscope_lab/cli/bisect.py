@@ -141,7 +141,8 @@ class _Search:
         hashes = [self.programs.sha256(one) for one in (commit, baseline)]
         if hashes[0] == hashes[1]:
             return Answer(commit, baseline, 0.0, 0.0, SAME)
-        for one in self.walk.answers:  # other commits with the same programs
+        is_known = self.walk.known(commit, baseline) is not None  # then more rounds are wanted
+        for one in () if is_known else self.walk.answers:  # other commits with the same programs
             if [self.programs.sha256(name) for name in (one.commit, one.baseline)] == hashes:
                 return replace(one, commit=commit, baseline=baseline)
         spec = spec_of(
@@ -155,7 +156,7 @@ class _Search:
                 "labels": {"bisect": f"{self.candidates.good[:_HASH]}..", "commit": commit},
             }
         )
-        job = self.lab.submit(spec)
+        job = self.lab.submit(spec, again=is_known)
         if not job.state.is_final:
             job = wait_for(self.lab, job)
         if str(job.state) in _NO_PROGRAM:

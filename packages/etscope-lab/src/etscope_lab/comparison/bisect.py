@@ -1,12 +1,18 @@
 """The commit that made a program slower, found with few A/B jobs.
 
 Every commit of a range may be the guilty one. If it is `c`, then the programs of `c` and of its
-descendants in the range are slow, by the step that an A/B job of the two ends shows, and the others
-are fast. An A/B job of a commit and the good end measures a difference with an error, so it changes
-the weight of each candidate by Bayes' rule; the next job is of the commit that is most nearly as
-likely slow as fast. A result that fits neither side well, from noise or a disturbed job, moves
-the weights little, and the commit's turn comes again. (A binary search with noisy answers:
-M. Burnashev and K. Zigangirov, "An interval estimation problem for controlled observations", 1974.)
+descendants in the range are slow, all by the same step, and the others are fast. An A/B job of a
+commit and the good end measures a difference with an error, so it changes the weight of each
+candidate by Bayes' rule; the next job is of the commit that is most nearly as likely slow as fast.
+The size of the step is not known: the job of the two ends exaggerates it, as no other would have
+begun the walk. So all sizes count, by how well they explain all jobs. Jobs whose error is not
+small against the step get more rounds. A result that fits neither side well, from noise or a
+disturbed job, moves the weights little, and the commit's turn comes again. (A binary search with
+noisy answers: M. Burnashev and K. Zigangirov, "An interval estimation problem for controlled
+observations", 1974.)
+
+A commit is named when an A/B job with the one before it is slower, too. If that job is doubtful, it
+is repeated once with the most rounds; then several commits are left rather than a wrong one.
 
 Merges need no special rule: only the order of ancestors counts. Commits that do not build are
 skipped, and stay candidates. Results of a series, such as nights, are answers too, with
@@ -17,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, expm1, hypot, log, log1p, log2
+from math import ceil, expm1, log, log1p, log2
 from typing import Any
 
 import numpy as np
@@ -29,10 +35,16 @@ from etscope.model.statistics import t_quantile
 from etscope_lab.comparison.changes import noise_of
 from etscope_lab.jobs.records import Series
 
+_SURELY = 0.999  # weight of the commits that are left, if an A/B job does not confirm one
 SURE = 0.95  # weight of a commit, or of the smallest group, that is reported
 _UNDECIDED = 0.02  # a commit more certain than this, to be slow or fast, is not measured
 _DOUBT, _DOUBT_OF_NIGHT = 1e-3, 0.05  # share of results that are not what the noise explains
 _MOST_ROUNDS = 200  # of the A/B jobs, if the specification's are too few
+_EXACT = 4.0  # times its error is the step in an A/B job with enough rounds
+_SIZES = np.linspace(0.1, 2.0, 96)  # of the step, to that of the two ends
+_WIDER = 1.4  # times the error of an interval of 20 rounds, whose width varies by as much
+_LEAST_ERROR = 1e-3  # of the same program, whose times differ by nothing
+_LEAST_ERROR_OF_NIGHT = 5e-3  # the level before is not known better
 _UNKNOWN = 1.0  # error of a result without an interval
 SAME = "same program"  # verdict without an A/B job
 
@@ -53,7 +65,8 @@ class Answer:
 
     shift: log(commit / baseline); error: its standard deviation; low, high: its interval as
     fractions, None if unknown. verdict: of the A/B job, or `SAME`. job: its id; "" without one.
-    rounds_needed, reason: number of rounds for a verdict, and why the job has none.
+    rounds_needed, reason: number of rounds for a verdict, and why the job has none. rounds: that
+    were judged; 0 without a job.
     """
 
     commit: str
@@ -66,6 +79,7 @@ class Answer:
     job: str = ""
     rounds_needed: int | None = None
     reason: str = ""
+    rounds: int = 0
     doubt: float = _DOUBT
 
     @classmethod
@@ -75,8 +89,10 @@ class Answer:
         if low is not None and high is not None:
             t = float(t_quantile(1 - found["confidence"], max(found["judged"] - 1, 1)))
             error = (log1p(high) - log1p(low)) / 2 / t
-        shift, verdict, needed = log1p(found["relative"]), found["verdict"], found["rounds_needed"]
-        return cls(commit, baseline, shift, error, verdict, low, high, job, needed, found["reason"])
+        return cls(
+            commit, baseline, log1p(found["relative"]), error, found["verdict"], low, high, job,
+            found["rounds_needed"], found["reason"], found["judged"],
+        )  # fmt: skip
 
     @property
     def is_slow(self) -> bool:
@@ -119,16 +135,19 @@ class Candidates:
         """The first parent in the range, else the good end."""
         return next((one for one in self.parents[name] if one in self._place), self.good)
 
-    def weights(self, answers: Sequence[Answer], step: Answer) -> Floats:
-        """The probability of each candidate. step: the answer of the two ends."""
-        total = np.zeros(len(self.names))
+    def weights(self, answers: Sequence[Answer], step: Answer) -> tuple[Floats, float]:
+        """The probability of each candidate, and the step by all answers. step: the answer of the
+        two ends, which is one of the answers."""
+        sizes = step.shift * _SIZES
+        total = np.zeros((len(self.names), len(sizes)))
         for one in answers:
-            expected = step.shift * (self._row(one.commit) - self._row(one.baseline))
-            z = (one.shift - expected) / hypot(one.error, step.error)
+            is_in = self._row(one.commit) - self._row(one.baseline)
+            error = max(_WIDER * one.error, _LEAST_ERROR)
+            z = (one.shift - is_in[:, None] * sizes) / error
             total += np.log(np.exp(-(z**2) / 2) + one.doubt)
         found: Floats = np.exp(total - total.max())
         found /= found.sum()
-        return found
+        return found.sum(axis=1), float(found.sum(axis=0) @ sizes)
 
     def next(self, weights: Floats, skipped: Mapping[str, str]) -> str | None:
         """The most uncertain commit; None if each is surely slow or surely fast."""
@@ -139,16 +158,17 @@ class Candidates:
             return None
         return self.names[best]
 
-    def likely(self, weights: Floats) -> list[str]:
-        """The fewest commits that hold the guilty one with the probability `SURE`."""
+    def likely(self, weights: Floats, sure: float = SURE) -> list[str]:
+        """The fewest commits that hold the guilty one with that probability."""
         order = np.argsort(-weights, kind="stable")
-        count = int(np.searchsorted(np.cumsum(weights[order]), SURE)) + 1
+        count = min(int(np.searchsorted(np.cumsum(weights[order]), sure)) + 1, len(order))
         return [self.names[n] for n in sorted(order[:count])]
 
     def nights(self, series: Series, expected_ms: float) -> list[Answer]:
         """The results of a series with a label `commit` in the range, as answers."""
         fair = [one for one in series.points if not one.marked and one.p50_ms > 0]
         noise = noise_of(np.log([one.p50_ms for one in fair])) if fair else _UNKNOWN
+        noise = max(noise, _LEAST_ERROR_OF_NIGHT)
         found = []
         for point in fair:
             label = point.labels.get("commit", "")
@@ -179,6 +199,16 @@ class Walk:
         """The newest answer of two commits."""
         pair = commit, baseline
         return next((a for a in self.answers[::-1] if (a.commit, a.baseline) == pair), None)
+
+    def be_exact(self, step: float) -> None:
+        """Raise the rounds of further A/B jobs if the errors of those so far are too large to find
+        a step of this size. The error falls with the root of the rounds."""
+        jobs = [one for one in self.answers if one.rounds and one.error < _UNKNOWN]
+        if jobs:
+            alone = float(np.median([one.error * one.rounds**0.5 for one in jobs]))
+            wanted = min(ceil((_EXACT * alone / step) ** 2), _MOST_ROUNDS)
+            if wanted > max(self.rounds or 0, jobs[0].rounds):
+                self.rounds = wanted
 
     @property
     def jobs(self) -> int:
@@ -213,20 +243,27 @@ def find_guilty(
     step = walk.known(candidates.bad, good)
     if step is None:
         walk.answers.append(step := measure(candidates.bad, good))
-    needed = step.rounds_needed
-    if needed is not None and needed <= _MOST_ROUNDS and walk.rounds is None:
-        walk.rounds = needed
+    if step.rounds_needed is not None and walk.rounds is None:
+        walk.rounds = min(step.rounds_needed, _MOST_ROUNDS)
         walk.answers[:] = [step := measure(candidates.bad, good)]
     if not step.is_slow:
         return Guilty((), step)
     while True:
-        weights = candidates.weights([*nights, *walk.answers], step)
+        weights, size = candidates.weights([*nights, *walk.answers], step)
         likely = candidates.likely(weights)
+        walk.be_exact(size)
         if len(likely) == 1:
             commit, baseline = likely[0], candidates.before(likely[0])
             known = walk.known(commit, baseline)
-            if known is not None or {commit, baseline} & set(walk.skipped):
-                return Guilty((commit,), step, known if known and known.is_slow else None)
+            if known is not None and known.is_slow:
+                return Guilty((commit,), step, known)
+            is_final = known is not None and (
+                known.rounds_needed is None or walk.rounds == _MOST_ROUNDS
+            )
+            if {commit, baseline} & set(walk.skipped) or is_final:
+                return Guilty(tuple(candidates.likely(weights, _SURELY)), step)
+            if known is not None:
+                walk.rounds = _MOST_ROUNDS
         else:
             chosen = candidates.next(weights, walk.skipped)
             if chosen is None or walk.jobs >= candidates.most_jobs:
