@@ -7,20 +7,23 @@ of a sweep is a view of the lab's jobs: it fills as jobs end, and needs nothing 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import product, takewhile
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from etscope.errors import EtscopeError, FormatError, UsageError, reading
+from etscope.formats.bytes.files import atomic_write
 from etscope.model.table import Column, Kind, Table
 from etscope_lab.jobs.records import Filter, Job, LabApi
 from etscope_lab.jobs.spec import JobSpec, spec_of
@@ -40,6 +43,7 @@ PROGRAM, _HASH = "program", 16  # label with the beginning of the program's hash
 _FOLDER = Path(".etscope", "sweeps")  # of exported programs
 _MOST_CELLS = 2000
 _PAGE = 500
+_DONE = "sweeps-done.json"  # in the lab's folder
 _LOOK = 20.0  # seconds between two looks at the clock
 
 _logger = logging.getLogger("etscope_lab")
@@ -269,13 +273,19 @@ def board(name: str, jobs: Sequence[Job]) -> Table:
 class Schedules:
     """Submits the sweeps of lab.yaml at their times, in a thread, until `close`.
 
-    Each runs in a process of its own, which exports in the folder of the sweep's file. The label
+    Each runs in a separate process, which exports in the folder of the sweep's file. The label
     `run` is the time that was due, so two servers of a lab submit the same jobs, which run once.
+    A file of the lab's folder holds the last time of each sweep, so a server that comes back
+    submits the last time that was missed.
     """
 
     def __init__(self, home: Home) -> None:
         self._home, self._ended = home, threading.Event()
-        self._seen = datetime.now(timezone.utc)
+        self._file = home.folder / _DONE
+        self._done: dict[str, datetime] = {}  # by the sweep's name in lab.yaml
+        with suppress(OSError, ValueError, AttributeError):  # else from now on
+            kept = json.loads(self._file.read_bytes())
+            self._done = {name: datetime.fromisoformat(at) for name, at in kept.items()}
         self._thread = threading.Thread(target=self._run, name="etscope-lab-sweeps", daemon=True)
 
     def start(self) -> None:
@@ -288,16 +298,31 @@ class Schedules:
 
     def _run(self) -> None:
         while not self._ended.wait(_LOOK):
-            until = datetime.now(timezone.utc)
-            for path, due in self.due(until):
-                self.submit(path, due)
+            for name, due in self.due(datetime.now(timezone.utc)):
+                self.submit(name, due)
+                if not self._ended.is_set():
+                    self.keep(name, due)
 
-    def due(self, until: datetime) -> list[tuple[Path, datetime]]:
-        """The sweeps that became due since the last call, each at the last of its times."""
-        since, self._seen = self._seen, until
+    def _path(self, name: str) -> Path:
+        return self._home.folder / Path(name).expanduser()
+
+    def keep(self, name: str, done: datetime) -> None:
+        """Note that a sweep needs no submission for this time and earlier ones."""
+        self._done[name] = done
+        try:
+            with atomic_write(self._file) as file:
+                file.write(json.dumps({n: str(at) for n, at in self._done.items()}).encode())
+        except EtscopeError as error:
+            _logger.warning("a missed time of a sweep is not made up: %s", error)
+
+    def due(self, until: datetime) -> list[tuple[str, datetime]]:
+        """The sweeps, by name, that are due since they were last submitted, each at the last of its
+        times. A sweep that is new is due from now on."""
         found = []
         for name in self._home.config.sweeps:
-            path = self._home.folder / Path(name).expanduser()
+            path = self._path(name)
+            if name not in self._done:
+                self.keep(name, until)
             try:
                 schedule = read_sweep(path).schedule
             except EtscopeError as error:
@@ -307,13 +332,14 @@ class Schedules:
                 continue
             from cronsim import CronSim
 
-            passed = list(takewhile(lambda moment: moment <= until, CronSim(schedule, since)))
-            if passed:
-                found.append((path, passed[-1]))
+            last = next(CronSim(schedule, until, reverse=True), None)
+            if last is not None and last > self._done[name]:
+                found.append((name, last))
         return found
 
-    def submit(self, path: Path, due: datetime) -> None:
+    def submit(self, name: str, due: datetime) -> None:
         """Submit a sweep with the label of its time; its output goes to this process's."""
+        path = self._path(name)
         words = [sys.executable, "-m", "etscope", "lab", "--home", str(self._home.folder)]
         words += ["submit", path.name, "--async", "--label", f"run={due:%Y-%m-%dT%H:%MZ}"]
         try:

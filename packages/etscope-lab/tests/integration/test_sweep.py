@@ -141,17 +141,26 @@ def test_schedules_submit_what_is_due(tmp_path: Path, monkeypatch: pytest.Monkey
     def at(day: int, hour: int) -> datetime:
         return datetime(2096, 5, day, hour, 30, tzinfo=timezone.utc)
 
-    schedules.due(at(1, 1))
-    assert schedules.due(at(1, 1)) == []
-    (due,) = schedules.due(at(1, 2))
-    assert due == (path, datetime(2096, 5, 1, 2, tzinfo=timezone.utc))
-    assert schedules.due(at(1, 5)) == []
-    assert [moment.day for _, moment in schedules.due(at(4, 5))] == [4]  # late: once
+    assert schedules.due(at(1, 5)) == []  # new: what passed before it was known is not due
+    assert schedules.due(at(2, 1)) == []
+    (due,) = schedules.due(at(2, 2))
+    assert due == ("nightly.toml", datetime(2096, 5, 2, 2, tzinfo=timezone.utc))
+    assert schedules.due(at(2, 2)) == [due]  # until it is submitted
+    schedules.keep(*due)
+    assert schedules.due(at(2, 5)) == []
+    # A server that was away for days makes up for the last time.
+    again = Schedules(Home.open(tmp_path))
+    (due,) = again.due(at(6, 5))
+    assert due == ("nightly.toml", datetime(2096, 5, 6, 2, tzinfo=timezone.utc))
+    again.keep(*due)
+    assert Schedules(Home.open(tmp_path)).due(at(6, 6)) == []
+    (tmp_path / "sweeps-done.json").write_text("[1]")
+    assert Schedules(Home.open(tmp_path)).due(at(6, 6)) == []  # damaged: from now on
     monkeypatch.delenv("ETSCOPE_LAB_SERVER", raising=False)
     (tmp_path / "net.pte").write_bytes(b"a program")
     path.write_text(FILE.replace(', "net.py:make"', ""))
     for _ in range(2):  # another server of the lab
-        schedules.submit(path, at(4, 2))
+        schedules.submit("nightly.toml", at(4, 2))
     with Lab.open(tmp_path) as lab:
         jobs = lab.jobs().jobs
     assert {job.spec.labels["run"] for job in jobs} == {"2096-05-04T02:30Z"}
