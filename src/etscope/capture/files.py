@@ -33,6 +33,7 @@ from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.pte import Program, program_fingerprint, read_pte
 from etscope.formats.run_json import (
     DEBUG_BIN,
+    DEVICE_LOG,
     RUN_ETDP,
     RUN_JSON,
     VALUES_ETDP,
@@ -393,7 +394,7 @@ def runs_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> list[
 
 def files_inside(folder: PathLike, *, buffers: bool) -> list[Path]:
     """Return the files of the runs in a folder; if they do not form runs, all files of known
-    suffixes. buffers: with debug buffers.
+    suffixes. buffers: with debug buffers, and without the device's log.
 
     Raises `UsageError` for a folder without such files.
     """
@@ -406,7 +407,8 @@ def files_inside(folder: PathLike, *, buffers: bool) -> list[Path]:
     for run in runs:
         without = {run.facts} if buffers else {run.facts, run.debug_buffer, run.values_buffer}
         found |= dict.fromkeys(path for path in run.paths if path not in without)
-    return list(found)
+    log = Path(folder) / DEVICE_LOG
+    return [*found, log] if log.is_file() and not buffers else list(found)
 
 
 def _kind_of(file: Path) -> str:

@@ -26,6 +26,7 @@ from etscope.formats.program.bpte import read_program_file
 from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.run_json import (
     DEBUG_BIN,
+    DEVICE_LOG,
     RUN_ETDP,
     RUN_JSON,
     VALUES_ETDP,
@@ -256,9 +257,11 @@ def within(cap: Cap) -> str:
 __all__ = ["import_run"]
 
 
-def import_run(files: RunFiles, folder: Path, *, force: bool = False) -> list[Path]:
+def import_run(
+    files: RunFiles, folder: Path, *, log: Path | None = None, force: bool = False
+) -> list[Path]:
     """Copy the files of a run into a folder, named as `etscope run` names them, and write its
-    run.json; return the new files.
+    run.json; return the new files. log: of the device.
 
     Raises as `RunFiles.open`.
     """
@@ -270,6 +273,7 @@ def import_run(files: RunFiles, folder: Path, *, force: bool = False) -> list[Pa
         RUN_ETDP: files.dump,
         VALUES_ETDP: files.values,
         DEBUG_BIN: files.logged[1],
+        DEVICE_LOG: log,
     }
     saved = {} if files.facts is None else dict(read_run_json(files.facts).content)
     if files.facts is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Collection
 
 from etscope.errors import FormatError, VersionError, reading
@@ -27,6 +28,9 @@ _NAMES = {
 }
 
 _LOG = 1 << 20  # bytes of a log that are searched
+BOARD_FILE = re.compile(
+    rb"\|\s*base64 -d\s*>"
+)  # of the command that writes a file, in a board's log
 _ZIP = b"PK\x03\x04"
 _ETRECORD_MEMBER = "ETRECORD_V0"
 _PTN_MEMBER = "program.ptg"
@@ -92,6 +96,11 @@ def _has_app_log(buffer: memoryview) -> bool:
     return b"PyTorchObserver {" in head
 
 
+def has_board_files(buffer: memoryview) -> bool:
+    """Return whether a file is a board's log with files in base64."""
+    return b"\0" not in bytes(buffer[:64]) and BOARD_FILE.search(buffer) is not None
+
+
 def describe(buffer: memoryview) -> str:
     """Return a guess of the format, to end a sentence like "not an ETDump: ..."."""
     found = _format_of(buffer)
@@ -114,6 +123,8 @@ def describe(buffer: memoryview) -> str:
         return "this seems to be a Python pickle, which etscope never loads"
     if _has_app_log(buffer):
         return "this is the log of an app that ran a language model, without the dump of its run"
+    if has_board_files(buffer):
+        return "this is a board's log with a dump in it; etscope runs import LOG takes it out"
     if not any(buffer[:64]):
         return "it begins with zeros; a debug buffer holds only the tensors of an ETDump"
     return f"its first bytes, {bytes(buffer[:8]).hex(' ')}, do not match a known format"

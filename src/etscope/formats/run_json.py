@@ -82,6 +82,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEBUG_BIN",
+    "DEVICE_LOG",
     "RUN_ETDP",
     "RUN_JSON",
     "VALUES_ETDP",
@@ -98,6 +99,7 @@ __all__ = [
 RUN_JSON = "run.json"
 # The dumps in its folder, and the debug buffer of the one with values.
 RUN_ETDP, VALUES_ETDP, DEBUG_BIN = "run.etdp", "values.etdp", "debug.bin"
+DEVICE_LOG = "device.log"  # of an imported run: counters, allocators, or times of an app
 CORE = "etdb"  # the "runner" of a core
 _MOST_INPUTS = 256 << 20  # bytes that are saved with a run
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -30,7 +31,6 @@ from etscope.run.job import (
     value_of,
 )
 from etscope.run.process import LOG, end_with_parent, failure, read_log, run_process
-from etscope.support.resident import status_bytes
 
 __all__ = ["python_missing"]
 
@@ -187,7 +187,7 @@ def main(name: str) -> int:
 def _execute(job: Job, folder: Path, *, is_own_process: bool) -> None:
     from etscope.bridge.runtime import execute
 
-    before = status_bytes("VmRSS")
+    before = _memory("VmRSS")
     result = execute(
         job,
         folder / ETDUMP if job.trace else None,
@@ -202,12 +202,22 @@ def _execute(job: Job, folder: Path, *, is_own_process: bool) -> None:
         result["generation"] = describe_generation(result["generation"], folder)
     memory: dict[str, int | None] = {}
     if is_own_process:  # another holds whatever the user has in it
-        memory = {"rss_before_bytes": before, "peak_rss_bytes": status_bytes("VmHWM")}
+        memory = {"rss_before_bytes": before, "peak_rss_bytes": _memory("VmHWM")}
     (folder / RESULT).write_text(json.dumps({**result, **memory}), encoding="utf-8")
 
 
 def _text_of(error: BaseException) -> str:
     return str(error).strip() or type(error).__name__
+
+
+def _memory(field: str) -> int | None:
+    """Read a field of Linux' /proc/self/status, in bytes. `getrusage` includes the parent's."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = re.search(rf"^{field}:\s*(\d+) kB", status, re.MULTILINE)
+    return None if found is None else int(found[1]) * 1024
 
 
 @contextmanager

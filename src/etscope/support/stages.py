@@ -126,9 +126,9 @@ class Stages:
             self._leave()
 
     def _enter(self, stage: Stage, *, is_leaf: bool) -> None:
-        now = self._note_peak()
+        self._note_peak()
         stage.calls += 1
-        self._calls.append(_Call(stage, perf_counter(), now, max(now, self._highest), is_leaf))
+        self._calls.append(_Call(stage, perf_counter(), 0, self._highest, is_leaf))
 
     def _leave(self) -> None:
         self._note_peak()
@@ -140,15 +140,12 @@ class Stages:
         if self._calls:
             self._calls[-1].peak = max(self._calls[-1].peak, call.peak)
 
-    def _note_peak(self) -> int:
-        """Give the peak since the last note to the stage at work; return the memory now."""
-        peak, now = self.resident.take()
+    def _note_peak(self) -> None:
+        """Give the peak since the last note to the stage at work."""
+        peak = self.resident.take()
+        self._highest = max(self._highest, peak)
         if self._calls:
             self._calls[-1].peak = max(self._calls[-1].peak, peak)
-            self._highest = max(self._highest, peak)
-        else:
-            self._highest = now
-        return now
 
 
 _open: list[Stages] = []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from etscope.cli import main
 from tests.support.artifacts import artifacts
+from tests.support.backend_files import pmu_log
 from tests.support.cli.fixtures import Run
 
 pytest.importorskip("executorch")
@@ -139,6 +142,50 @@ def test_files_of_a_phone_are_a_run(run: Run, here: Path) -> None:
     code, _, err = run("runs", "import", made.etdump, other)
     assert (code, "do not belong together" in err) == (3, True)
     assert len(list((here / ".etscope" / "runs").glob("0*"))) == 1
+
+
+def written(name: str, file: Path) -> str:
+    """What ExecuTorch's Arm runner prints for a file, as a terminal of 80 columns wraps it."""
+    text = base64.b64encode(file.read_bytes()).decode()
+    lines = "\r\n".join(textwrap.wrap(text, 80))
+    return f'# Writing {name} [base64]\r\necho "{lines}" | base64 -d >{name}\r\n'
+
+
+def test_a_log_of_a_board_is_a_run(run: Run, here: Path) -> None:
+    made = artifacts("cnn_portable")
+    log = here / "uart.log"
+    dump = written("etdump.bin", made.etdump)
+    buffer = written("debug_buffer.bin", made.debug_buffer)
+    boot = "I [executorch:arm_executor_runner.cpp:1011] planned memory\r\n"
+    counters = pmu_log(counters=(3, 4, 5, 6, 7))
+    memory = "I [executorch:x.cpp:1] method_allocator_used:     5120 / 62914560  free: 62909440\n"
+    log.write_text(f"{boot}{counters}{memory}#[RUN THIS]\n{buffer}{dump}#[END]\n", "utf-8")
+
+    code, _, err = run("info", log)
+    assert (code, err) == (0, "")
+    code, _, err = run("runs", "import", log, made.etrecord)
+    assert code == 0, err
+    (folder,) = (here / ".etscope/runs").glob("001-*")
+    assert (folder / "run.etdp").read_bytes() == made.etdump.read_bytes()
+    assert (folder / "debug.bin").read_bytes() == made.debug_buffer.read_bytes()
+    code, out, _ = run("explain")
+    assert (code, "cnn.py:" in out) == (0, True)
+    code, out, _ = run("info", "-f", "json")
+    rows = [
+        (row["event"], row["value"])
+        for report in json.loads(out)["reports"]
+        if report["kind"] == "tool-file"
+        for row in report["sections"]["rows"]
+    ]
+    assert ("method_allocator_used", 5120) in rows
+    assert ("NPU_IDLE", 6) in rows
+
+    log.write_text(f"{boot}{dump}", "utf-8")
+    code, _, err = run("info", log)
+    assert (code, "etscope runs import LOG takes it out" in err) == (3, True)
+    code, _, err = run("runs", "import", log)
+    assert code == 0, err
+    assert not (here / ".etscope/runs/002-uart/device.log").exists()
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,8 @@ def read(path: str, text: str) -> BackendFile:
     ]
     if not reports and not memory:
         raise FormatError(f"this log does not have a line of {_MARK}cycle_cntr or {_MARK}cntrN")
-    notes = ["Numbers are sums over all delegate calls in the report's inferences."]
+    sums = "Numbers are sums over all delegate calls in the report's inferences."
+    notes = [sums] if reports else []
     rows: list[ImportedRow] = []
     for number, report in enumerate(reports, 1):
         group = f" of report {number}" if len(reports) > 1 else ""

@@ -8,7 +8,7 @@ XNNPACK's, a quantizer's).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
@@ -153,7 +153,7 @@ def _programs(value: Any) -> Iterator[Programs]:
     """Yield the programs that an argument or a result of a stage is or has."""
     if isinstance(value, EdgeProgramManager):
         value = {name: value.exported_program(name) for name in value.methods}
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):  # a check for Mapping takes longer than some passes
         values = list(value.values())
         if values and all(isinstance(one, ExportedProgram) for one in values):
             yield values
@@ -174,15 +174,14 @@ def _nodes(programs: Programs) -> int:
 
 def _weights(programs: Programs) -> int | None:
     """Count the bytes of weights and constants; None for a graph whose program has them."""
-    found: dict[int, int] = {}
+    found: dict[int, torch.Tensor] = {}
     for program in programs:
         if isinstance(program, ExportedProgram):
             held = [*program.state_dict.values(), *program.constants.values()]
         else:
             held = [*program.parameters(), *program.buffers()]
-        for one in held:
-            if isinstance(one, torch.Tensor):
-                found |= {id(part): part.nbytes for part in plain_tensors(one)}
         if not held and isinstance(program, GraphModule):
             return None
-    return sum(found.values())
+        tensors = (one for one in held if isinstance(one, torch.Tensor))
+        found |= {id(part): part for one in tensors for part in plain_tensors(one)}
+    return sum(int(one.nbytes) for one in found.values())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +17,7 @@ import numpy as np
 from etscope.cli.options.common import FILE, POSITIVE, force_option, output_options
 from etscope.cli.options.kept_runs import NEXT, SAVE_OPTIONS, kept_runs, saved_run
 from etscope.cli.output.tables import OutputOptions
-from etscope.errors import EtscopeError, UsageError
+from etscope.errors import EtscopeError, FormatError, UsageError
 
 if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
@@ -145,24 +147,49 @@ def import_command(files: tuple[str, ...], force: bool, save: Path | None) -> No
     etscope runs import run.etdp model.etrecord model.pte
     etscope runs import pulled/
     etscope runs import run.etdp debug.bin model.pte
+    etscope runs import uart.log model.etrecord
 
-    FILEs may be in any order, or in a folder; debug.bin has logged values. etscope checks that they
-    belong together, and copies them. The import is then the last run.
+    FILEs may be in any order, or in a folder; debug.bin has logged values. A board's log may hold
+    the dump, as ExecuTorch's Arm runner prints it; its counters and allocators are kept, too.
+    etscope checks that the files belong together, and copies them. The import is then the last run.
     """
     from etscope.capture.files import run_of_files
     from etscope.capture.kept_runs import import_run
 
-    found = run_of_files(files)
-    if found.dump is None:
-        raise UsageError(f"{found.name} has no ETDump", hint="name the dump, too")
-    named = found.program or found.record or found.dump
-    with saved_run(save, False, named.stem, NEXT) as folder:
-        if folder is None:
-            raise UsageError(
-                "the run cannot be kept in this folder", hint="--save DIR names another one"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        import_run(found, folder, force=force)
+    with TemporaryDirectory() as unpacked:
+        found_files, log = _without_log(files, Path(unpacked))
+        found = run_of_files(found_files)
+        if found.dump is None:
+            raise UsageError(f"{found.name} has no ETDump", hint="name the dump, too")
+        named = found.program or found.record or log or found.dump
+        with saved_run(save, False, named.stem, NEXT) as folder:
+            if folder is None:
+                raise UsageError(
+                    "the run cannot be kept in this folder", hint="--save DIR names another one"
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            import_run(found, folder, log=log, force=force)
+
+
+def _without_log(files: Sequence[str], folder: Path) -> tuple[list[str], Path | None]:
+    """Return the files, with those in a board's log, written to `folder`, in its place; and the
+    log, if it says more."""
+    from etscope.analysis.info import file_info
+    from etscope.formats.etdump.board_log import files_in_log
+
+    found, log = [], None
+    for file in files:
+        inside = {} if Path(file).is_dir() else files_in_log(file)
+        for name, data in inside.items():
+            (folder / Path(name).name).write_bytes(data)
+            found.append(str(folder / Path(name).name))
+        if not inside:
+            found.append(file)
+            continue
+        with suppress(FormatError):  # nothing but the dump
+            file_info(file)
+            log = Path(file)
+    return found, log
 
 
 def _kept(folder: str) -> KeptRun:
