@@ -1,6 +1,6 @@
 """Read the times of a language model that its app measured.
 
-There are two sources:
+There are three sources:
 
 - The line ``PyTorchObserver {"prompt_tokens":14,"generated_tokens":54,…}``, which ExecuTorch's
   runners print after each generation (`extension/llm/runner/stats.h`). It may be anywhere in a log:
@@ -9,6 +9,9 @@ There are two sources:
   token, which comes from the prompt's evaluation. The lines around it may have the process's memory
   ("RSS after loading model: 1223.152344 MiB") and the size of the vocabulary ("Prefill token result
   numel(): 128256"); a script's heading ("=== 1B-8da4w rep1 ===") names the generations below it.
+- The report in words that follows the line, in another stream (ET_LOG): "Prompt Tokens: 14
+  Generated Tokens: 54", "Total inference time: 1.250000 (seconds)", … It is read if the log has no
+  such line.
 - The JSON of PyTorch's benchmark database, schema v3, which
   `.github/scripts/extract_benchmark_results.py` makes from the phone benchmarks.
 """
@@ -190,8 +193,21 @@ _VOCABULARY = re.compile(r"Prefill token result numel\(\): (\d{1,9})\b")
 _RATES = ("prefill_token_per_sec", "decode_token_per_sec")
 
 
+# The report in words, and the field of each of its times.
+_PRINTED = re.compile(r"Prompt Tokens: (\d{1,12})\s+Generated Tokens: (\d{1,12})\b")
+_PRINTED_TIME = re.compile(r"(\w[A-Za-z ]+?)(?: \d+ tokens)?:\s*(-?\d{1,12}\.\d{1,9}) \(seconds\)")
+_PRINTED_FIELDS = {
+    "Model Load Time": "load_ns",
+    "Total inference time": "inference_ns",
+    "Prompt evaluation": "prefill_ns",
+    "Time to first generated token": "first_token_ns",
+    "Sampling time over": "sampling_ns",
+}
+
+
 def _of_log(lines: io.TextIOWrapper) -> AppReport:
     found: list[AppGeneration] = []
+    printed: list[tuple[int, dict[str, Any]]] = []  # with their lines
     number, heading, vocabulary = 1, None, None
     memory: dict[str, int] = {}
     while line := lines.readline(_LONGEST_LINE):  # one that is too long comes in pieces
@@ -209,10 +225,27 @@ def _of_log(lines: io.TextIOWrapper) -> AppReport:
             memory = {}
             if len(found) > _MOST:
                 raise FormatError(f"{where}a log of more than {_MOST:,} generations is too large")
+        if match := _PRINTED.search(line):
+            tokens = {"prompt_tokens": int(match[1]), "generated_tokens": int(match[2])}
+            printed.append((number, {"heading": heading, "vocabulary": vocabulary, **tokens}))
+        if printed and (match := _PRINTED_TIME.search(line)) and match[1] in _PRINTED_FIELDS:
+            printed[-1][1][_PRINTED_FIELDS[match[1]]] = round(float(match[2]) * 1e9)
         number += line.endswith("\n")
+    found = found or [_printed_generation(line, values) for line, values in printed[:_MOST]]
     if not found:
         raise MissingDataError("this log does not have a line PyTorchObserver {…}", hint=_HINT)
     return AppReport(tuple(found))
+
+
+def _printed_generation(line: int, values: dict[str, Any]) -> AppGeneration:
+    """Return a generation of the report in words; a time of 0 or less was not taken."""
+    taken = {key: value for key, value in values.items() if not key.endswith("_ns") or value > 0}
+    if "inference_ns" not in taken:
+        raise FormatError(
+            f"line {line:,}: the report does not have a total inference time",
+            hint="the log is cut off; record it again",
+        )
+    return AppGeneration(**taken)
 
 
 def _stats_of_line(line: str, start: int, where: str) -> Mapping[str, Any]:

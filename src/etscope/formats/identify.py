@@ -31,6 +31,7 @@ _LOG = 1 << 20  # bytes of a log that are searched
 BOARD_FILE = re.compile(
     rb"\|\s*base64 -d\s*>"
 )  # of the command that writes a file, in a board's log
+_PRINTED_REPORT = re.compile(rb"Prompt Tokens: \d+\s+Generated Tokens: \d")
 _ZIP = b"PK\x03\x04"
 _ETRECORD_MEMBER = "ETRECORD_V0"
 _PTN_MEMBER = "program.ptg"
@@ -93,7 +94,7 @@ def _has_app_log(buffer: memoryview) -> bool:
     head = bytes(buffer[:_LOG])
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell's `> file`
         head = head.decode("utf-16", "replace").encode()
-    return b"PyTorchObserver {" in head
+    return b"PyTorchObserver {" in head or _PRINTED_REPORT.search(head) is not None
 
 
 def has_board_files(buffer: memoryview) -> bool:

@@ -301,6 +301,40 @@ def test_the_summary_of_a_log_alone(tmp_path: Path) -> None:
     assert "Choosing tokens" not in notes
 
 
+PRINTED = """\
+I 00:00:03.501 executorch:stats.h:175] \tPrompt Tokens: 14    Generated Tokens: 54
+I 00:00:03.501 executorch:stats.h:181] \tModel Load Time:\t\t2.277000 (seconds)
+I 00:00:03.501 executorch:stats.h:188] \tTotal inference time:\t\t1.189000 (seconds)\t\t Rate: \t45.41 (tokens/second)
+I 00:00:03.501 executorch:stats.h:198] \t\tPrompt evaluation:\t0.164000 (seconds)\t\t Rate: \t85.36 (tokens/second)
+I 00:00:03.501 executorch:stats.h:209] \t\tGenerated 54 tokens:\t1.025000 (seconds)\t\t Rate: \t52.68 (tokens/second)
+I 00:00:03.501 executorch:stats.h:219] \tTime to first generated token:\t0.164000 (seconds)
+I 00:00:03.501 executorch:stats.h:226] \tSampling time over 68 tokens:\t0.019000 (seconds)
+"""  # noqa: E501
+
+
+def test_the_report_in_words_says_the_same(read: Reader, tmp_path: Path) -> None:
+    """In logcat it is alone, as the line goes to standard output."""
+    (told,) = read(line()).generations
+    (found,) = read(f"RSS after loading model: 12.5 MiB\n=== mine rep1 ===\n{PRINTED}").generations
+    assert found.heading == "mine rep1"
+    for name in (*FIELDS, "decode_ns"):
+        assert getattr(found, name) == getattr(told, name), name
+    assert read(PRINTED).decode_rate == pytest.approx(54 / 1.025)
+    assert len(read(PRINTED + PRINTED).generations) == 2
+    assert read(line() + "\n" + PRINTED).generations == (told,)  # once, not twice
+    assert file_info(tmp_path / "app.log").about["kind"] == "app-log"
+    (found,) = read(PRINTED.replace("2.277000", "-1795674120.053000")).generations
+    assert found.load_ns is None  # its stamps were not taken
+    with pytest.raises(FormatError, match="line 2: the report does not have a total inference"):
+        read("boot\n" + PRINTED[:200])
+
+
+FIELDS = (
+    *("prompt_tokens", "generated_tokens", "load_ns"),
+    *("inference_ns", "prefill_ns", "first_token_ns", "sampling_ns"),
+)
+
+
 def test_models_and_memory_in_a_log_are_told_apart(tmp_path: Path) -> None:
     """Headings of a script, and the runner's lines around PyTorchObserver's."""
     path = tmp_path / "bench.log"
