@@ -351,10 +351,15 @@ const std::vector<Group>& groups() {
          }},
         {"--delegate-filter",
          "REGEX",
-         "of delegates' intermediate outputs log only those whose whole name\n"
-         "matches; repeatable",
+         "log only intermediate outputs of delegates with a matching name; repeatable",
          false,
          [](O& o, C&, S& v) { o.delegate_filters.push_back(v); }},
+        {"--value-filter",
+         "REGEX",
+         "log only intermediate outputs of instructions with a matching kernel (relu.out;\n"
+         "DELEGATE_CALL) or number in their chain; repeatable",
+         false,
+         [](O& o, C&, S& v) { o.value_filters.push_back(v); }},
         {"--allocations",
          "",
          "log the runtime's allocations",
@@ -540,9 +545,14 @@ void check_options(const Options& options) {
        options.calls[0].all_cases)) {
     wrong_flags("pools are for one call, and exclude --etdump-out and --memory");
   }
-  if (!options.delegate_filters.empty() &&
-      options.debug_level != EventTracerDebugLogLevel::kIntermediateOutputs) {
-    wrong_flags("--delegate-filter needs --debug-level intermediate_outputs");
+  if (options.debug_level != EventTracerDebugLogLevel::kIntermediateOutputs) {
+    for (const auto& [flag, filters] :
+         {std::pair("--delegate-filter", &options.delegate_filters),
+          std::pair("--value-filter", &options.value_filters)}) {
+      if (!filters->empty()) {
+        wrong_flags(std::string(flag) + " needs --debug-level intermediate_outputs");
+      }
+    }
   }
 }
 

@@ -73,6 +73,7 @@ struct Options {
   size_t debug_buffer_size = 0;
   EventTracerProfilingLevel profiling_level = EventTracerProfilingLevel::kProfileAllEvents;
   std::vector<std::string> delegate_filters;
+  std::vector<std::string> value_filters;
   bool allocations = false;
   bool memory = false;
   PoolSizes pools;

@@ -29,6 +29,8 @@ struct Private {
 
 template struct Private<&ETDumpGen::bundled_input_index_>;
 
+constexpr char kKernelCall[] = "native_call_"; // before the name in a kernel's event
+
 const char* kind_of(Tag tag) {
   switch (tag) {
     case Tag::String:
@@ -74,7 +76,32 @@ void Tracer::log_allocation(Arena arena, size_t size) {
   }
 }
 
+EventTracerEntry Tracer::start_profiling(
+    const char* name, ChainID chain, DebugHandle debug_handle) {
+  if (value_filter_ != nullptr) {
+    kernel_ = name;
+    if (kernel_.rfind(kKernelCall, 0) == 0) {
+      kernel_.erase(0, sizeof(kKernelCall) - 1);
+    }
+  }
+  return ETDumpGen::start_profiling(name, chain, debug_handle);
+}
+
+bool Tracer::drops_values() {
+  if (value_filter_ == nullptr) {
+    return false;
+  }
+  const Logged by_name =
+      value_filter_->filter(kernel_.c_str(), executorch::runtime::kUnsetDelegateDebugIntId);
+  const Logged by_number =
+      value_filter_->filter(nullptr, static_cast<DelegateDebugIntId>(current_debug_handle()));
+  return by_name.ok() && by_name.get() && by_number.ok() && by_number.get();
+}
+
 Tracer::Logged Tracer::log_evalue(const EValue& value, LoggedEValueType type) {
+  if (type == LoggedEValueType::kIntermediateOutput && drops_values()) {
+    return false;
+  }
   Wider wider;
   switch (value.tag) {
     case Tag::Int:

@@ -13,7 +13,11 @@
 
 namespace etscope {
 
+using executorch::runtime::ChainID;
+using executorch::runtime::DebugHandle;
 using executorch::runtime::DelegateDebugIntId;
+using executorch::runtime::EventTracerEntry;
+using executorch::runtime::EventTracerFilterBase;
 
 /// An ETDumpGen with these differences:
 ///
@@ -22,6 +26,7 @@ using executorch::runtime::DelegateDebugIntId;
 ///   values that it cannot hold are left out; ETDumpGen leaves a malformed dump, or aborts.
 /// - Delegates' tensors are logged at the level "intermediate outputs" only.
 /// - Allocations are logged, if asked for.
+/// - Values of instructions can be filtered, not only those of delegates.
 class Tracer : public executorch::etdump::ETDumpGen {
  public:
   using Tensor = executorch::aten::Tensor;
@@ -34,7 +39,16 @@ class Tracer : public executorch::etdump::ETDumpGen {
   /// From now on blocks announce the two allocators, whose allocations they hold.
   void track_allocations();
 
+  /// From now on an instruction's values are logged only if the filter keeps the name of its kernel
+  /// or its number. As for ETDumpGen's own filter, true drops them.
+  void set_value_filter(EventTracerFilterBase* filter) {
+    value_filter_ = filter;
+  }
+
   void create_event_block(const char* name) override;
+
+  EventTracerEntry start_profiling(
+      const char* name, ChainID chain, DebugHandle debug_handle) override;
 
   Logged log_evalue(
       const executorch::runtime::EValue& value,
@@ -60,11 +74,15 @@ class Tracer : public executorch::etdump::ETDumpGen {
 
   bool logs_intermediate_outputs();
 
+  bool drops_values();
+
   /// The tensor as it can be logged, kept alive by `wider`; whether there is such a tensor.
   bool make_loggable(Tensor& tensor, Wider& wider);
 
   void say_left_out(const std::string& what);
 
+  EventTracerFilterBase* value_filter_ = nullptr;
+  std::string kernel_;
   bool tracks_allocations_ = false;
   int allocators_[2] = {-1, -1};
   std::set<std::string> said_;

@@ -69,7 +69,8 @@ Record run_in_pools(Session& session, const Options& options) {
 
 int run(const Options& options) {
   check_folder(options.outputs_dir);
-  NameFilter filter(options.delegate_filters);
+  NameFilter delegates("--delegate-filter", options.delegate_filters);
+  NameFilter values("--value-filter", options.value_filters);
   auto etdump = open_if_asked(options.etdump_out);
   auto result = open_if_asked(options.result_out);
   std::optional<DebugFile> debug;
@@ -84,7 +85,10 @@ int run(const Options& options) {
     tracer->set_data_sink(&*debug);
   }
   if (!options.delegate_filters.empty()) {
-    tracer->set_delegation_intermediate_output_filter(&filter);
+    tracer->set_delegation_intermediate_output_filter(&delegates);
+  }
+  if (!options.value_filters.empty()) {
+    tracer->set_value_filter(&values);
   }
   Record record =
       options.generation.asked ? generate(session, options) : run_in_pools(session, options);

@@ -6,13 +6,14 @@
 
 namespace etscope {
 
-NameFilter::NameFilter(const std::vector<std::string>& patterns) {
+NameFilter::NameFilter(const char* flag, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     try {
       patterns_.emplace_back(pattern);
     } catch (const std::regex_error& error) {
       throw Failure(
-          kUsage, "--delegate-filter " + pattern + ": not a regular expression: " + error.what());
+          kUsage,
+          std::string(flag) + " " + pattern + ": not a regular expression: " + error.what());
     }
   }
 }

@@ -1,4 +1,4 @@
-// Which of the delegates' intermediate outputs are logged.
+// Which intermediate outputs are logged.
 #pragma once
 
 #include <regex>
@@ -12,8 +12,8 @@ namespace etscope {
 /// Keeps what one of the patterns matches whole: a name, or an id in decimal digits.
 class NameFilter : public executorch::runtime::EventTracerFilterBase {
  public:
-  /// Throws when a pattern is no regular expression.
-  explicit NameFilter(const std::vector<std::string>& patterns);
+  /// Throws when a pattern is no regular expression. flag: names the patterns in the message.
+  NameFilter(const char* flag, const std::vector<std::string>& patterns);
 
   /// True DROPS the output: that is what ETDumpGen takes it for, whatever upstream's header says.
   executorch::runtime::Result<bool> filter(

@@ -82,6 +82,7 @@ def test_help_describes_every_flag() -> None:
             "excludes --etdump-out",
         ),
         (("--program", "x", "--delegate-filter", "y"), "needs --debug-level intermediate_outputs"),
+        (("--program", "x", "--value-filter", "y"), "--value-filter needs --debug-level"),
         (("--program", "x", "--iterations", "2", "--method", "y"), "come after its --method"),
         (
             ("--program", "x", "--input", "none", "--testset-index", "0"),
@@ -91,6 +92,10 @@ def test_help_describes_every_flag() -> None:
         (
             ("--program", "echo.pte", "--etdump-out", "e", *ALL, "--delegate-filter", "("),
             "--delegate-filter (: not a regular expression",
+        ),
+        (
+            ("--program", "echo.pte", "--etdump-out", "e", *ALL, "--value-filter", "("),
+            "--value-filter (: not a regular expression",
         ),
     ],
 )

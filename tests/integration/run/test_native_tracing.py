@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,34 @@ def test_what_cannot_be_widened_is_left_out_and_said_once(tmp_path: Path) -> Non
 
 
 # -- delegates
+
+
+def values_of_cnn(folder: Path, *flags: str) -> dict[str, int]:
+    """How many times each kernel of a CNN logged values, by the name of its event."""
+    dump, debug = folder / "run.etdp", folder / "debug.bin"
+    level = ("--debug-level", "intermediate_outputs", "--debug-buffer-out", debug)
+    done = run_flags(
+        "--program", artifacts("cnn_portable").pte, "--etdump-out", dump, *level, *flags
+    )
+    assert done.returncode == 0, done.stderr
+    found = Inspector(etdump_path=dump, debug_buffer_path=debug)
+    return Counter(
+        str(event.name)
+        for block in found.event_blocks
+        for event in block.events
+        if str(event.name).startswith("native_call_") and len(event.debug_data)
+    )
+
+
+def test_values_of_chosen_instructions(tmp_path: Path) -> None:
+    logged = values_of_cnn(tmp_path)
+    assert logged["native_call_relu.out"] > 1 and logged["native_call_convolution.out"] > 1
+    relus = values_of_cnn(tmp_path, "--value-filter", "relu.*")
+    assert relus == {"native_call_relu.out": logged["native_call_relu.out"]}
+    two = values_of_cnn(tmp_path, "--value-filter", "2", "--value-filter", "13")
+    assert sum(two.values()) == 2
+    none = values_of_cnn(tmp_path, "--value-filter", "relu")  # the whole name is relu.out
+    assert not none
 
 
 @functools.cache
