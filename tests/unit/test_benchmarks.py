@@ -73,6 +73,7 @@ SMALLEST = {
     "ab_alarms": ("--minutes 0.05 --trials 2",),
     "collect": ("--dumps 2 --upstream 1",),
     "diff_power": ("--processes 8 --iterations 20 --trials 2",),
+    "export_profile": ("--rounds 1 --depth 1",),
     "explain_rules": ("--seed 1 --only threshold",),
     "lab_bisect": ("--walks 1 --commits 4",),
     "lab_database": ("--jobs 50 --rounds 2",),
