@@ -180,11 +180,15 @@ describe("time by line", () => {
   it("a file has the time that several of its lines share", () => {
     const row = timeParts(method).find((part) => part.time > 0)!.row;
     const [line] = method.links.lines[row]!;
-    const other = now.source.lines.findIndex((one, at) => at !== line && one.file === now.source.lines[line!]!.file);
+    const other = now.source.lines.findIndex(
+      (one, at) => at !== line && one.file === now.source.lines[line!]!.file,
+    );
     const lines = method.links.lines.map((one, at) => (at === row ? [line!, other] : one));
     const two = { ...method, links: { ...method.links, lines } };
     const [file] = filesOf(now, two, "");
-    const time = timeParts(two).filter((part) => part.row === row).reduce((sum, part) => sum + part.time, 0);
+    const time = timeParts(two)
+      .filter((part) => part.row === row)
+      .reduce((sum, part) => sum + part.time, 0);
     expect(filesOf(now, method, "")[0]!.shared).toBe(0);
     expect(file!.shared).toBeCloseTo(time, 9);
     expect(file!.self).toBeCloseTo(total, 9);
