@@ -2,10 +2,11 @@
 
     python benchmarks/lab_pages.py [--jobs 10000] [--url postgresql+psycopg://…]
 
-Fills a database with finished jobs of a few models on a few devices, asks a real server process
-for each page over HTTP, and prints the median and the slowest time of each, that of the whole
-answer as a client on this machine sees it; and the time of a processor that the server took for it,
-which does not depend on what else the machine does.
+Fills a database with finished jobs of a few models on a few devices (a thousand through the lab,
+the others are copies of them), asks a real server process for each page over HTTP, and prints the
+median and the slowest time of each, that of the whole answer as a client on this machine sees it;
+and the time of a processor that the server took for it, which does not depend on what else the
+machine does.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from typing import Any
 import httpx
 import numpy as np
 import psutil
+import sqlalchemy
 
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from etscope_lab.config import Home
+from etscope_lab.database import schema
 from etscope_lab.jobs.records import Filter, Outcome, State, statistics_of
 from etscope_lab.jobs.spec import spec_of
 from etscope_lab.lab import Lab
@@ -39,6 +42,7 @@ from etscope_lab.lab import Lab
 LIMIT_MS = 100.0
 ROUNDS = 20
 MODELS, DEVICES = 12, 4
+_THROUGH_THE_LAB = 1000
 _STATES = (State.DONE,) * 17 + (State.FAILED, State.INVALID, State.TIMEOUT)
 
 
@@ -56,7 +60,8 @@ def main() -> int:
             database = "" if given.url is None else f"database: {given.url}\n"
             (home / "lab.yaml").write_text(f"{database}devices:\n{devices}")
             start = time.perf_counter()
-            fill(home, given.jobs)
+            fill(home, min(given.jobs, _THROUGH_THE_LAB))
+            multiply(home, given.jobs)
             print(f"{given.jobs:,} jobs in {time.perf_counter() - start:.0f} s", file=sys.stderr)
         with Lab.open(Home.open(home)) as lab:
             ids = [job.id for job in lab.jobs(Filter(states=(State.DONE,)), limit=2).jobs]
@@ -87,6 +92,45 @@ def fill(folder: Path, count: int) -> None:
         state = random.choice(_STATES)
         lab.database.finish(outcome(job.id, token, state, number, [run, log]))
     lab.close()
+
+
+def multiply(folder: Path, count: int) -> None:
+    """Copy the jobs, with all that belongs to them, until there are so many."""
+    engine = sqlalchemy.create_engine(Home.open(folder).database_url)
+    with engine.begin() as connection:
+        while (known := _number_of_jobs(connection)) < count:
+            copied = min(known, count - known)
+            for table in (schema.jobs, schema.labels, schema.inputs, schema.artifacts,
+                          schema.events, schema.results):  # fmt: skip
+                _copy(connection, table, known, copied)
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text("analyze"))
+
+
+def _number_of_jobs(connection: sqlalchemy.Connection) -> int:
+    return connection.execute(
+        sqlalchemy.select(sqlalchemy.func.max(schema.jobs.c.seq))
+    ).scalar_one()
+
+
+def _copy(connection: sqlalchemy.Connection, table: sqlalchemy.Table, by: int, count: int) -> None:
+    """Copy the rows of the first `count` jobs to jobs with numbers that are larger by `by`."""
+    job = table.c.seq if table is schema.jobs else table.c.job
+    new_id = sqlalchemy.func.substr(
+        sqlalchemy.cast(10**15 + job + by, sqlalchemy.String) + "0" * 16, 1, 32
+    )
+    changed = {
+        job.name: job + by,
+        "id": new_id,
+        "job_id": new_id,
+        "sole": sqlalchemy.null(),
+    }
+    if table is schema.events:
+        most = connection.execute(sqlalchemy.select(sqlalchemy.func.max(table.c.seq))).scalar_one()
+        changed["seq"] = table.c.seq + most
+    columns = [changed.get(column.name, column) for column in table.c]
+    rows = sqlalchemy.select(*columns).where(job <= count)
+    connection.execute(table.insert().from_select([column.name for column in table.c], rows))
 
 
 def outcome(job_id: str, token: str, state: State, number: int, files: list[Any]) -> Outcome:

@@ -237,9 +237,14 @@ class Client:
         return _read(_audit, self._send("GET", "/audit", params=params))
 
     def history(
-        self, model: str | None = None, device: str | None = None, *, limit: int = 200
+        self,
+        model: str | None = None,
+        device: str | None = None,
+        *,
+        limit: int = 200,
+        most: int | None = None,
     ) -> Sequence[Series]:
-        params = _given({"model": model, "device": device, "limit": limit})
+        params = _given({"model": model, "device": device, "limit": limit, "most": most})
         return _read(_history, self._send("GET", "/history", params=params))
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:

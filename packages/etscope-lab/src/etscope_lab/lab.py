@@ -204,7 +204,12 @@ class Lab:
         return self.database.audit(limit, before)
 
     def history(
-        self, model: str | None = None, device: str | None = None, *, limit: int = 200
+        self,
+        model: str | None = None,
+        device: str | None = None,
+        *,
+        limit: int = 200,
+        most: int | None = None,
     ) -> Sequence[Series]:
         from etscope_lab.comparison.changes import judged
 
@@ -212,7 +217,7 @@ class Lab:
         alarms = self.database.alarms(model=model)
         return [
             judged(replace(one, alarms=tuple(a for a in alarms if a.series == one.key)), policy)
-            for one in self.database.history(model, device, limit)
+            for one in self.database.history(model, device, limit, most)
         ]
 
     def alarms(self, states: Sequence[AlarmState] = ()) -> Sequence[Alarm]:

@@ -53,12 +53,17 @@ def old(version: int, old_sqlite: Path, database_url: str, tmp_path: Path) -> st
     return database_url
 
 
+def _is_described(name: str | None, kind: str, parents: object) -> bool:
+    """False for the index of texts, which each kind of database has in its own form."""
+    return name is None or not name.startswith(("lab_seeks", "lab_jobs_by_text"))
+
+
 def test_the_tables_are_those_of_a_new_database(old: str) -> None:
     Database(old).close()
     url = make_url(old.replace("postgresql:", "postgresql+psycopg:"))
     engine = create_engine(url)
     with engine.connect() as connection:
-        known = {"version_table": schema.revision.name}
+        known = {"version_table": schema.revision.name, "include_name": _is_described}
         context = MigrationContext.configure(connection, opts=known)
         assert context.get_current_revision() == str(schema.VERSION)
         assert compare_metadata(context, schema.metadata) == []
@@ -68,7 +73,7 @@ def test_the_tables_are_those_of_a_new_database(old: str) -> None:
 
 def test_unlike_jobs_are_in_different_series_after_a_migration(old: str) -> None:
     with Database(old) as database:
-        found = database.history()
+        found = sorted(database.history(), key=lambda one: [*map(str, one.key.values())])
         assert [
             (one.runner, one.threads, one.inputs, one.points[-1].software, len(one.points))
             for one in found

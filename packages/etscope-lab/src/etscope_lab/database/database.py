@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,8 +24,10 @@ from sqlalchemy.engine import Connection, Row
 from etscope.errors import MissingDataError, UsageError
 from etscope_lab.database import alarms, audit, jobs, migrations, schema
 from etscope_lab.database.connection import Connections, now
+from etscope_lab.database.jobs import SeriesKey
 from etscope_lab.devices.peaks import DeviceCalibration
 from etscope_lab.jobs.records import (
+    SERIES_KEY,
     Alarm,
     AlarmState,
     AuditEntry,
@@ -46,6 +49,7 @@ _PATIENCE = 15.0  # seconds: a restart of PostgreSQL takes less
 _PATIENCE_AT_FIRST = 3.0
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@-]{0,99}")
 _SECRET = re.compile(r"etl_([0-9a-f]{12})_[0-9A-Za-z_-]{43}")
+_LATE_US = 60_000_000  # a result appears when its transaction ends, after the time that it has
 _USED = timedelta(minutes=1)  # the precision of a token's last use
 
 _devices, _leases, _tokens = schema.devices.c, schema.leases.c, schema.tokens.c
@@ -83,6 +87,8 @@ class Database:
         Raises `VersionError` for a database of a later etscope, `LabError` for one that an earlier
         etscope works on, `UsageError` for another URL.
         """
+        self._known_series: dict[SeriesKey, int] = {}  # with the time of the last result
+        self._lock = threading.Lock()
         self._connections = Connections(url, min(patience_seconds, _PATIENCE_AT_FIRST))
         try:
             self._connections.write(migrations.prepare)
@@ -148,11 +154,39 @@ class Database:
         return self._connections.read(jobs.referenced)
 
     def history(
-        self, model: str | None = None, device: str | None = None, limit: int = 200
+        self,
+        model: str | None = None,
+        device: str | None = None,
+        limit: int = 200,
+        most: int | None = None,
     ) -> list[Series]:
-        """Done benchmarks as series: all, or only of a model's name or a device. limit: points of
-        each, the newest; they are sorted oldest first."""
-        return self._connections.read(jobs.history, model, device, limit)
+        """Done benchmarks as series, those with the newest results first: all, or only of a model's
+        name or a device. limit: points of each, the newest; they are sorted oldest first. most:
+        number of series."""
+        keys = self._series(model, device)[:most]
+        return [one for one in self._connections.read(jobs.history, keys, limit) if one.points]
+
+    def series(self, model: str | None = None, device: str | None = None) -> list[Series]:
+        """The series of `history`, without their points."""
+        return [
+            Series(**dict(zip(SERIES_KEY, key, strict=True)), points=())
+            for key in self._series(model, device)
+        ]
+
+    def _series(self, model: str | None, device: str | None) -> list[SeriesKey]:
+        """Their keys are kept, as finding them reads all results. Other processes add some, so new
+        results are looked at each time."""
+        with self._lock:
+            since = max(self._known_series.values(), default=0) - _LATE_US
+            self._known_series |= self._connections.read(jobs.series_since, max(since, 0))
+            known = sorted(self._known_series, key=self._known_series.__getitem__, reverse=True)
+        names = tuple(None if one is None else schema.clean(one) for one in (model, device))
+        places = SERIES_KEY.index("model"), SERIES_KEY.index("device")
+        return [
+            key
+            for key in known
+            if all(name in (None, key[at]) for name, at in zip(names, places, strict=True))
+        ]
 
     def measured_since(self, since: datetime) -> list[tuple[str, str]]:
         """Model and device of each series with results of jobs that ended since then."""

@@ -13,6 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,8 @@ from etscope_lab.database import audit, schema
 from etscope_lab.database.connection import now
 from etscope_lab.jobs.generations import EXECUTION, SUSTAINED, drawn_prompt, rows_of, times_of
 from etscope_lab.jobs.records import (
+    MOST_COUNTED,
+    SERIES_KEY,
     Artifact,
     Filter,
     Job,
@@ -49,6 +52,7 @@ _MOST_EXPIRED = 20
 _ID = re.compile(r"[0-9a-f]{1,32}")
 _CURSOR = re.compile(r"[0-9]{1,18}")
 _LONGEST_TEXT = 1000  # SQLite refuses longer patterns, of some 50,000 bytes
+_FEWEST_LETTERS = 3  # that the index of texts finds
 _AFTER_HEX = "g"  # follows every digit of an id
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -376,17 +380,22 @@ def page(connection: Connection, wanted: Filter, limit: int, cursor: str | None)
     meanwhile neither repeat nor hide one."""
     if limit < 1:
         raise UsageError(f"a page of {limit} jobs", hint="limit is 1 or more")
-    where = _conditions(wanted)
-    total = connection.execute(select(func.count()).select_from(schema.jobs).where(*where))
-    query = _select().where(*where).order_by(_jobs.seq.desc()).limit(limit + 1)
-    if cursor is not None:
-        if not _CURSOR.fullmatch(cursor):
-            raise UsageError(f"{cursor[:80]!r} is not a cursor of a page", hint="take Page.next")
-        query = query.where(_jobs.seq < int(cursor))
-    rows = connection.execute(query).all()
+    if cursor is not None and not _CURSOR.fullmatch(cursor):
+        raise UsageError(f"{cursor[:80]!r} is not a cursor of a page", hint="take Page.next")
+    rows: list[Row[Any]] = []
+    total = 0
+    # An index yields the jobs of one state in order.
+    for states in [(one,) for one in wanted.states] or [()]:
+        query, place = _matching(connection, replace(wanted, states=states))
+        counted = query.with_only_columns(place).limit(MOST_COUNTED + 1).subquery()
+        total += connection.execute(select(func.count()).select_from(counted)).scalar_one()
+        if cursor is not None:
+            query = query.where(place < int(cursor))
+        rows += connection.execute(query.order_by(place.desc()).limit(limit + 1)).all()
+    rows.sort(key=lambda row: -row.seq)
     shown = rows[:limit]
     more = str(shown[-1].seq) if len(rows) > limit else None
-    return Page(tuple(_with_artifacts(connection, shown)), more, total.scalar_one())
+    return Page(tuple(_with_artifacts(connection, shown)), more, min(total, MOST_COUNTED + 1))
 
 
 def events(connection: Connection, job_id: str) -> list[JobEvent]:
@@ -415,7 +424,11 @@ def referenced(connection: Connection) -> set[str]:
     return found
 
 
-def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
+def _matching(connection: Connection, wanted: Filter) -> tuple[Select[Any], ColumnElement[int]]:
+    """Select the jobs that match a filter. The column is a job's number in an index that yields
+    them in order: of a label, of texts, or of the jobs themselves."""
+    query = _select()
+    place: ColumnElement[int] = _jobs.seq
     where: list[ColumnElement[bool]] = []
     if wanted.states:
         where.append(_jobs.state.in_([State(state) for state in wanted.states]))
@@ -428,16 +441,24 @@ def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
     if wanted.text:
         if len(wanted.text) > _LONGEST_TEXT:
             raise UsageError(f"a text to search for has {_LONGEST_TEXT:,} characters at most")
-        where.append(_jobs.seeks.contains(schema.clean(wanted.text.casefold()), autoescape=True))
+        sought = schema.clean(wanted.text.casefold())
+        if connection.dialect.name == "sqlite" and len(sought) >= _FEWEST_LETTERS:
+            quoted = '"' + sought.replace('"', '""') + '"'
+            place = schema.seeks.c.rowid
+            query = query.join(schema.seeks, place == _jobs.seq)
+            where.append(schema.seeks.c.lab_seeks.op("MATCH")(quoted))
+        else:
+            where.append(_jobs.seeks.contains(sought, autoescape=True))
     if wanted.since is not None:
         if wanted.since.tzinfo is None:
             raise UsageError(f"since {wanted.since} has no time zone")
         where.append(_jobs.created_at >= wanted.since)
-    label = schema.labels.c
     for key, value in (wanted.labels or {}).items():
-        held = and_(label.key == schema.clean(key), label.value == schema.clean(value))
-        where.append(_jobs.seq.in_(select(label.job).where(held)))
-    return where
+        label = schema.labels.alias()
+        place = label.c.job
+        query = query.join(label, place == _jobs.seq)
+        where += [label.c.key == schema.clean(key), label.c.value == schema.clean(value)]
+    return query.where(*where), place
 
 
 def _select() -> Select[Any]:
@@ -529,32 +550,40 @@ def _spec(text: str) -> JobSpec:
 # -- the numbers of done benchmarks, in series
 
 
-def history(
-    connection: Connection, model: str | None, device: str | None, limit: int
-) -> list[Series]:
-    """All series, or only of a model's name or a device; the newest `limit` points of each."""
+SeriesKey = tuple[Any, ...]  # of a series: the values of `SERIES_KEY`
+
+
+def series_since(connection: Connection, at_us: int) -> dict[SeriesKey, int]:
+    """The series with results from a time on, each with the time of its last one; microseconds
+    since 1970."""
+    query = select(*schema.SERIES, func.max(_results.at_us)).where(_results.at_us >= at_us)
+    return {tuple(row[:-1]): row[-1] for row in connection.execute(query.group_by(*schema.SERIES))}
+
+
+def history(connection: Connection, keys: Sequence[SeriesKey], limit: int) -> list[Series]:
+    """The newest `limit` points of each series."""
     if limit < 1:
         raise UsageError(f"a history of {limit} points", hint="limit is 1 or more")
-    age = func.row_number().over(partition_by=schema.SERIES, order_by=_results.job.desc())
-    query = select(_results.job, _results.number, age.label("age"))
-    if model is not None:
-        query = query.where(_results.model == schema.clean(model))
-    if device is not None:
-        query = query.where(_results.device == schema.clean(device))
-    newest = query.subquery()
+    return [_series(connection, key, limit) for key in keys]
+
+
+def _series(connection: Connection, key: SeriesKey, limit: int) -> Series:
+    # Each row is read from the index of series; a query of all would sort all results.
+    same = (
+        column.is_(None) if value is None else column == value
+        for column, value in zip(schema.SERIES, key, strict=True)
+    )
     rows = connection.execute(
-        select(*schema.SERIES, *_POINT, _jobs.marks, type_coerce(_results.labels, Text))
-        .join(newest, and_(newest.c.job == _results.job, newest.c.number == _results.number))
+        select(*_POINT, _jobs.marks, type_coerce(_results.labels, Text))
         .outerjoin(schema.jobs, and_(_jobs.seq == _results.job, _results.marked))
-        .where(newest.c.age <= limit)
-        .order_by(_results.job)
-    ).all()
-    # One JSON text is parsed much faster than thousands.
+        .where(*same)
+        .order_by(_results.job.desc())
+        .limit(limit)
+    ).all()[::-1]
+    # One JSON text is parsed much faster than hundreds.
     labels = json.loads(f"[{','.join(row[-1] for row in rows)}]")
-    keys = [column.name for column in schema.SERIES]
-    found: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
-    for row, own in zip(rows, labels, strict=True):
-        point = Point(
+    points = tuple(
+        Point(
             job_id=row.job_id,
             at=datetime.fromtimestamp(row.at_us / 1e6, timezone.utc),
             **{name: getattr(row, name) for name in _TIMES},
@@ -564,11 +593,9 @@ def history(
             marks=tuple(mark for mark in row.marks or () if not is_lasting(mark)),
             software=row.software,
         )
-        found[tuple(row[: len(keys)])].append(point)
-    return [
-        Series(**dict(zip(keys, values, strict=True)), points=tuple(points))
-        for values, points in sorted(found.items(), key=lambda item: [*map(str, item[0])])
-    ]
+        for row, own in zip(rows, labels, strict=True)
+    )
+    return Series(**dict(zip(SERIES_KEY, key, strict=True)), points=points)
 
 
 def measured_since(connection: Connection, since: datetime) -> list[tuple[str, str]]:

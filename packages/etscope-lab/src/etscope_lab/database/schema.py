@@ -21,7 +21,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.expression import ColumnClause, TableClause
 from sqlalchemy.types import TypeDecorator
 
 from etscope_lab.jobs.records import SERIES_KEY
@@ -144,6 +148,25 @@ Index("lab_jobs_by_device", jobs.c.device, jobs.c.seq)
 Index("lab_jobs_by_model", jobs.c.model_sha256, jobs.c.seq)
 Index("lab_jobs_by_kind", jobs.c.kind, jobs.c.seq)
 Index("lab_jobs_by_time", jobs.c.created_at, jobs.c.seq)
+
+# An index of each three letters of `seeks`, so that a search does not read all jobs: in SQLite a
+# table that triggers fill, in PostgreSQL an index that a search by LIKE uses.
+seeks = TableClause("lab_seeks", ColumnClause("rowid"), ColumnClause("lab_seeks"))
+_OF_TEXTS = {
+    "sqlite": (
+        "CREATE VIRTUAL TABLE lab_seeks USING fts5"
+        "(seeks, content='lab_jobs', content_rowid='seq', tokenize='trigram')",
+        "CREATE TRIGGER lab_seeks_added AFTER INSERT ON lab_jobs BEGIN "
+        "INSERT INTO lab_seeks (rowid, seeks) VALUES (new.seq, new.seeks); END",
+        "CREATE TRIGGER lab_seeks_removed AFTER DELETE ON lab_jobs BEGIN "
+        "INSERT INTO lab_seeks (lab_seeks, rowid, seeks) "
+        "VALUES ('delete', old.seq, old.seeks); END",
+    ),
+    "postgresql": (
+        "CREATE EXTENSION IF NOT EXISTS pg_trgm",
+        "CREATE INDEX lab_jobs_by_text ON lab_jobs USING gin (seeks gin_trgm_ops)",
+    ),
+}
 
 
 def _job_column(**more: Any) -> Column[int]:
@@ -313,3 +336,15 @@ audit = Table(
     Column("detail", Plain, nullable=False),
     sqlite_autoincrement=True,
 )
+
+
+def index_texts(connection: Connection) -> None:
+    """Index the texts of jobs. A PostgreSQL without pg_trgm, or that does not let this user add it,
+    stays without the index: searches then read all jobs."""
+    try:
+        with connection.begin_nested():
+            for statement in _OF_TEXTS[connection.dialect.name]:
+                connection.execute(text(statement))
+    except DBAPIError:
+        if connection.dialect.name != "postgresql":
+            raise

@@ -339,14 +339,22 @@ class Filter:
     since: datetime | None = None
 
 
+MOST_COUNTED = 1000  # counting all of a million jobs takes longer than a page may
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some jobs, newest first. next: the cursor of the next page; None at the end. total: number of
-    jobs that match the filter."""
+    jobs that match the filter, counted up to `MOST_COUNTED` + 1."""
 
     jobs: tuple[Job, ...]
     next: str | None
     total: int
+
+    @property
+    def count(self) -> str:
+        """The total in words: "37", "more than 1,000"."""
+        return f"{self.total:,}" if self.total <= MOST_COUNTED else f"more than {MOST_COUNTED:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,9 +534,15 @@ class LabApi(Protocol):
     def devices(self) -> Sequence[Device]: ...
 
     def history(
-        self, model: str | None = None, device: str | None = None, *, limit: int = 200
+        self,
+        model: str | None = None,
+        device: str | None = None,
+        *,
+        limit: int = 200,
+        most: int | None = None,
     ) -> Sequence[Series]:
-        """Done jobs as series. limit: points of each, the newest."""
+        """Done jobs as series, those with the newest results first. limit: points of each, the
+        newest. most: number of series."""
         ...
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:

@@ -94,7 +94,7 @@ def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
             if one.kind is Kind.DURATION and one.name in latency
         ],
         "conditions": conditions(lab, job, "readings"),
-        "course": conditions(lab, job, "course"),
+        "course": conditions(lab, job, "course") or {"series": (), "disturbed": ()},
         "repeats": _repeats(lab, job),
         "sides": sides_recipe(job) is not None,
         "chart": chart(lab, job) if job.summary else None,

@@ -30,6 +30,7 @@ _PAGE_SIZE = 50
 _UNFINISHED = tuple(state for state in State if state not in FINAL)
 
 _MOST_SERIES = 24  # drawn on one page
+_MOST_NAMED = 200  # further series
 _MOST_POINTS = 200  # of the series of one model
 _FEW_POINTS = 40  # of each series on the page of all models
 _MOST_DISMISSED = 20  # suspicions, the newest
@@ -47,7 +48,7 @@ def jobs(lab: Lab, query: QueryParams) -> dict[str, Any]:
     """Return the context of the page of all jobs. Raises `UsageError` for an invalid filter."""
     wanted = _filter(query)
     page = lab.jobs(wanted, limit=_PAGE_SIZE, cursor=query.get("cursor") or None)
-    unfinished = lab.jobs(Filter(states=_UNFINISHED), limit=1).total
+    unfinished = lab.jobs(Filter(states=_UNFINISHED), limit=1)
     asked = [(key, value) for key, value in query.multi_items() if key != "cursor" and value]
     return {
         "page": page,
@@ -56,12 +57,12 @@ def jobs(lab: Lab, query: QueryParams) -> dict[str, Any]:
         "states": [str(state) for state in State],
         "kinds": KINDS,
         "devices": [device.config.name for device in lab.devices()],
-        "unfinished": unfinished,
+        "unfinished": unfinished.count if unfinished.total else "",
         "is_first": not query.get("cursor"),
         "next_query": urlencode([*asked, ("cursor", page.next)]) if page.next else None,
         "first_query": urlencode(asked),
         # Only the first page of a lab with unfinished jobs changes by itself.
-        "refresh": unfinished > 0 and not query.get("cursor"),
+        "refresh": unfinished.total > 0 and not query.get("cursor"),
     }
 
 
@@ -93,19 +94,17 @@ def history(lab: Lab, query: QueryParams) -> dict[str, Any]:
     """Return the context of the page of histories: the times of each model, job after job, on a
     device and backend, with one runner, number of threads and inputs."""
     model, device = query.get("model") or None, query.get("device") or None
-    found = [
-        series
-        for series in lab.history(model, device, limit=_MOST_POINTS if model else _FEW_POINTS)
-        if series.points
-    ]
-    found.sort(key=lambda series: series.points[-1].at, reverse=True)
+    limit = _MOST_POINTS if model else _FEW_POINTS
+    found = lab.history(model, device, limit=limit, most=_MOST_SERIES)
+    others = lab.database.series(model, device)[_MOST_SERIES:]
     return {
         "model": model or "",
         "device": device or "",
         "devices": [one.config.name for one in lab.devices()],
-        "series": [_series(one) for one in found[:_MOST_SERIES]],
+        "series": [_series(one) for one in found],
         "few": _FEW_POINTS,
-        "left_out": [(one, _setup(one)) for one in found[_MOST_SERIES:]],
+        "left_out": [(one, _setup(one)) for one in others[:_MOST_NAMED]],
+        "unnamed": max(len(others) - _MOST_NAMED, 0),
     }
 
 

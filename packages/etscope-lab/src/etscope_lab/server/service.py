@@ -91,10 +91,14 @@ def get_history(
             ge=1, le=5000, description="Number of points of each series; the newest are returned."
         ),
     ] = 200,
+    most: Annotated[
+        int | None,
+        Query(ge=1, le=5000, description="Number of series; those with the newest results."),
+    ] = None,
 ) -> list[Series]:
     """List the results of done jobs: a series for each model, method, device and backend, with the
     verdict on each point (`standing`). `unjudged` says why a series has no verdicts."""
-    return list(lab_of(request).history(model, device, limit=limit))
+    return list(lab_of(request).history(model, device, limit=limit, most=most))
 
 
 @_devices.get("/alarms", response_model=list[Alarm], responses=error_responses(422))

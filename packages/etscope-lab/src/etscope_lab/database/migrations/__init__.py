@@ -47,6 +47,7 @@ def prepare(connection: Connection, _: bool) -> None:
                 hint="name another database in lab.yaml",
             )
         schema.metadata.create_all(connection, checkfirst=False)
+        schema.index_texts(connection)
         connection.execute(schema.version.insert().values(version=schema.VERSION))
         connection.execute(schema.revision.insert().values(version_num=str(schema.VERSION)))
         return
@@ -85,6 +86,7 @@ def _migrate(connection: Connection, found: int) -> None:
     command.upgrade(config, "head")
     if not connection.execute(select(func.count()).select_from(schema.results)).scalar():
         jobs.fill_history(connection)  # a revision that changes the results drops them
+    connection.execute(text("analyze"))  # else old statistics keep it from using a new index
     _logger.warning(
         "migrated the lab's database from version %s to version %s%s",
         found, schema.VERSION, f"; {copy} is a copy of the old one" if copy else "",
