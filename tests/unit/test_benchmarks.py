@@ -77,6 +77,7 @@ SMALLEST = {
     "explain_rules": ("--seed 1 --only threshold",),
     "lab_bisect": ("--walks 1 --commits 4",),
     "lab_database": ("--jobs 50 --rounds 2",),
+    "lab_pages": ("--jobs 40",),
     "lab_queue": (
         "idle --jobs 4 --devices 2 --seconds 0.1",
         "faults --jobs 3 --devices 2 --seconds 0.1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from etscope.analysis.faults.faults import possible_faults, program_faults
 from tests.support.faults.diagnosed import diagnosed
 from tests.support.faults.operator_cases import KINDS, tried
+from tests.support.faults.operator_samples import DTYPES, cases_of, operators, unnamed_samples
 from tests.support.faults.planted_programs import Model
 
 
@@ -67,6 +69,19 @@ def test_a_norm_that_loses_digits(
         assert diagnosed(centred, (x,), tmp_path / "centred", "portable").is_fine
 
 
+def test_kernels_that_do_not_write_all_of_their_result() -> None:
+    """As the samples of PyTorch's own tests showed."""
+    inputs, cases = cases_of(operators()["max_pool2d_with_indices_backward"], torch.float32)
+    (found,) = tried(inputs, {"0": cases["0"]}, xnnpack=False)
+    assert found[2] and [fault.kind for fault in program_faults(found[1])] == ["different-operator"]
+    empty = torch.ones(5, 0), torch.ones(0, 10)
+    (found,) = tried(empty, {"mm": torch.mm}, xnnpack=False)
+    (fault,) = program_faults(found[1])
+    assert "inner dimension is 0" in fault.sentence
+    (found,) = tried((torch.ones(5, 1), torch.ones(1, 10)), {"mm": torch.mm}, xnnpack=False)
+    assert not program_faults(found[1])
+
+
 # PyTorch's vectorized kernels give NaN there, where C's functions and ExecuTorch give infinity.
 OF_PYTORCH = {"gelu", "gelu none", "pow 0.5"}
 HALF = {"sqrt"}  # XNNPACK's is one rounding off
@@ -95,3 +110,17 @@ def test_the_table_of_operators_is_right_for_whole_numbers_and_images() -> None:
 def test_no_operator_differs_that_is_not_in_the_table(kind: str, xnnpack: bool) -> None:
     known = {"edges": OF_PYTORCH | {"silu", "softplus", "softplus threshold"}, "half": HALF}
     assert unnamed(kind, xnnpack=xnnpack) <= known.get(kind, set())
+
+
+# Results of these depend on the seed, or differ in rounding only: a product of many numbers.
+OTHER_ROUNDINGS: frozenset[str] = frozenset()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("xnnpack", [False, True])
+def test_a_part_of_all_operators_each_night(xnnpack: bool) -> None:
+    """`python -m tests.support.faults.operator_samples` tries all of them."""
+    part = datetime.now(timezone.utc).timetuple().tm_yday % 50
+    for name in [*operators()][part::50]:
+        if name not in OTHER_ROUNDINGS and DTYPES[0] in operators()[name].dtypes:
+            assert unnamed_samples(name, DTYPES[0], xnnpack)["differ"] == {}, name

@@ -100,7 +100,7 @@ def _is_function(inputs: list[torch.Tensor], case: Case) -> bool:
     return not any(differs(*pair) for pair in zip(first, second, strict=True))
 
 
-def unnamed(name: str, dtype: torch.dtype, xnnpack: bool) -> dict[str, Any]:
+def unnamed_samples(name: str, dtype: torch.dtype, xnnpack: bool) -> dict[str, Any]:
     """Try the samples of an operator. Returns the number that ran, and those that differ although
     no different operator is known for them, with their arguments."""
     torch.set_num_threads(1)
@@ -140,7 +140,7 @@ def night(names: list[str], *, xnnpack: bool) -> Iterator[dict[str, Any]]:
         for name in [name for name, dtypes in wanted.items() if dtype in dtypes]:
             about = {"operator": name, "dtype": str(dtype).removeprefix("torch.")}
             try:
-                found = pool.submit(unnamed, name, dtype, xnnpack).result()
+                found = pool.submit(unnamed_samples, name, dtype, xnnpack).result()
             except BrokenProcessPool:
                 found = {"error": "the process ended"}
                 pool = ProcessPoolExecutor(1, mp_context=context)

@@ -78,6 +78,14 @@ def _tanh(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> boo
     return arguments.get("approximate", "none").strip("'\"") == "tanh"
 
 
+def _always(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
+    return True
+
+
+def _nothing_to_add(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
+    return bool(given.shape) and given.shape[-1] == 0
+
+
 _REMAINDER = (
     "of whole numbers gives a remainder the sign of the dividend, where PyTorch gives it the sign "
     "of the divisor"
@@ -116,6 +124,24 @@ DIFFERENCES: tuple[Difference, ...] = (
         "returns NaN for NaN, where PyTorch returns 0",
         "Replace NaN first: `torch.nan_to_num`.",
         depends=True,
+    ),
+    Difference(
+        _PORTABLE,
+        "aten.max_pool2d_with_indices_backward.default",
+        _always,
+        "adds the gradients to what is in the memory of the result, where PyTorch adds them to 0",
+        "Compute the gradients in PyTorch; this kernel is of no use in ExecuTorch 1.5.",
+    ),
+    *(
+        Difference(
+            _PORTABLE,
+            f"aten.{op}.default",
+            _nothing_to_add,
+            "leaves its result as the memory is when the inner dimension is 0, where PyTorch "
+            "gives 0",
+            "Replace the product by `torch.zeros`.",
+        )
+        for op in ("mm", "bmm")
     ),
     Difference(
         _XNNPACK,

@@ -385,7 +385,8 @@ def page(connection: Connection, wanted: Filter, limit: int, cursor: str | None)
     rows: list[Row[Any]] = []
     total = 0
     # An index yields the jobs of one state in order.
-    for states in [(one,) for one in wanted.states] or [()]:
+    each: list[tuple[State, ...]] = [(one,) for one in wanted.states]
+    for states in each or [()]:
         query, place = _matching(connection, replace(wanted, states=states))
         counted = query.with_only_columns(place).limit(MOST_COUNTED + 1).subquery()
         total += connection.execute(select(func.count()).select_from(counted)).scalar_one()
@@ -556,8 +557,12 @@ SeriesKey = tuple[Any, ...]  # of a series: the values of `SERIES_KEY`
 def series_since(connection: Connection, at_us: int) -> dict[SeriesKey, int]:
     """The series with results from a time on, each with the time of its last one; microseconds
     since 1970."""
-    query = select(*schema.SERIES, func.max(_results.at_us)).where(_results.at_us >= at_us)
-    return {tuple(row[:-1]): row[-1] for row in connection.execute(query.group_by(*schema.SERIES))}
+    if at_us <= 0:
+        query = select(*schema.SERIES, func.max(_results.at_us)).group_by(*schema.SERIES)
+    else:  # in the order of time: grouped, SQLite would read all results in the order of series
+        new = _results.at_us >= at_us
+        query = select(*schema.SERIES, _results.at_us).where(new).order_by(_results.at_us)
+    return {tuple(row[:-1]): row[-1] for row in connection.execute(query)}
 
 
 def history(connection: Connection, keys: Sequence[SeriesKey], limit: int) -> list[Series]:
