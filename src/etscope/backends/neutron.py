@@ -1,6 +1,6 @@
 """Decode what NXP's Neutron delegate logs.
 
-After a run the delegate logs the NPU's kernels, numbered from 0 in the order in which they ran
+After a run the delegate logs the NPU's kernels, numbered from 0 in the order that they ran
 (backends/nxp/runtime/NeutronBackend.cpp). Each event has ticks of the NPU's 32-bit counter, and
 one byte of metadata: the code of the kernel's function. In the last event, the NPU writes these
 numbers. The delegate adds the host call's ticks to its end, so its length is not a time of either
@@ -38,7 +38,7 @@ def decode(call: LoggedCall) -> list[Meaning]:
             columns = {"driver_version": f"{major & 15}.{low >> 4}.{low & 15}"}
         elif len(metadata) == 1:
             columns = {"function_code": metadata[0]}
-        elif metadata:  # of a later version: kept as it is
+        elif metadata:  # of a later version: kept unchanged
             columns = {"metadata": metadata.hex(" ")}
         function = f" (function {metadata[0]})" if len(metadata) == 1 else ""
         found.append(

@@ -72,7 +72,7 @@ def _writes_html(verb: str) -> bool:
 
 
 def _run(words: Sequence[str], *, shown: bool = True, unsaid: str = "") -> str:
-    """Run a command in a process of its own and return its output; show it, too, if `shown`, and
+    """Run a command in a separate process and return its output; show it, too, if `shown`, and
     what it says of itself but for `unsaid`.
 
     Raises IPython's `UsageError`, which has no traceback and stops "Run all", for an error; a

@@ -131,7 +131,7 @@ class PreparedNumerics:
         inputs: the run's inputs. memory: the state that earlier runs left, by default none; this
         run updates it and adds the reference's outputs. operators: measure the cost of quantization
         for each operator, not only for the outputs. runs: combines the values of this run with
-        those of other runs.
+        other runs'.
 
         Raises the errors of `analysis.numerics.diagnose`.
         """

@@ -117,7 +117,7 @@ class Breakpoints:
         del self._all[self.find(number).number]
 
     def clear(self, origin: str | None = None) -> int:
-        """Remove all, or those of an origin. Returns their number."""
+        """Remove all, or the ones of an origin. Returns their number."""
         gone = [one.number for one in self if origin is None or one.origin == origin]
         for number in gone:
             del self._all[number]

@@ -1,4 +1,4 @@
-"""A runner in a process of its own: start it, wait for it, and explain its failure by its log."""
+"""A runner in a separate process: start it, wait for it, and explain its failure by its log."""
 
 from __future__ import annotations
 

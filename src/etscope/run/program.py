@@ -110,7 +110,7 @@ class Opened(Export):
 
     def check_weights(self, data: PathLike | None) -> None:
         """Raise `UsageError` if the program needs a separate file of weights and none is named;
-        `MismatchError` if the file is that of another program.
+        `MismatchError` if the file is of another program.
         """
         check_external(self.program, [] if data is None else [read_ptd(data)])
 

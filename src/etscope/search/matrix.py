@@ -261,7 +261,7 @@ class Matrix:
         """Yield records of PyTorch's benchmark database, schema v3: one for each quantity of a row,
         and a FAILURE_REPORT for each row that was not exported or run.
 
-        The form is that of ExecuTorch's `.github/scripts/extract_benchmark_results.py`.
+        The form is as in ExecuTorch's `.github/scripts/extract_benchmark_results.py`.
         """
         runner = {"name": conditions_here().cpu or platform.machine(), "type": platform.system()}
         for cell in self.cells:
@@ -417,7 +417,7 @@ class _Part:
 
     def _of_jobs(self, cells: Sequence[Cell], device: str) -> Choice:
         """Choose from the jobs of a device. They share no rounds, so an A/B job compares programs
-        whose times are near, if they ran with as many threads."""
+        with near times, if they ran with as many threads."""
         cells = [cell for cell in cells if cell.device == device and cell.run is not None]
         good = [cell for cell in cells if cell.result == OK]
         timed = [cell for cell in good if cell.low_ns is not None and cell.high_ns is not None]

@@ -100,7 +100,7 @@ class Replayed:
 
     def table(self) -> Table:
         """Return a row for each backend, quantization and number of threads. "operator" is the time
-        of the operator's kernels, "time" that of the whole small program."""
+        of the operator's kernels, "time" of the whole small program."""
         table = self.found.table()
         operator = [None if one is None else one / _MS for one in self.alone]
         columns, at = list(table.columns), table.names.index("time")

@@ -44,7 +44,7 @@ class Stage:
             yield from one.walk(path)
 
     def own(self, of: str) -> float:
-        """Return a number without that of the stages inside."""
+        """Return a number without the stages inside."""
         inside = (getattr(one, of) or 0 for one in self.inside.values())
         return (getattr(self, of) or 0) - sum(inside)
 

@@ -116,7 +116,7 @@ class Row(Shown):
 
     @property
     def unit(self) -> str:
-        """The unit of the values; of times, that of the clock."""
+        """The unit of the values; of times, the clock's."""
         clock = (amount.basis.get("clock") for amount in (self.new, self.base) if amount)
         return next(filter(None, clock), self.quantity.measured_in)
 

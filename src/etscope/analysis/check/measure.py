@@ -275,7 +275,7 @@ def _counted(quantity: str, parts: Sequence[Part]) -> Amount:
 
 
 def _summed(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Add up the parts of one name and module, the largest first; without those of 0."""
+    """Add up the parts of one name and module, the largest first; without zeros."""
     sums: dict[tuple[str, str | None], float] = {}
     sources: dict[tuple[str, str | None], str | None] = {}
     for part in parts:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _XNNPACK = "XnnpackBackend"
 _PORTABLE = None  # kernels of ExecuTorch's portable library
 
+Differs = Callable[[dict[str, str], TensorSpec, TensorSpec], bool]
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -35,7 +37,7 @@ class Difference:
 
     backend: str | None
     op: str
-    differs: Callable[[dict[str, str], TensorSpec, TensorSpec], bool]
+    differs: Differs
     how: str
     remedy: str
     depends: bool = False
@@ -58,39 +60,10 @@ def _fraction_of_sizes(arguments: dict[str, str], given: TensorSpec, made: Tenso
     )
 
 
-def _whole(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
-    return given.dtype.startswith("int")
+def _of(kind: str) -> Differs:
+    """A condition on the type of the first input, by the beginning of its name."""
+    return lambda arguments, given, made: given.dtype.startswith(kind)
 
-
-def _float(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
-    return given.dtype.startswith("float")
-
-
-def _single(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
-    return given.dtype == "float32"
-
-
-def _half(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
-    return given.dtype == "float16"
-
-
-def _tanh(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
-    return arguments.get("approximate", "none").strip("'\"") == "tanh"
-
-
-def _always(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
-    return True
-
-
-def _nothing_to_add(arguments: dict[str, str], given: TensorSpec, made: TensorSpec) -> bool:
-    return bool(given.shape) and given.shape[-1] == 0
-
-
-_REMAINDER = (
-    "of whole numbers gives a remainder the sign of the dividend, where PyTorch gives it the sign "
-    "of the divisor"
-)
-_REMAINDER_REMEDY = "Compute it as `x - torch.div(x, d, rounding_mode='floor') * d`."
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
@@ -101,26 +74,22 @@ DIFFERENCES: tuple[Difference, ...] = (
         "differ for these sizes",
         "Pass `size=` or `recompute_scale_factor=True` to `interpolate`: both then use the sizes.",
     ),
-    Difference(
-        _PORTABLE,
-        "aten.remainder.Scalar",
-        _whole,
-        _REMAINDER,
-        _REMAINDER_REMEDY,
-        depends=True,
-    ),
-    Difference(
-        _PORTABLE,
-        "aten.remainder.Tensor",
-        _whole,
-        _REMAINDER,
-        _REMAINDER_REMEDY,
-        depends=True,
+    *(
+        Difference(
+            _PORTABLE,
+            f"aten.remainder.{overload}",
+            _of("int"),
+            "of whole numbers gives a remainder the sign of the dividend, where PyTorch gives it "
+            "the sign of the divisor",
+            "Compute it as `x - torch.div(x, d, rounding_mode='floor') * d`.",
+            depends=True,
+        )
+        for overload in ("Scalar", "Tensor")
     ),
     Difference(
         _PORTABLE,
         "aten.sign.default",
-        _float,
+        _of("float"),
         "returns NaN for NaN, where PyTorch returns 0",
         "Replace NaN first: `torch.nan_to_num`.",
         depends=True,
@@ -128,7 +97,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         _PORTABLE,
         "aten.max_pool2d_with_indices_backward.default",
-        _always,
+        lambda arguments, given, made: True,
         "adds the gradients to what is in the memory of the result, where PyTorch adds them to 0",
         "Compute the gradients in PyTorch; this kernel is of no use in ExecuTorch 1.5.",
     ),
@@ -136,7 +105,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         Difference(
             _PORTABLE,
             f"aten.{op}.default",
-            _nothing_to_add,
+            lambda arguments, given, made: given.shape[-1] == 0,
             "leaves its result as the memory is when the inner dimension is 0, where PyTorch "
             "gives 0",
             "Replace the product by `torch.zeros`.",
@@ -146,7 +115,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         _XNNPACK,
         "aten.gelu.default",
-        _tanh,
+        lambda arguments, given, made: "tanh" in arguments.get("approximate", ""),
         "computes GELU by erf, where the model asks for approximate='tanh': up to 0.0005 apart",
         "Use `nn.GELU()` if the model was trained with it, or accept the difference.",
         is_small=True,
@@ -171,6 +140,7 @@ _EDGES = {
     "linear.default": ("", _NAN_IN_HALF),
     "convolution.default": ("", _NAN_IN_HALF),
 }
+_TYPES = _of("float32"), _of("float16")
 _REMEDIES = (
     "Keep such numbers out: `torch.nan_to_num`, `torch.clamp`.",
     "Keep such numbers out: `torch.clamp`. A number above 65,504 is infinite in half, and "
@@ -179,7 +149,9 @@ _REMEDIES = (
 DIFFERENCES += tuple(
     Difference(_XNNPACK, f"aten.{op}", of_dtype, how, remedy, depends=True)
     for op, sentences in _EDGES.items()
-    for of_dtype, how, remedy in zip((_single, _half), sentences, _REMEDIES, strict=True)
+    for of_dtype, how, remedy in zip(
+        (_of("float32"), _of("float16")), sentences, _REMEDIES, strict=True
+    )
     if how
 )
 _BY_OPERATOR: dict[tuple[str | None, str], list[Difference]] = {}

@@ -1,6 +1,6 @@
 """Pair the outputs of instructions with nodes of the graph.
 
-A kernel's debug handle is that of all nodes that one operator of the model was decomposed into.
+A kernel's debug handle stands for all nodes that one operator of the model was decomposed into.
 Among these the kernel's operator, the shapes that it wrote and the values that it reads (`Flow`)
 decide. A delegate has the handles of all its nodes. Instructions of branches and loops have none:
 see `correlate.branch_nodes`.

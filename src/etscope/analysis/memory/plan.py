@@ -242,8 +242,8 @@ class MemoryPlan(Shown):
     def table(self, attributions: Sequence[Attribution] = ()) -> Table:
         """A table with one row for each planned value, in order of first use.
 
-        attributions: the module and line of each instruction; a value gets those of the instruction
-        that writes it.
+        attributions: the module and line of each instruction; a value gets what the instruction
+        has that writes it.
         """
         places = self.places(attributions)
         peak = self.peak_instructions[:1]

@@ -96,7 +96,7 @@ class StateTensor:
         return int(self.tensor.scalar_type), tuple(sizes), self.dim
 
     def judged(self, context: int, forms: Set[_Form]) -> StateTensor:
-        """Decide the kind, and whether the buffer grows, by the context length. forms: those of the
+        """Decide the kind, and whether the buffer grows, by the context length. forms: of the
         buffers that are as long as the context.
         """
         is_named, has_rank = self.kind == KV_CACHE, len(self.tensor.sizes) >= _LEAST_RANK

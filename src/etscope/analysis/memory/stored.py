@@ -126,7 +126,7 @@ def parameter_name(tensor: StoredTensor, graph: Graph | None) -> str | None:
 
 def stored_tensors(program: Program, nodes_of: NodesOf | None = None) -> tuple[StoredTensor, ...]:
     """List the tensors with data in a program's file, in delegates' data and in .ptd files: by
-    method, in the order in which instructions read them. A tensor with several values is listed
+    method, in the order that instructions read them. A tensor with several values is listed
     once for each.
 
     nodes_of: returns the nodes of a method; None if unknown.

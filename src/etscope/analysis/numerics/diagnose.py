@@ -95,7 +95,7 @@ class Judgement:
 
     metric: the metric for errors. tolerance: the worst acceptable local error, in that metric; None
     for the usual tolerance of the dtype. kept: selects the values to keep; None keeps none. runs:
-    combines the errors of this run with those of other runs. Raises `UsageError` for a tolerance of
+    combines the errors of this run with other runs'. Raises `UsageError` for a tolerance of
     NaN.
     """
 

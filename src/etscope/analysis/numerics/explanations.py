@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CHANCE = 1e-8  # that an explanation of a kind is found in an error of another
 _LEAST = 0.99  # of the error: an error near its limit is within it when a part is explained
-_MOST_NAMED = 3  # of equally good fits; a longer list helps nobody
+_MOST_NAMED = 3  # of equally good fits; a longer list does not help
 # Kinds that say the same of a value that is proportional to all of them: the first is named.
 _SCALING = frozenset({"scale", "weight scale"})
 

@@ -21,7 +21,7 @@ def kernel_types(program: Program) -> Mapping[tuple[str, str], tuple[str, ...]]:
 
 def selective_build(programs: Sequence[Program]) -> str:
     """Return YAML for EXECUTORCH_SELECT_OPS_YAML: the operators of the programs, with the types and
-    orders of dimensions of each call. The form is that of codegen/tools/gen_oplist.py, and a key is
+    orders of dimensions of each call. The form is as in codegen/tools/gen_oplist.py, and a key is
     described in runtime/kernel/operator_registry.h: "v1/6;0,1|6;0,1" for two float32 matrices."""
     keys: dict[str, set[str]] = {}
     files: dict[str, dict[str, None]] = {}

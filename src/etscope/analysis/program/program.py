@@ -122,7 +122,7 @@ class InstructionRecord:
 
     @property
     def writes_back(self) -> bool:
-        """True for the `copy_` by which ExecuTorch writes a buffer or an input back at the end of a
+        """True for the `copy_` that writes a buffer or an input back at the end of a
         method."""
         return self.operator == "aten::copy_"
 

@@ -5,7 +5,7 @@ packages tosa-tools, ethos-u-vela and ai-ml-sdk-model-converter.
 
 Ethos-U logs phases of the call on the runtime's clock, without an identifier.
 "EthosUBackend::execute()" holds "+EthosUBackend::execute()handles.input.memcpy()" for each input,
-and "+EthosUBackend::execute()NPU", in which the host waits for the NPU
+and "+EthosUBackend::execute()NPU", where the host waits for the NPU
 (backends/arm/runtime/EthosUBackend.cpp). The log does not show what the NPU does meanwhile.
 
 VGF logs nested phases of the call and of its initialization on the runtime's clock

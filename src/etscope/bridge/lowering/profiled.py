@@ -85,7 +85,7 @@ def profiling() -> Iterator[Stages]:
 
 
 def _passes(base: type[Any]) -> Iterator[type[Any]]:
-    """Yield the classes of passes that have a `__call__` of their own."""
+    """Yield the classes of passes that define `__call__`."""
     if "__call__" in vars(base):
         yield base
     below: list[type[Any]] = type.__subclasses__(base)
@@ -166,14 +166,14 @@ def _programs(value: Any) -> Iterator[Programs]:
 
 
 def _nodes(programs: Programs) -> int:
-    """Count the nodes of programs, with those of branches and loops."""
+    """Count the nodes of programs, also in branches and loops."""
     whole = [one if isinstance(one, GraphModule) else one.graph_module for one in programs]
     modules = (module for one in whole for module in one.modules())
     return sum(len(one.graph.nodes) for one in modules if isinstance(one, GraphModule))
 
 
 def _weights(programs: Programs) -> int | None:
-    """Count the bytes of weights and constants; None for a graph whose program has them."""
+    """Count the bytes of weights and constants; None for a graph if its program has them."""
     found: dict[int, torch.Tensor] = {}
     for program in programs:
         if isinstance(program, ExportedProgram):

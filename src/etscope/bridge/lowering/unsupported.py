@@ -1,4 +1,4 @@
-"""Operators that ExecuTorch has no kernel for: which ones, in which lines, and what to do."""
+"""Operators that ExecuTorch has no kernel for: which ones, where, and what to do."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ class PlainGraph:
 
 def plain_graph(program: Json, names: Sequence[str]) -> PlainGraph | None:
     """Compile the recorded JSON of a program that was checked to be safe; None if it is not plain.
-    names: the nodes that compute something, in the order in which a run yields them.
+    names: the nodes that compute something, in the order that a run yields them.
     """
     try:
         module = mapping(program["graph_module"], "graph_module")

@@ -103,7 +103,7 @@ found, 0 the whole model is good, 4 the model could not be judged.
 @switch(
     "isolate",
     True,
-    "Run each piece in a process of its own. Without: faster, but a crash ends the search.",
+    "Run each piece in a separate process. Without: faster, but a crash ends the search.",
 )
 @seed_option
 @lambda function: output_options(function, to_file=False)

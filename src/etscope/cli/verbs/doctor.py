@@ -113,7 +113,7 @@ def _needed() -> Iterator[_Part]:
 
 
 def _runtime() -> tuple[str, str]:
-    """Load the runtime in a process of its own, which it can abort. Return its state, with its
+    """Load the runtime in a separate process, which it can abort. Return its state, with its
     backends and kernels, or the last line of its error."""
     try:
         done = subprocess.run(

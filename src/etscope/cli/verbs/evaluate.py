@@ -86,7 +86,7 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
 @switch(
     "isolate",
     True,
-    "Run samples in processes of their own. Without: faster, but a crash ends everything.",
+    "Run samples in separate processes. Without: faster, but a crash ends everything.",
 )
 @setting(
     "timeout",

@@ -104,7 +104,7 @@ Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
 @switch(
     "isolate",
     True,
-    "Run each program in a process of its own first. Without: faster, but a crash ends everything.",
+    "Run each program in a separate process first. Without: faster, but a crash ends everything.",
 )
 @seed_option
 @columns_option

@@ -39,7 +39,7 @@ class Variables:
 
     def scopes(self, other: str, frame: int) -> list[dict[str, Any]]:
         """The scopes of the current stop, or of the run's end. other: the function of expressions
-        that gives the values of the other side, "ref" or "device"; "" for those of the run. frame:
+        that gives the values of the other side, "ref" or "device"; "" for the run's. frame:
         of the stack."""
         debugger = self._debugger
         stop = debugger.stop

@@ -23,7 +23,7 @@ from etscope.formats.program.scalar_type import ScalarType
 
 NATIVE = b"NPTG"
 GRAPHS, TENSORS, ALIASES = "program.ptg", "program.safetensors", "aliases.json"
-# Up to bfloat16, the numbers are those of ExecuTorch's other files.
+# Up to bfloat16, the numbers are as in ExecuTorch's other files.
 _TYPES = {kind.value: kind for kind in ScalarType if kind <= ScalarType.BFLOAT16}
 _KINDS = ("call_function", "placeholder", "output")
 _DYNAMIC = "?"
@@ -77,7 +77,7 @@ class NativeNode:
 
 @dataclass(frozen=True, slots=True)
 class NativeMethod:
-    """A method: its nodes without those of branches, the types of its values, its constants, and
+    """A method: its nodes outside of branches, the types of its values, its constants, and
     the buffers that begin as zeros, by fully qualified name."""
 
     name: str

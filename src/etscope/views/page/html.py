@@ -57,7 +57,7 @@ def static_html(document: Mapping[str, Any]) -> str:
 
 
 def _longest_first(table: Table) -> Table:
-    """Return the operators of a profile's table by time, each with those of its call."""
+    """Return the operators of a profile's table by time, each with its call's."""
     depth, times = table.depth or [0] * len(table), table.values["avg"]
     operators = range(min(table.breaks, default=len(table)))  # the total is below them
     groups = grouped(operators, lambda row: depth[row] == 0)

@@ -58,7 +58,7 @@ def html_of(result: Any, scale: Scale | None = None) -> str | None:
 
 
 def _tables_of(result: Any, scale: Scale) -> Iterator[Table]:
-    """Yield the tables of a result: its own, or those of a command about it."""
+    """Yield the tables of a result: its own, or a command's about it."""
     from etscope.analysis.tables.profile_table import profile_table
 
     if isinstance(result, Program):

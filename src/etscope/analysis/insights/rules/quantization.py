@@ -249,16 +249,20 @@ def cancelling_quantization(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         f"{does(pairs, 'quantize node', 'have')} the scale, zero point and range of the "
         "dequantize node before, so the numbers do not change."
     ]
+    moved = ""
     if moving:
+        alone = facts.time.ticks(run.members([node for node in nodes if node not in moving]))
         evidence.append(
             f"Between the conversions are only operators that compute nothing: {operators(moving)}."
+            f" They stay; the conversions alone take {facts.time.text(alone)}."
         )
+        moved = f", moved by {operators(moving)}"
     remedy = Remedy(
         "Remove both conversions, so that int8 stays int8.", "pass", {"name": "cancel_qdq"}
     )
     yield facts.finding(
         "cancelling-quantization",
-        "Values are dequantized and quantized again to the same numbers, which takes "
+        f"Values are dequantized{moved} and quantized again to the same numbers, which takes "
         f"{facts.time.taken(members)}{places(pairs)}"
         f"{at_lines(moving) or at_lines(nodes)}.",
         members,
