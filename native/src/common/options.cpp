@@ -351,13 +351,13 @@ const std::vector<Group>& groups() {
          }},
         {"--delegate-filter",
          "REGEX",
-         "log only intermediate outputs of delegates with a matching name; repeatable",
+         "log only intermediate outputs of delegates with a matching name;\nrepeatable",
          false,
          [](O& o, C&, S& v) { o.delegate_filters.push_back(v); }},
         {"--value-filter",
          "REGEX",
-         "log only intermediate outputs of instructions with a matching kernel (relu.out;\n"
-         "DELEGATE_CALL) or number in their chain; repeatable",
+         "log only intermediate outputs of instructions with a matching kernel\n"
+         "(relu.out; DELEGATE_CALL) or number in their chain; repeatable",
          false,
          [](O& o, C&, S& v) { o.value_filters.push_back(v); }},
         {"--allocations",

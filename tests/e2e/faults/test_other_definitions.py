@@ -51,9 +51,13 @@ def test_a_product_of_half_with_nan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "norm", [nn.LayerNorm(128), nn.GroupNorm(4, 16, affine=False)], ids=["layer", "group"]
+    ("norm", "mean", "is_fine"),
+    [
+        pytest.param(nn.LayerNorm(128), 200.0, True, id="near"),
+        pytest.param(nn.LayerNorm(128), 3000.0, False, id="layer"),
+        pytest.param(nn.GroupNorm(4, 16, affine=False), 1000.0, False, id="group"),
+    ],
 )
-@pytest.mark.parametrize(("mean", "is_fine"), [(200.0, True), (1000.0, False), (3000.0, False)])
 def test_a_norm_that_loses_digits(
     tmp_path: Path, norm: nn.Module, mean: float, is_fine: bool
 ) -> None:

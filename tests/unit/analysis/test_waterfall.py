@@ -179,6 +179,8 @@ def test_the_headline_says_what_changed_by_how_much_and_whether_it_can_be_told()
     few = replace(profile_of("cnn_portable"))
     told = headline(diff_profiles(few, few), MS)
     assert told[0].startswith("It is unclear whether forward changed: ")
+    assert told[0].endswith("both sides are the same dump.")
+    told = headline(diff_profiles(few, replace(few, total=few.total + 1)), MS)
     assert "at least 10 are needed" in told[0]
 
 
