@@ -84,6 +84,13 @@ def test_kernels_that_do_not_write_all_of_their_result() -> None:
     assert "inner dimension is 0" in fault.sentence
     (found,) = tried((torch.ones(5, 1), torch.ones(1, 10)), {"mm": torch.mm}, xnnpack=False)
     assert not program_faults(found[1])
+    nan = torch.tensor([[torch.nan, 1.0, -1.0]]).half()
+    bounds = {"relu": torch.relu, "relu6": nn.functional.relu6, "hardtanh": nn.functional.hardtanh}
+    lowered = [*tried((nan,), bounds, xnnpack=True)]
+    assert [name for name, _, differs in lowered if differs] == [*bounds]
+    for _, made, _ in lowered:
+        (fault,) = possible_faults(made)
+        assert "for NaN in half" in fault.sentence
 
 
 # PyTorch's vectorized kernels give NaN there, where C's functions and ExecuTorch give infinity.

@@ -137,6 +137,9 @@ _EDGES = {
     "log.default": ("takes numbers below 1e-38 for 0", "gives 88.8 for NaN in half"),
     "maximum.default": (_OTHER_FOR_NAN, _OTHER_FOR_NAN),
     "minimum.default": (_OTHER_FOR_NAN, _OTHER_FOR_NAN),
+    "relu.default": ("", "gives 0 for NaN in half"),
+    "hardtanh.default": ("", "gives the lower bound for NaN in half"),
+    "clamp.default": ("", "gives the lower bound for NaN in half"),
     "linear.default": ("", _NAN_IN_HALF),
     "convolution.default": ("", _NAN_IN_HALF),
 }
