@@ -82,7 +82,7 @@ def _notes(found: Sequence[AppGeneration], loads: int) -> Iterator[str]:
     elif loads > 1:
         yield f"The log has {loads:,} loads of a model, maybe of several models."
     if not any(one.generated_tokens for one in found):
-        yield "No generation goes on after its prompt: no decode can be timed."
+        yield "No generation goes on after its prompt: there is no decode to time."
     if any(not one.generated_tokens and "decode_token_per_sec" in one.claimed for one in found):
         yield "decode_token_per_sec is not a rate where nothing was generated after the prompt."
     if any(one.prefill_ns is not None and one.first_token_ns == one.prefill_ns for one in found):
