@@ -29,14 +29,11 @@ def test_another_definition_is_the_cause_and_not_the_last_node_of_the_call(tmp_p
     assert fault.explanation.sites[0].name == "upsample_bilinear2d"
 
 
-@pytest.mark.parametrize("divisor", [-3, 3])
-def test_a_remainder_with_signs_that_differ(tmp_path: Path, divisor: int) -> None:
-    model = Model(lambda self, x: torch.remainder(x, divisor))
+def test_a_remainder_with_signs_that_differ(tmp_path: Path) -> None:
+    model = Model(lambda self, x: torch.remainder(x, -3))
     found = diagnosed(model, (torch.arange(-8, 8),), tmp_path, "portable")
     assert "sign of the dividend" in found.causes[0]
-    sound = diagnosed(
-        model, (torch.arange(8) * (1 if divisor > 0 else -1),), tmp_path / "s", "portable"
-    )
+    sound = diagnosed(model, (-torch.arange(8),), tmp_path / "s", "portable")
     assert sound.is_fine and not sound.faults
 
 
@@ -48,29 +45,6 @@ def test_a_product_of_half_with_nan(tmp_path: Path) -> None:
     found = diagnosed(model, (x,), tmp_path, "xnnpack")
     assert "gives -infinity for NaN in half" in found.causes[0]
     assert not any("sigmoid" in cause for cause in found.causes)  # right in half
-
-
-@pytest.mark.parametrize(
-    ("norm", "mean", "is_fine"),
-    [
-        pytest.param(nn.LayerNorm(128), 200.0, True, id="near"),
-        pytest.param(nn.LayerNorm(128), 3000.0, False, id="layer"),
-        pytest.param(nn.GroupNorm(4, 16, affine=False), 1000.0, False, id="group"),
-    ],
-)
-def test_a_norm_that_loses_digits(
-    tmp_path: Path, norm: nn.Module, mean: float, is_fine: bool
-) -> None:
-    """A norm of ExecuTorch that is a tenth off is wrong, or gives NaN, and why is named."""
-    torch.manual_seed(0)
-    x = torch.randn((1, 200, 128) if isinstance(norm, nn.LayerNorm) else (1, 16, 24, 24)) + mean
-    found = diagnosed(norm, (x,), tmp_path, "portable")
-    assert found.is_fine is is_fine, found.verdict
-    what = found.what_it_is or ""
-    assert ("its variance as the mean square less the squared mean" in what) is not is_fine
-    if not is_fine:  # the remedy that it names
-        centred = Model(lambda self, x: self.norm(x - x.mean(-1, keepdim=True)), norm=norm)
-        assert diagnosed(centred, (x,), tmp_path / "centred", "portable").is_fine
 
 
 def test_kernels_that_do_not_write_all_of_their_result() -> None:

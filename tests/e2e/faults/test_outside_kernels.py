@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from etscope.analysis.faults.faults import program_faults, told
-from etscope.analysis.faults.state import STATE_NOTE, state_notes
-from etscope.analysis.matching.export import Export
+from etscope.analysis.faults.faults import program_faults
 from etscope.analysis.numerics.rows import why_not_narrowed
-from etscope.cli.options.run import first_of
 from etscope.errors import RuntimeFailure
-from etscope.explain import explain
 from etscope.export import export
 from etscope.inspector import Inspector
 from etscope.run import run
@@ -28,8 +23,6 @@ from tests.support.faults.planted_programs import (
     Model,
     Planted,
     planted_programs,
-    shared,
-    start,
     storage,
 )
 
@@ -54,26 +47,6 @@ def check(seeds: range) -> None:
 def test_each_family_is_named_and_its_twin_is_not() -> None:
     first = 56  # draws branches inside a branch, and a method that only reads state
     check(range(first, first + len(FAMILIES)))
-
-
-def test_without_a_record_the_notes_say_what_the_program_does_not_store() -> None:
-    def notes(family: Callable[..., Planted], *, sound: bool) -> str:
-        made = family(random.Random(1), sound=sound).export
-        assert not [*state_notes(made)]  # the record tells
-        assert made.program is not None
-        # A run of the first method, and what `run` and `explain` say of it.
-        ran = run(bytes(made.program.source.buffer), iterations=1)
-        (found,) = explain(ran.trace)
-        said = [one for one in first_of(found.findings) if one.kind == STATE_NOTE]
-        assert said == [one for one in found.findings if one.kind == STATE_NOTE]
-        assert said == [*state_notes(Export(made.program))]
-        return " ".join(map(told, said))
-
-    lost = "The program stores no start value for the state of forward ("
-    assert lost in notes(start, sound=False)
-    assert notes(start, sound=True) == ""
-    own = "No method reads what set_state writes to its state"
-    assert own in notes(shared, sound=False)
 
 
 @pytest.mark.nightly
