@@ -22,6 +22,7 @@ def found(database: Database, **wanted: Any) -> set[int]:
     """Numbers of the jobs that a filter takes."""
     page = database.jobs(Filter(**wanted), limit=500)
     assert page.total == len(page.jobs) and page.next is None
+    assert len({job.id for job in page.jobs}) == len(page.jobs)
     return {int(job.spec.model.sha256 or "", 16) for job in page.jobs}
 
 
@@ -46,6 +47,7 @@ def test_filters(database: Database) -> None:
     assert found(database, text="net.pte") == {8}
     assert found(database, text="") == set(range(10))
     assert found(database, states=(State.DONE, State.CLAIMED)) == {7, 9}
+    assert found(database, states=(State.DONE, State.CLAIMED, State.DONE)) == {7, 9}
     assert found(database, device="b") == {7} and found(database, device="it's") == {9}
     assert found(database, kind="accuracy") == {8}
     assert found(database, model_sha256=f"{3:064x}") == {3}

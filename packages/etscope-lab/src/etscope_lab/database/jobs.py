@@ -385,7 +385,7 @@ def page(connection: Connection, wanted: Filter, limit: int, cursor: str | None)
     rows: list[Row[Any]] = []
     total = 0
     # An index yields the jobs of one state in order.
-    each: list[tuple[State, ...]] = [(one,) for one in wanted.states]
+    each: list[tuple[State, ...]] = [(one,) for one in dict.fromkeys(wanted.states)]
     for states in each or [()]:
         query, place = _matching(connection, replace(wanted, states=states))
         counted = query.with_only_columns(place).limit(MOST_COUNTED + 1).subquery()
