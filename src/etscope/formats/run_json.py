@@ -632,6 +632,11 @@ class SavedRun(Shown):
             for one in self.top.entries("latencies")
         ]
 
+    @property
+    def untraced(self) -> list[SavedLatency]:
+        """The times of calls in runs without tracing."""
+        return [one for one in self.latencies if one.traced is None]
+
     @cached_property
     def generation(self) -> Generation | None:
         """The generation of a language model; None for another run."""

@@ -393,7 +393,7 @@ class _Part:
             cells, choice = self._in_rounds(cells)
             return cells, [choice]
         cells = [cell if cell.device is None else self._of_run(cell) for cell in cells]
-        return cells, [self._of_jobs(cells, device) for device in self.options.lab]
+        return cells, [self._of_jobs(self.devices, cells, one) for one in self.options.lab]
 
     def _in_rounds(self, cells: Sequence[Cell]) -> tuple[list[Cell], Choice]:
         """Time the programs that may be the fastest in rounds. Return the rows with these times,
@@ -415,7 +415,7 @@ class _Part:
         )
         return timed, choice
 
-    def _of_jobs(self, cells: Sequence[Cell], device: str) -> Choice:
+    def _of_jobs(self, devices: Devices, cells: Sequence[Cell], device: str) -> Choice:
         """Choose from the jobs of a device. They share no rounds, so an A/B job compares programs
         with near times, if they ran with as many threads."""
         cells = [cell for cell in cells if cell.device == device and cell.run is not None]
@@ -428,19 +428,20 @@ class _Part:
             for cell in timed:
                 if cell is best or (cell.low_ns or 0.0) > _APART * (best.high_ns or 0.0):
                     continue
-                verdict = self._verdict(cell, best) if cell.threads == best.threads else None
+                is_alike = cell.threads == best.threads
+                verdict = self._verdict(devices, cell, best) if is_alike else None
                 if verdict is Verdict.NO_DIFFERENCE:
                     fastest.append(cell)
                 elif verdict is not Verdict.REGRESSED:
                     unsure.append(cell)
         return self._choice(cells, fastest, unsure, device)
 
-    def _verdict(self, cell: Cell, best: Cell) -> Verdict | None:
+    def _verdict(self, devices: Devices, cell: Cell, best: Cell) -> Verdict | None:
         """Compare two programs by an A/B job; None if it has no result."""
 
         def attempt() -> Trial:
             try:
-                return Trial(detail=devices().compare(self._job(cell), self._job(best)).value)
+                return Trial(detail=devices.compare(self._job(cell), self._job(best)).value)
             except EtscopeError as failure:
                 return Trial(failure=RUN, detail=failure.message)
 
@@ -525,7 +526,9 @@ class _Part:
         if cell.device is not None:
             folder = folder.with_name(f"{folder.name}-{cell.device}")
         folder = folder.with_name(re.sub(r"[^\w.-]", "-", folder.name))
-        kept = partial(self._kept, setting) if cell.device is None else partial(self._job_of, cell)
+        kept = partial(self._kept, setting)
+        if self.devices is not None:
+            kept = partial(self._job_of, self.devices, cell)
         trial = self._trial(cell.words, folder / RUN_JSON, lambda: kept(folder))
         if trial.failure is not None:
             return replace(cell, result=FAILURES[trial.failure], detail=trial.detail)
@@ -543,9 +546,9 @@ class _Part:
             return Trial(failure=RUN, detail=failure.message)
         return Trial(rounds=tuple((float(one),) for one in latency.samples_ns))
 
-    def _job_of(self, cell: Cell, folder: Path) -> Trial:
+    def _job_of(self, devices: Devices, cell: Cell, folder: Path) -> Trial:
         try:
-            samples = devices().run(self._job(cell), folder)
+            samples = devices.run(self._job(cell), folder)
         except EtscopeError as failure:
             return Trial(failure=RUN, detail=failure.message)
         return Trial(rounds=tuple((float(one),) for one in samples))

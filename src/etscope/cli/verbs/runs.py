@@ -225,7 +225,7 @@ def _summary(run: KeptRun) -> dict[str, Any]:
         )
         found["backend"] = ", ".join(dict.fromkeys(names)) or "portable"
         found |= _first_finding(trace)
-        samples = [one.samples_ns for one in run.saved.latencies if one.traced is None]
+        samples = [one.samples_ns for one in run.saved.untraced]
         if samples and len(samples[0]):
             found["median_ms"] = float(np.median(samples[0])) / 1e6
     except EtscopeError as error:

@@ -156,9 +156,7 @@ class _Search:
                 "labels": {"bisect": f"{self.candidates.good[:_HASH]}..", "commit": commit},
             }
         )
-        job = self.lab.submit(spec, again=is_known)
-        if not job.state.is_final:
-            job = wait_for(self.lab, job)
+        job = wait_for(self.lab, self.lab.submit(spec, again=is_known))
         if str(job.state) in _NO_PROGRAM:
             raise Skipped(commit, f"A/B job {job.id} is {job.state}: {job.error}")
         if job.state != "done":

@@ -32,8 +32,8 @@ class LabDevices:
             dump, saved = lab.fetch(done.id, folder, [RUN_ETDP, RUN_JSON])
         shutil.copy(job.program, dump.with_name("model.pte"))
         shutil.copy(job.record, dump.with_name("model.etrecord"))
-        times = [one.samples_ns for one in read_run_json(saved).latencies if one.traced is None]
-        return [float(one) for samples in times for one in samples]
+        untraced = read_run_json(saved).untraced
+        return [float(time) for one in untraced for time in one.samples_ns]
 
     def compare(self, job: DeviceJob, baseline: DeviceJob) -> Verdict:
         with _LAB.open() as lab:

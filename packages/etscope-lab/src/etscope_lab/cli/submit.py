@@ -215,8 +215,7 @@ def command(
         if not wait:
             write_job(lab, job, spec, format)
             return 0
-        if not job.state.is_final:
-            job = wait_for(lab, job)
+        job = wait_for(lab, job)
         write_job(lab, job, spec, format)
     return exit_code(job)
 
@@ -353,6 +352,8 @@ def wait_for(lab: Lab | Client, job: Job) -> Job:
 
     An interrupt cancels a job that this process runs; one of a server continues.
     """
+    if job.state.is_final:
+        return job
     from etscope_lab.lab import Lab
 
     here = lab if isinstance(lab, Lab) else None

@@ -111,7 +111,7 @@ def run_metadata(
             generation=saved.generation,
             calls=generated_calls(saved, source.url.rpartition("/")[2]),
             calibration=calibration_of(saved),
-            latencies=tuple(one for one in saved.latencies if one.traced is None),
+            latencies=tuple(saved.untraced),
             peak_rss_bytes=None if saved.memory is None else saved.memory.peak_rss,
             load=None if saved.conditions is None else saved.conditions.load,
             energy_j=saved.top.optional(
