@@ -1,4 +1,4 @@
-"""`etscope_lab.worker.calibrating` with a small program and small arrays, or without a program."""
+"""`etscope_lab.devices.calibration` with a small program and small arrays, or without a program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NoReturn
 from unittest import mock
 
 from etscope.errors import MissingDependencyError
-from etscope_lab.worker import calibrating
+from etscope_lab.devices import calibration
 from tests.support.run.calibration import small_program
 
 BROKEN = "ETSCOPE_TEST_NO_PROGRAM"
@@ -16,13 +16,13 @@ BROKEN = "ETSCOPE_TEST_NO_PROGRAM"
 def main(name: str) -> None:
     with (
         mock.patch("etscope.analysis.calibration.WORKING_SETS", (16 << 10, 64 << 10)),
-        mock.patch.object(calibrating, "REST_SECONDS", 0.0),
+        mock.patch.object(calibration, "REST_SECONDS", 0.0),
         mock.patch.object(
-            calibrating, "find_program", _missing if BROKEN in os.environ else small_program
+            calibration, "find_program", _missing if BROKEN in os.environ else small_program
         ),
         mock.patch("etscope.run.calibration.ROUNDS", 1),
     ):
-        calibrating.main(name)
+        calibration.main(name)
 
 
 def _missing() -> NoReturn:

@@ -34,8 +34,7 @@ from etscope_lab.jobs.generations import (
 from etscope_lab.jobs.job_tables import findings_of, job_report
 from etscope_lab.jobs.records import Job, State
 from etscope_lab.jobs.spec import MOST_PROMPTS, FileRef, JobSpec, Quality, spec_of
-from etscope_lab.worker.generations import prompts_of
-from etscope_lab.worker.quality import gate_result
+from etscope_lab.worker.generations import gate_result, prompts_of
 
 MODEL_FILE = {"sha256": "0" * 64, "name": "llama.pte"}
 REFERENCE, TEXT = {"sha256": "1" * 64}, {"sha256": "2" * 64, "name": "text.txt"}
@@ -94,7 +93,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"kind": "benchmark", "quality": GATE}, "quality is only for the kind generate"),
     ({"kind": "ab", "baseline": "b.pte", "quality": GATE}, "quality is only for the kind generate"),
     ({"kind": "ab", "baseline": "b.pte", "prompts": "p.txt"}, "prompts go with a generation"),
-    ({"generation": None}, "a generate job needs to say what to generate"),
+    ({"generation": None}, "a generate job needs a generation"),
     ({"generation": {"top_k": 3}}, "need a temperature above 0"),
     ({"generation": {"lengths": [0]}}, r"generation\.lengths\.0"),
     ({"generation": {"lengths": [4] * (MOST_PROMPTS + 1)}}, r"generation\.lengths"),
@@ -105,7 +104,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"quality": {"reference": "r", "tokens": "t", "max_kl": 0}}, r"quality\.max_kl"),
     ({"quality": {"reference": "r", "tokens": "t", "min_agreement": 2}}, "min_agreement"),
     ({"quality": {"tokens": "t", "max_kl": 1}}, r"quality\.reference"),
-    ({"baseline": "b.pte"}, "an A/B job"),
+    ({"baseline": "b.pte"}, "baseline is only for the kind ab"),
 ]
 
 

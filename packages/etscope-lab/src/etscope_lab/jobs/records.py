@@ -112,7 +112,7 @@ class Standing(str, Enum):
 #     generation        [row] of a generate job, a prompt each: see `etscope_lab.jobs.generations`.
 #                       Its `latency` is then of the tokens of the first prompt: from one to the
 #                       next, and `first_ms` to the first one in a new process
-#     quality           of a gate, see `etscope_lab.worker.quality`
+#     quality           of a gate, see `etscope_lab.worker.generations`
 
 
 _MS = 1e6  # ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -291,54 +291,39 @@ class Quality(_Strict):
 
 
 _NULL, _GIVEN = {"type": "null"}, {"not": {"type": "null"}}
-
-
-def _of_kinds(*kinds: str) -> dict[str, Any]:
-    return {"properties": {"kind": {"enum": list(kinds)}}, "required": ["kind"]}
-
-
-_GOES_TOGETHER: dict[str, Any] = {
-    "allOf": [
-        {
-            "if": _of_kinds("ab"),
-            "then": {"required": ["baseline"], "properties": {"baseline": _GIVEN}},
-            "else": {"properties": {"baseline": _NULL}},
-        },
-        {
-            "if": _of_kinds("generate"),
-            "then": {"properties": {"generation": _GIVEN}},
-            "else": {"properties": {"quality": _NULL}},
-        },
-        {
-            "if": _of_kinds("generate", "ab"),
-            "else": {"properties": {"generation": _NULL}},
-        },
-        {
-            "if": _of_kinds("generate", "accuracy", "ab"),
-            "then": {
-                "properties": {
-                    "duration_seconds": _NULL,
-                    "metrics": {"not": {"contains": {"const": "energy"}}},
-                }
-            },
-        },
-        {
-            "if": {
-                "anyOf": [
-                    _of_kinds("generate"),
-                    {"required": ["generation"], "properties": {"generation": _GIVEN}},
-                ]
-            },
-            "else": {"properties": {"prompts": _NULL}},
-        },
-    ]
+_KINDS = ("benchmark", "generate", "accuracy", "ab")
+# The kinds of jobs that have a field, and what the schema says of it in other jobs.
+_ONLY_FOR: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "baseline": (("ab",), _NULL),
+    "generation": (("generate", "ab"), _NULL),
+    "quality": (("generate",), _NULL),
+    "duration_seconds": (("benchmark",), _NULL),
+    "energy": (("benchmark",), {"not": {"contains": {"const": "energy"}}}),
 }
+
+
+def _rules() -> Iterator[dict[str, Any]]:
+    """The rules of `JobSpec` in JSON Schema."""
+
+    def of(*kinds: str) -> dict[str, Any]:  # a job without a kind is a benchmark
+        required = [] if "benchmark" in kinds else ["kind"]
+        return {"properties": {"kind": {"enum": list(kinds)}}, "required": required}
+
+    yield {"if": of("ab"), "then": {"required": ["baseline"], "properties": {"baseline": _GIVEN}}}
+    yield {"if": of("generate"), "then": {"properties": {"generation": _GIVEN}}}
+    for field, (kinds, rule) in _ONLY_FOR.items():
+        name = "metrics" if field == "energy" else field
+        others = [kind for kind in _KINDS if kind not in kinds]
+        yield {"if": of(*others), "then": {"properties": {name: rule}}}
+    generates = {"required": ["generation"], "properties": {"generation": _GIVEN}}
+    either = {"anyOf": [of("generate"), generates]}
+    yield {"if": either, "else": {"properties": {"prompts": _NULL}}}
 
 
 class JobSpec(_Strict):
     """One benchmark, generation, accuracy or A/B job."""
 
-    model_config = ConfigDict(json_schema_extra=_GOES_TOGETHER)
+    model_config = ConfigDict(json_schema_extra={"allOf": [*_rules()]})
 
     version: Literal[1] = 1
     kind: Literal["benchmark", "generate", "accuracy", "ab"] = Field(
@@ -431,24 +416,17 @@ class JobSpec(_Strict):
 
     @model_validator(mode="after")
     def _goes_together(self) -> JobSpec:
-        if (self.kind == "ab") != (self.baseline is not None):
-            raise ValueError(
-                "an A/B job (kind: ab) needs a baseline, and other kinds cannot have one"
-            )
+        if self.kind == "ab" and self.baseline is None:
+            raise ValueError("an A/B job needs a baseline")
         if self.kind == "generate" and self.generation is None:
-            raise ValueError(
-                "a generate job needs to say what to generate: generation: {lengths: [128]}"
-            )
-        if self.generation is not None and self.kind not in ("generate", "ab"):
-            raise ValueError("generation is only for the kinds generate and ab")
+            raise ValueError("a generate job needs a generation: generation: {lengths: [128]}")
+        for field, (kinds, _) in _ONLY_FOR.items():
+            given = field in self.metrics or getattr(self, field, None) is not None
+            if given and self.kind not in kinds:
+                plural = "kinds" if len(kinds) > 1 else "kind"
+                raise ValueError(f"{field} is only for the {plural} {' and '.join(kinds)}")
         if self.generation is None and self.prompts is not None:
             raise ValueError("prompts go with a generation")
-        if self.duration_seconds is not None and self.kind != "benchmark":
-            raise ValueError("duration_seconds is only for the kind benchmark")
-        if "energy" in self.metrics and self.kind != "benchmark":
-            raise ValueError("energy is only for the kind benchmark")
-        if self.quality is not None and self.kind != "generate":
-            raise ValueError("quality is only for the kind generate")
         return self
 
     @property

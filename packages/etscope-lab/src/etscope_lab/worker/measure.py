@@ -81,10 +81,11 @@ from etscope_lab.worker.energy import IDLE_SECONDS, Meter
 from etscope_lab.worker.generations import (
     GenerationMeasurement,
     GenerationSides,
+    check_gate,
     check_language_models,
+    quality_of,
     save_whole,
 )
-from etscope_lab.worker.quality import check_gate, quality_of
 from etscope_lab.worker.sampling import Course, Watched
 
 if TYPE_CHECKING:

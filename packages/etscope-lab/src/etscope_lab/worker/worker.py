@@ -39,7 +39,7 @@ from etscope_lab.worker.subprocesses import GRACE, End, Stop, run_child
 
 MEASURE = "etscope_lab.worker.measure"
 PROBE = "etscope_lab.worker.conditions"
-CALIBRATE = "etscope_lab.worker.calibrating"
+CALIBRATE = "etscope_lab.devices.calibration"
 
 PARTIAL = "partial.json"  # of `etscope_lab.worker.measure`
 
