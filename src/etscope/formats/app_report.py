@@ -13,7 +13,9 @@ There are three sources:
   Generated Tokens: 54", "Total inference time: 1.250000 (seconds)", … It is read if the log has no
   such line.
 - The JSON of PyTorch's benchmark database, schema v3, which
-  `.github/scripts/extract_benchmark_results.py` makes from the phone benchmarks.
+  `.github/scripts/extract_benchmark_results.py` makes from the phone benchmarks; or
+  `benchmark_results.json`, which the Android app (`extension/benchmark/android`) itself writes:
+  `[{"benchmarkModel": {"name", "backend", …}, "metric", "actualValue", "deviceInfo"}, …]`.
 """
 
 from __future__ import annotations
@@ -349,6 +351,8 @@ def _of_results(document: Any) -> AppReport:
 
 
 def _result(one: Mapping[str, Any], where: str) -> tuple[AppReport, tuple[str, float]]:
+    if "benchmarkModel" in one:  # of the Android app itself
+        one = _as_v3(one, where)
     benchmark = one.get("benchmark")
     if not isinstance(benchmark, dict):
         raise FormatError(f"{where}is not a result of the benchmark database, schema v3")
@@ -377,6 +381,17 @@ def _result(one: Mapping[str, Any], where: str) -> tuple[AppReport, tuple[str, f
         os=_named(runner, "type", where),
     )
     return run, (name, sum(values) / len(values))
+
+
+def _as_v3(one: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a result of the Android app as a record of the benchmark database."""
+    device = mapping(one.get("deviceInfo") or {}, f"{where}deviceInfo")
+    return {
+        "benchmark": {},
+        "model": one["benchmarkModel"],
+        "metric": {"name": one.get("metric"), "benchmark_values": [one.get("actualValue")]},
+        "runners": [{"name": device.get("arch"), "type": device.get("os")}],
+    }
 
 
 def _with_metrics(run: AppReport, metrics: Sequence[tuple[str, float]]) -> AppReport:

@@ -121,15 +121,7 @@ class Elsewhere:
 
     def execute(self, job: Job, folder: Path, runner: str, timeout: float | None) -> None:
         begin = self.runners[runner]()
-        files = [job.program, *(() if job.data is None else (job.data,)), *job.libraries]
-        sums = {path: _sha256(path) for path in files}
-        # Named by their content, so that a program is pushed once for all runs.
-        names = {}
-        for path in files:
-            suffix = path.suffix if _SUFFIX.fullmatch(path.suffix) else ""
-            names[path] = f"file-{sums[path][:16]}{suffix}"
-        # A library without a folder in its name would be searched in the system's folders.
-        names |= {path: f"lib/{names[path]}" for path in job.libraries}
+        names, sums = self._named(job)
         job_there = replace(
             job,
             program=Path(names[job.program]),
@@ -142,7 +134,7 @@ class Elsewhere:
             python.write_job(job_there, folder)
             line = python.command(begin, ".")
         written = {path: path.name for path in folder.iterdir() if path.is_file()}
-        self._push({**names, **written}, sums | {path: _sha256(path) for path in written})
+        self._push({**names, **written}, sums | {path: sha256_of(path) for path in written})
         try:
             ended = self.carrier.call(["sh", "-c", _CLEARED, "sh", *line], timeout)
         except TimeoutError as error:
@@ -161,6 +153,18 @@ class Elsewhere:
         if not result.is_file():
             raise RuntimeFailure("the runner ended well and left no result", log=ended.log)
 
+    def _named(self, job: Job) -> tuple[dict[Path, str], dict[Path, str]]:
+        """Return the names on the device of a job's files, and the SHA-256 of their content."""
+        files = [job.program, *(() if job.data is None else (job.data,)), *job.libraries]
+        sums = {path: sha256_of(path) for path in files}
+        # Named by their content, so that a program is pushed once for all runs.
+        names = {}
+        for path in files:
+            suffix = path.suffix if _SUFFIX.fullmatch(path.suffix) else ""
+            names[path] = f"file-{sums[path][:16]}{suffix}"
+        # A library without a folder in its name would be searched in the system's folders.
+        return names | {path: f"lib/{names[path]}" for path in job.libraries}, sums
+
     def _push(self, files: Mapping[Path, str], sums: Mapping[Path, str]) -> None:
         """Copy the files that are not there yet. sums: SHA-256 of their content."""
         new = {path: name for path, name in files.items() if self._pushed.get(name) != sums[path]}
@@ -172,7 +176,7 @@ class Elsewhere:
         self._pushed.update({name: sums[path] for path, name in new.items()})
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     found = hashlib.sha256()
     with path.open("rb") as data:
         while piece := data.read(1 << 20):

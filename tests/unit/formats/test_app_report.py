@@ -190,6 +190,22 @@ def test_the_benchmark_database(read: Reader) -> None:
     assert report.metrics["avg_inference_latency(ms)"] == 21.25
 
 
+def test_what_the_android_app_itself_writes(read: Reader) -> None:
+    metrics = {"avg_inference_latency(ms)": 2.5, "model_load_time(ms)": 7.0, "load_status": 0.0}
+    model = {"name": "mv3", "backend": "xnnpack", "quantization": "q8"}
+    device = {"device": "google", "arch": "Pixel 8", "os": "Android 14", "totalMem": 0}
+    results = [
+        {"benchmarkModel": model, "metric": name, "actualValue": value, "deviceInfo": device}
+        for name, value in metrics.items()
+    ]
+    found = read(json.dumps(results))
+    assert (found.model, found.backend, found.device) == ("mv3", "xnnpack", "Pixel 8")
+    assert found.metrics == metrics
+    results[2]["actualValue"] = 32.0
+    with pytest.raises(MissingDataError, match="could not load the model"):
+        read(json.dumps(results))
+
+
 def test_results_of_several_devices_are_refused(read: Reader) -> None:
     others = database({"name": "Pixel 9", "type": "Android 15"})
     with pytest.raises(UsageError, match=r"of 2 runs: .*samsung, .*Pixel 9"):

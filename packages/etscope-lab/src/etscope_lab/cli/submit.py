@@ -150,7 +150,7 @@ process runs.
     type=click.Choice(DEBUG_LEVELS),
     help="Values to record, in a separate run.",
 )
-@setting("runner", type=click.Choice(RUNNERS), help="Default: auto.")
+@setting("runner", type=click.Choice((*RUNNERS, "app")), help="Default: auto.")
 @click.option("--threads", type=int, metavar="N", help="Threads of the runtime's thread pool.")
 @setting(
     "cool_down_seconds",

@@ -48,7 +48,7 @@ class Calibrator:
         self, device: str, environment: Mapping[str, Any], marks: Sequence[str] = ()
     ) -> None:
         """Note the environment of a job that was done on a device, and its marks."""
-        if self._wanted and environment.get("runner"):
+        if self._wanted and environment.get("runner") in ("python", "native"):  # not of an app
             self._done[device] = environment, all(map(is_lasting, marks))
 
     def due(self, config: DeviceConfig) -> CalibrationOrder | None:

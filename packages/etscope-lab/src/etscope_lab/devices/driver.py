@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.run import Elsewhere
+from etscope.run.app import APP, App
 from etscope.run.remote import Completed
 from etscope_lab.jobs.records import DeviceConfig
 
@@ -26,6 +27,7 @@ DRIVERS = {
     "host": "etscope_lab.devices.host:Host",
     "ssh": "etscope.run.ssh:Ssh",
     "adb": "etscope_lab.devices.adb:Adb",
+    "devicectl": "etscope.run.devicectl:Devicectl",
 }
 ENTRY_POINTS = "etscope.drivers"
 
@@ -109,7 +111,14 @@ def loaded_class(name: str, what: str, group: str, own: Mapping[str, str]) -> An
 
 def open_driver(config: DeviceConfig) -> Driver:
     """Open a device by its configuration. Raises `UsageError` for invalid options."""
-    return driver_class(config.driver)(config.name, config.options)
+    app_of(config)
+    options = {name: value for name, value in config.options.items() if name != APP}
+    return driver_class(config.driver)(config.name, options)
+
+
+def app_of(config: DeviceConfig) -> App | None:
+    """The app of a device that runs programs in its own way: the option `app` of any driver."""
+    return App.of(config.options[APP]) if APP in config.options else None
 
 
 def runner_host(driver: Driver, attributes: dict[str, str]) -> Elsewhere:

@@ -380,7 +380,7 @@ class JobSpec(_Strict):
     debug_level: Literal["none", "program_outputs", "intermediate_outputs"] = Field(
         "none", description="Values to record, in a third run. Accuracy jobs: intermediate_outputs."
     )
-    runner: Literal["auto", "python", "native"] = "auto"
+    runner: Literal["auto", "python", "native", "app"] = "auto"
     threads: _Int | None = Field(None, ge=1, le=1024)
     rounds: _Int = Field(
         20, ge=4, le=10_000, description="For an A/B job: number of processes of each side."

@@ -39,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope import __version__
+from etscope.backends.arm.ethos_u_pmu import recognises as has_counters
 from etscope.errors import (
     DeviceLost,
     EtscopeError,
@@ -57,6 +58,7 @@ from etscope.formats.calibration import (
 )
 from etscope.formats.conditions import Conditions
 from etscope.formats.run_json import (
+    DEVICE_LOG,
     RUN_ETDP,
     RUN_JSON,
     SavedRun,
@@ -64,10 +66,11 @@ from etscope.formats.run_json import (
     encode_run_json,
 )
 from etscope.run import Elsewhere, GenerationRun, Run, run
+from etscope.run.app import APP, AppHost
 from etscope.run.job import INTERMEDIATE_OUTPUTS, NONE, Job
 from etscope.run.process import LOG
 from etscope.run.program import Opened, open_program
-from etscope_lab.devices.driver import Driver, open_driver, runner_host
+from etscope_lab.devices.driver import Driver, app_of, open_driver, runner_host
 from etscope_lab.jobs.records import (
     DeviceConfig,
     Interruption,
@@ -292,6 +295,7 @@ class _WatchedHost:
     driver: Driver
     spec: JobSpec
     end: float
+    out: Path
     readings: list[Conditions] = field(default_factory=list)
     pause: float = 0.0
     meter: Meter | None = None
@@ -313,7 +317,8 @@ class _WatchedHost:
         if job.generation is not None:
             count, unit = job.generation.warmup + job.generation.runs, "generations"
         what = "values" if job.debug_level != NONE else "times" if job.trace else "nothing"
-        say(f"run: {count} {unit} on the {runner} runner, recording {what}")
+        by = "the app" if isinstance(self.host, AppHost) else f"the {runner} runner"
+        say(f"run: {count} {unit} on {by}, recording {what}")
         try:
             self.host.execute(job, folder, runner, left)
         except EtscopeError as error:
@@ -326,6 +331,8 @@ class _WatchedHost:
             log = folder / LOG
             if log.is_file() and (text := log.read_text("utf-8", "replace").strip()):
                 say(text)
+                if has_counters(text):  # of a board
+                    (self.out / DEVICE_LOG).write_text(text, encoding="utf-8")
         self.ran += 1
         if not job.trace:
             self.untraced_end = self._carrier.spans[-1][1]
@@ -359,11 +366,16 @@ class _Measurement:
     ) -> None:
         self._spec, self._files, self._out, self._driver = spec, files, out, driver
         self._attributes = {**driver.attributes(), **config.attributes}
-        host = runner_host(driver, self._attributes)
+        app = app_of(config) if spec.runner in ("auto", APP) else None
+        if app is None and spec.runner == APP:
+            raise UsageError(f"the device {config.name} has no app")
+        self._app = None if app is None else AppHost(driver, {}, app=app)
+        self._traces = spec.traced_iterations and (app is None or app.leaves("dump"))
+        host = self._app or runner_host(driver, self._attributes)
         meter = None
         if "energy" in spec.metrics:
             meter = Meter(config.name, driver, self._attributes)
-        self._host = _WatchedHost(host, driver, spec, end, meter=meter)
+        self._host = _WatchedHost(host, driver, spec, end, out, meter=meter)
         self._marks: list[str] = []
         self._samples: npt.NDArray[np.int64] | None = None  # of the untraced run of one model
         # Before the device rests: errors of opening are then known at once.
@@ -406,6 +418,7 @@ class _Measurement:
             measure = self._measure_ab
         facts, found = measure()
         host.look()
+        self._marks += () if self._app is None else self._app.marks
         self._write("conditions.json", self._course(facts, found))
         cv = found.get("latency", {}).get("cv")
         judgement = judged(host.readings, spec.limits, cv, facts.get("threads"))
@@ -451,7 +464,7 @@ class _Measurement:
         level: str = spec.debug_level
         if spec.kind == "accuracy" or (numerics and self._opened["model"].record is not None):
             level = INTERMEDIATE_OUTPUTS
-        trace = bool(spec.traced_iterations or level != NONE)
+        trace = bool(self._traces or level != NONE)
         with self._ran(
             "model",
             trace=trace,
@@ -492,7 +505,7 @@ class _Measurement:
         if "latency" in self._spec.metrics:
             first = untraced[0]
             found["latency"] = statistics_of(samples, first.load_ns, first.first_ns)
-        if self._spec.traced_iterations:
+        if self._traces:
             median = float(np.median(np.concatenate(traced))) / _MS if traced else None
             found["traced_p50_ms"] = median
         memory = done.facts()["memory"] if "memory" in self._spec.metrics else None
@@ -579,7 +592,7 @@ class _Measurement:
             found["latency"] = statistics_of(samples, first["load_ns"], first["first_ns"])
         if memory is not None and "memory" in self._spec.metrics:
             found["memory"] = memory
-        if self._spec.traced_iterations:
+        if self._traces:
             for side, prefix in (("model", ""), ("baseline", BASELINE)):
                 with self._ran(
                     side, trace=True, separate=False, iterations=self._spec.traced_iterations
@@ -657,7 +670,7 @@ class _Measurement:
             "warmup": spec.warmup,
             "seed": spec.seed,
             "threads": spec.threads,
-            "runner": spec.runner,
+            "runner": spec.runner if self._app is None else "native",
             "place": self._host,
             **more,
         }
