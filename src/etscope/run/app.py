@@ -48,7 +48,7 @@ from etscope.run.execute import select_runs
 from etscope.run.job import DEBUG_BUFFER, ETDUMP, NONE, RESULT, Job, stored
 from etscope.run.process import LOG, check_signal, failure, timed_out
 
-__all__ = ["App", "AppHost"]
+__all__ = ["APP", "App", "AppHost"]
 
 _SECONDS = 30.0  # for stopping an app
 APP = "app"  # as the runner in the facts of a run
@@ -69,7 +69,7 @@ _CRASHED = re.compile(r"INSTRUMENTATION_RESULT: shortMsg=(.*)|^(FAILURES!!!)", r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
-    """How an app is run.
+    """The options of an app.
 
     start: a script for the device's shell, or the words of a command for a device without one. It
         names what it needs: {program}, {data}, {inputs} (files of raw bytes, with commas between),
@@ -118,6 +118,11 @@ class App:
         if not any(map(app.leaves, ("dump", "results"))):
             raise UsageError("the app leaves nothing: name {dump} or {results} in `start`")
         return app
+
+    @property
+    def prints_dump(self) -> bool:
+        """True for a board, whose log has the dump, and may have counters and allocators."""
+        return self.dump == "-"
 
     def leaves(self, what: str) -> bool:
         """True if the app writes that file: "dump", "debug_buffer" or "results"."""
@@ -169,7 +174,7 @@ class AppHost(Elsewhere):
             if (folder / name).is_file():
                 target = {"dump": ETDUMP, "debug_buffer": DEBUG_BUFFER}.get(what, name)
                 (folder / name).replace(folder / target)
-        if self.app.dump == "-" and (printed := files_in_log(folder / LOG)):
+        if self.app.prints_dump and (printed := files_in_log(folder / LOG)):
             dumps = [name for name in printed if "debug" not in name]
             for name, content in printed.items():
                 (folder / (ETDUMP if name in dumps else DEBUG_BUFFER)).write_bytes(content)
@@ -331,7 +336,7 @@ class AppHost(Elsewhere):
         call = {"load_ns": 0, "outputs": []}
         call |= {"warmup_ns": times[:warmup].tolist(), "samples_ns": times[warmup:].tolist()}
         about = {"runner": APP, "executorch": None, "threads": job.threads, "load_ns": load_ns}
-        (folder / RESULT).write_text(json.dumps({**about, "calls": [call]}))
+        (folder / RESULT).write_text(json.dumps({**about, "calls": [call]}), encoding="utf-8")
 
     def _last_runs(self, path: Path, job: Job) -> ETDump:
         """Keep the last runs of a dump, as many as the job has executions."""
@@ -360,14 +365,13 @@ def _spans(dump: ETDump, name: str) -> npt.NDArray[np.int64]:
     """The ticks of all events of a name, in order."""
     wanted = [index for index, text in enumerate(dump.strings) if text == name]
     events = np.isin(dump.name, wanted)
-    ticks: npt.NDArray[np.int64] = (dump.end - dump.start)[events].astype(np.int64)
-    return ticks
+    return np.asarray((dump.end - dump.start)[events], np.int64)
 
 
 def _executions(dump: ETDump | None, tick_ns: float) -> npt.NDArray[np.int64]:
     if dump is None:
         return np.empty(0, np.int64)
-    return np.rint(_spans(dump, _METHOD) * tick_ns).astype(np.int64)
+    return np.asarray(np.rint(_spans(dump, _METHOD) * tick_ns), np.int64)
 
 
 def _load(dump: ETDump | None, tick_ns: float) -> int:

@@ -273,7 +273,7 @@ def test_drivers_of_ones_own_and_of_another_package(
     assert driver_class("pigeon").__module__ == "etscope_pigeon.driver"
     with pytest.raises(UsageError, match="hawk") as caught:
         driver_class("hawk")
-    assert "adb, host, pigeon, ssh" in str(caught.value)
+    assert "adb, devicectl, host, pigeon, ssh" in str(caught.value)
 
 
 @pytest.mark.parametrize(

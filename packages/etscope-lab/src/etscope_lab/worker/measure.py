@@ -39,7 +39,6 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope import __version__
-from etscope.backends.arm.ethos_u_pmu import recognises as has_counters
 from etscope.errors import (
     DeviceLost,
     EtscopeError,
@@ -331,7 +330,7 @@ class _WatchedHost:
             log = folder / LOG
             if log.is_file() and (text := log.read_text("utf-8", "replace").strip()):
                 say(text)
-                if has_counters(text):  # of a board
+                if isinstance(self.host, AppHost) and self.host.app.prints_dump:
                     (self.out / DEVICE_LOG).write_text(text, encoding="utf-8")
         self.ran += 1
         if not job.trace:
