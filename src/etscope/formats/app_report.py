@@ -21,16 +21,18 @@ There are three sources:
 from __future__ import annotations
 
 import codecs
+import hashlib
 import io
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError, reading
-from etscope.formats.bytes.files import PathLike
+from etscope.formats.bytes.files import BytesLike, PathLike, open_source
 from etscope.formats.exported_program.exported_json import (
     integer,
     mapping,
@@ -40,7 +42,14 @@ from etscope.formats.exported_program.exported_json import (
 )
 from etscope.support.shown import Shown
 
-__all__ = ["AppReport", "check_runtime", "check_tokens", "read_app_report"]
+__all__ = [
+    "AppReport",
+    "BenchmarkRun",
+    "check_runtime",
+    "check_tokens",
+    "read_app_report",
+    "read_benchmark_runs",
+]
 
 _LONGEST_LINE = 1 << 20  # characters; logcat cuts a message at 4,068 bytes
 _LARGEST_JSON = 64 << 20  # bytes
@@ -157,6 +166,78 @@ class AppReport(Shown):
         return sum(values) / len(values) if values else None
 
 
+@dataclass(frozen=True, slots=True)
+class BenchmarkRun(Shown):
+    """Records of the benchmark database that differ in their metric only: one run of a benchmark.
+
+    metrics: the mean of the values of each; {} of a failed run. failure: its conclusion; "" of a
+    run that measured. record: the first of its records. sha256: of all of them.
+    """
+
+    report: AppReport
+    failure: str
+    record: Mapping[str, Any]
+    sha256: str
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        return self.report.metrics
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """Further facts of the benchmark."""
+        return _object(self.record["benchmark"].get("extra_info"))
+
+    @property
+    def mode(self) -> str | None:
+        """The kind of benchmark: "inference"."""
+        return str(self.record["benchmark"].get("mode") or "") or None
+
+    @property
+    def runner(self) -> Mapping[str, Any]:
+        """Facts of the device."""
+        return _object(next(iter(self.record.get("runners") or ()), None))
+
+    @property
+    def uploaded_at(self) -> float | None:
+        """The time of the upload, seconds since 1970; None if it is not recorded."""
+        stamp = self.record.get("timestamp")
+        if not isinstance(stamp, (int, float)) or not 0 < stamp < 1000 * _MOST_SECONDS:
+            return None
+        return stamp / 1000 if stamp > _MOST_SECONDS else stamp
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of the benchmark, which is JSON in a text."""
+        with suppress(KeyError, ValueError, TypeError, RecursionError):
+            return dict(_object(json.loads(self.extra["benchmark_config"])))
+        return {}
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """Commit, branch and the rest of the workflow, the method, and the configuration."""
+        method = _object(self.record["metric"].get("extra_info")).get("method")
+        return {
+            **({"method": method} if method else {}),
+            **{key: value for key, value in self.config.items() if key not in _NAMES},
+            **{_OF_UPLOAD[key]: self.record[key] for key in _OF_UPLOAD if key in self.record},
+        }
+
+
+_MOST_SECONDS = 1e11  # since 1970: larger stamps are in ms
+_NAMES = ("model", "device")  # which the record has elsewhere
+# Fields that the upload of the results adds, and the labels that they become.
+_OF_UPLOAD = {
+    "head_sha": "commit",
+    "head_branch": "branch",
+    **{name: name for name in ("repo", "workflow_id", "run_attempt", "job_id")},
+}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
 def read_app_report(path: PathLike) -> AppReport:
     """Read the report of one run of an app from a log or a JSON of the benchmark database.
 
@@ -171,14 +252,27 @@ def read_app_report(path: PathLike) -> AppReport:
         encoding = "utf-16" if is_wide else "utf-8-sig"
         if not _JSON.match(head.decode(encoding, "replace")):
             return _of_log(io.TextIOWrapper(stream, encoding=encoding, errors="replace"))
-        content = stream.read(_LARGEST_JSON + 1)
-        if len(content) > _LARGEST_JSON:
-            raise FormatError(f"this JSON is too large: the limit is {_LARGEST_JSON >> 20} MiB")
-        try:
-            document = parse_json(content.decode(encoding, "replace"))
-        except json.JSONDecodeError as error:
-            raise FormatError(f"line {error.lineno}: broken JSON ({error.msg})") from error
-        return _of_results(document)
+        return _of_results(_records(stream.read(_LARGEST_JSON + 1), encoding))
+
+
+def read_benchmark_runs(data_or_path: BytesLike | PathLike) -> list[BenchmarkRun]:
+    """Read the runs in records of PyTorch's benchmark database, schema v3, failed ones too: a JSON
+    list, or an object a line, as the database exports them.
+
+    Raises `FormatError` with the record for a damaged one, `MissingDataError` for a file without
+    records, `MissingFileError`.
+    """
+    source = open_source(data_or_path, _RECORDS)
+    with reading(_RECORDS, source.path):
+        groups: dict[str, list[tuple[_Result, Mapping[str, Any]]]] = {}
+        for number, one in enumerate(_records(bytes(source.buffer), "utf-8-sig"), 1):
+            result = _result(one, f"record {number:,}: ")
+            key = {**one, "metric": (one["metric"].get("extra_info"), result.value is None)}
+            groups.setdefault(json.dumps(key, sort_keys=True), []).append((result, one))
+        return [_run_of(group) for group in groups.values()]
+
+
+_RECORDS = "file of benchmark records"
 
 
 # The start of an object or of a list, but not of "[ 11-26 06:00:00.000 …" (logcat -v long).
@@ -326,20 +420,56 @@ def _whole(given: Mapping[str, Any], name: str, where: str) -> int | None:
 # -- The benchmark database.
 
 
-def _of_results(document: Any) -> AppReport:
-    results = [
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A record. value: the mean of its values; None for a FAILURE_REPORT."""
+
+    run: AppReport
+    metric: str
+    value: float | None
+    failure: str = ""
+
+
+def _records(content: bytes, encoding: str) -> list[Mapping[str, Any]]:
+    if len(content) > _LARGEST_JSON:
+        raise FormatError(f"this JSON is too large: the limit is {_LARGEST_JSON >> 20} MiB")
+    given = content.decode(encoding, "replace")
+    try:
+        try:
+            document = parse_json(given)
+        except json.JSONDecodeError as error:
+            if not error.msg.startswith("Extra data"):
+                raise
+            lines = (line for line in given.split("\n") if line.strip())
+            document = parse_json("[" + ",\n".join(lines) + "]")
+    except json.JSONDecodeError as error:
+        raise FormatError(f"line {error.lineno}: broken JSON ({error.msg})") from error
+    records: list[Mapping[str, Any]] = [
         mapping(one, "a result")
         for one in sequence([document] if isinstance(document, dict) else document, "the results")
     ]
-    if not results:
+    if not records:
         raise MissingDataError("the benchmark does not have results: it failed, or still runs")
-    if len(results) > _MOST:
-        raise FormatError(f"{len(results):,} results are too many")
+    if len(records) > _MOST:
+        raise FormatError(f"{len(records):,} results are too many")
+    return [
+        _as_v3(one, f"result {number:,}: ") if "benchmarkModel" in one else one
+        for number, one in enumerate(records, 1)
+    ]
+
+
+def _of_results(records: Sequence[Mapping[str, Any]]) -> AppReport:
     runs: dict[tuple[str | None, ...], tuple[AppReport, list[tuple[str, float]]]] = {}
-    for number, one in enumerate(results, 1):
-        run, metric = _result(one, f"result {number:,}: ")
+    for number, one in enumerate(records, 1):
+        found = _result(one, f"result {number:,}: ")
+        if found.value is None:
+            raise MissingDataError(
+                f"result {number:,}: the job failed ({found.failure:.40}): "
+                "it did not measure anything"
+            )
+        run = found.run
         key = (run.model, run.backend, run.device, run.os)
-        runs.setdefault(key, (run, []))[1].append(metric)
+        runs.setdefault(key, (run, []))[1].append((found.metric, found.value))
     if len(runs) > 1:
         ran = ["/".join(filter(None, key[:3])) for key in runs]
         raise UsageError(
@@ -350,28 +480,21 @@ def _of_results(document: Any) -> AppReport:
     return _with_metrics(run, metrics)
 
 
-def _result(one: Mapping[str, Any], where: str) -> tuple[AppReport, tuple[str, float]]:
-    if "benchmarkModel" in one:  # of the Android app itself
-        one = _as_v3(one, where)
+def _run_of(group: Sequence[tuple[_Result, Mapping[str, Any]]]) -> BenchmarkRun:
+    first, record = group[0]
+    metrics = {one.metric: one.value for one, _ in group if one.value is not None}
+    content = json.dumps([one for _, one in group], sort_keys=True)
+    sha256 = hashlib.sha256(content.encode()).hexdigest()
+    return BenchmarkRun(replace(first.run, metrics=metrics), first.failure, record, sha256)
+
+
+def _result(one: Mapping[str, Any], where: str) -> _Result:
     benchmark = one.get("benchmark")
     if not isinstance(benchmark, dict):
         raise FormatError(f"{where}is not a result of the benchmark database, schema v3")
     model = mapping(one.get("model") or {}, f"{where}model")
     metric = mapping(one.get("metric"), f"{where}metric")
     name = text(metric.get("name"), f"{where}the name of the metric")
-    if name == "FAILURE_REPORT":
-        extra = mapping(benchmark.get("extra_info") or {}, f"{where}extra_info")
-        raise MissingDataError(
-            f"{where}the job failed ({extra.get('job_conclusion', 'no conclusion')!s:.40}): "
-            "it did not measure anything"
-        )
-    values = sequence(metric.get("benchmark_values"), f"{where}benchmark_values")
-    for value in values:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
-            raise FormatError(f"{where}benchmark_values must be a number, found {value!r:.60}")
-    if not values:
-        raise FormatError(f"{where}{name:.60} does not have a value")
     runners = sequence(one.get("runners") or [{}], f"{where}runners")
     runner = mapping(runners[0], f"{where}a runner")
     run = AppReport(
@@ -380,7 +503,17 @@ def _result(one: Mapping[str, Any], where: str) -> tuple[AppReport, tuple[str, f
         device=_named(runner, "name", where),
         os=_named(runner, "type", where),
     )
-    return run, (name, sum(values) / len(values))
+    if name == "FAILURE_REPORT":
+        extra = mapping(benchmark.get("extra_info") or {}, f"{where}extra_info")
+        return _Result(run, name, None, str(extra.get("job_conclusion") or "no conclusion"))
+    values = sequence(metric.get("benchmark_values"), f"{where}benchmark_values")
+    for value in values:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise FormatError(f"{where}benchmark_values must be a number, found {value!r:.60}")
+    if not values:
+        raise FormatError(f"{where}{name:.60} does not have a value")
+    return _Result(run, name, sum(values) / len(values))
 
 
 def _as_v3(one: Mapping[str, Any], where: str) -> dict[str, Any]:

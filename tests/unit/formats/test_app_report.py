@@ -16,7 +16,13 @@ import pytest
 
 from etscope.analysis.info import file_info
 from etscope.errors import EtscopeError, FormatError, MismatchError, MissingDataError, UsageError
-from etscope.formats.app_report import AppReport, check_runtime, check_tokens, read_app_report
+from etscope.formats.app_report import (
+    AppReport,
+    check_runtime,
+    check_tokens,
+    read_app_report,
+    read_benchmark_runs,
+)
 from etscope.formats.identify import identify
 
 START = 1795674120053
@@ -409,3 +415,19 @@ def test_mutated_logs_are_read_or_refused(read: Reader) -> None:
         for one in report.generations:
             assert min(filter(None, (one.load_ns, one.inference_ns, one.decode_ns)), default=0) >= 0
     assert {"read", "FormatError", "MissingDataError"} <= outcomes
+
+
+def test_runs_of_the_database_with_failed_ones(tmp_path: Path) -> None:
+    one, failed = database(), database(token_per_sec=1.0)[:1]
+    failed[0]["metric"] = {"name": "FAILURE_REPORT", "benchmark_values": 0, "target_value": 0}
+    failed[0]["benchmark"]["extra_info"] = {"job_conclusion": "FAILED"}
+    path = tmp_path / "records.json"
+    path.write_text(json.dumps([*one, *failed]))
+    measured, broken = read_benchmark_runs(path)
+    assert (measured.report.model, measured.failure) == ("llama", "")
+    assert measured.metrics["token_per_sec"] == 31.5
+    assert (broken.metrics, broken.failure) == ({}, "FAILED")
+    again = read_benchmark_runs("\n".join(map(json.dumps, [*one, *failed])).encode())
+    assert [run.sha256 for run in again] == [measured.sha256, broken.sha256]
+    with pytest.raises(FormatError, match="record 1: is not a result of the benchmark database"):
+        read_benchmark_runs(b'{"a": 1}')

@@ -7,6 +7,10 @@ interface SamplesData {
   series: { name: string; x: number[]; y: number[] }[];
   x: string;
   disturbed?: [number, number, string][];
+  /** x is in seconds since 1970. */
+  time?: boolean;
+  /** Of y; milliseconds by default. */
+  unit?: string;
 }
 
 interface CourseData {
@@ -15,6 +19,8 @@ interface CourseData {
 }
 
 interface HistoryData {
+  /** "ms", or of an energy, whose p50 and p90 are the same. */
+  unit: string;
   at: number[];
   p50: number[];
   p90: number[];
@@ -77,6 +83,13 @@ function axes(x: uPlot.Axis, y: uPlot.Axis): uPlot.Axis[] {
 
 const timeAxis: uPlot.Axis = { size: 70, values: (_chart, splits) => splits.map((at) => (at === 0 ? "0" : shortTime(at))) };
 
+const wholeAxis: uPlot.Axis = { values: (_chart, splits) => splits.map((at) => (Number.isInteger(at) ? at.toLocaleString("en") : "")) };
+
+const plain = (value: number | null | undefined, unit: string): string =>
+  value === null || value === undefined ? "–" : `${value.toLocaleString("en", { maximumSignificantDigits: 4 })} ${unit}`.trim();
+
+const amount = (value: number | null | undefined, unit: string): string => (unit === "ms" ? shortTime(value) : plain(value, unit));
+
 const HALF_HOUR = 1800;
 
 /** A single moment is in the middle of an hour, and not at the beginning of years. */
@@ -92,8 +105,12 @@ const fromZero: uPlot.Range.Function = (_chart, low, high) => {
   return [low < high / 2 ? 0 : Math.max(0, low - room), high + room];
 };
 
-function drawSamples(place: HTMLElement, { series, x, disturbed = [] }: SamplesData): uPlot | null {
+/** Colours of the lines beyond the palette, dashed to tell them from those before. */
+const DASHES = [[], [6, 3], [2, 3]];
+
+function drawSamples(place: HTMLElement, { series, x, disturbed = [], time = false, unit = "ms" }: SamplesData): uPlot | null {
   const palette = [colour("accent"), colour("hot"), colour("good"), colour("bad")];
+  const shown = (value: number | null): string => amount(value, unit);
   const tables = series.map((one) => [one.x, one.y] as uPlot.AlignedData);
   if (tables.length === 0) return null;
   const data = tables.length === 1 ? tables[0]! : uPlot.join(tables);
@@ -101,18 +118,20 @@ function drawSamples(place: HTMLElement, { series, x, disturbed = [] }: SamplesD
     {
       width: width(place),
       height: HEIGHT,
-      scales: { x: { time: false }, y: { range: fromZero } },
-      axes: axes({ values: (_chart, splits) => splits.map((at) => (Number.isInteger(at) ? at.toLocaleString("en") : "")) }, timeAxis),
+      scales: { x: time ? { range: moments } : { time: false }, y: { range: fromZero } },
+      axes: axes(time ? {} : wholeAxis, { ...timeAxis, values: (_chart, splits) => splits.map((at) => (at === 0 ? "0" : shown(at))) }),
       cursor: { points: { size: 7 } },
       series: [
-        { label: x, value: (_chart, at) => (at === null ? "–" : String(at)) },
+        { label: x, value: (_chart, at) => (at === null ? "–" : time ? new Date(at * 1000).toLocaleString() : String(at)) },
         ...series.map((one, at) => ({
           label: one.name,
           stroke: one.name === SLOW ? colour("bad") : palette[at % palette.length]!,
           width: 1,
+          spanGaps: true,
+          dash: DASHES[Math.floor(at / palette.length) % DASHES.length]!,
           ...(one.name === SLOW ? { paths: () => null } : {}),
           points: { show: one.name === SLOW || one.x.length <= 400, size: 4, fill: one.name === SLOW ? colour("panel") : palette[at % palette.length]! },
-          value: (_chart: uPlot, value: number | null) => shortTime(value),
+          value: (_chart: uPlot, value: number | null) => shown(value),
         })),
       ],
       hooks: { drawClear: [(chart) => shade(chart, disturbed)] },
@@ -141,13 +160,13 @@ function drawCourse(place: HTMLElement, { series, count }: CourseData): uPlot | 
   const palette = [colour("bad"), colour("accent"), colour("muted")];
   const [times] = series;
   if (!times) return null;
-  const shown = (unit: string) => (value: number | null): string => (value === null || value === undefined ? "–" : `${value.toLocaleString("en", { maximumSignificantDigits: 4 })} ${unit}`);
+  const shown = (unit: string) => (value: number | null): string => plain(value, unit);
   return new uPlot(
     {
       width: width(place),
       height: LOW,
       scales: { x: { time: false, range: [1, Math.max(count, 2)] } },
-      axes: axes({ values: (_chart, splits) => splits.map((at) => (Number.isInteger(at) ? at.toLocaleString("en") : "")) }, { size: 70, scale: times.name, values: (_chart, splits) => splits.map(shown(times.unit)) }),
+      axes: axes(wholeAxis, { size: 70, scale: times.name, values: (_chart, splits) => splits.map(shown(times.unit)) }),
       series: [
         { label: "execution", value: (_chart, at) => (at === null ? "–" : String(at)) },
         ...series.map((one, at) => ({
@@ -176,23 +195,24 @@ function drawHistory(place: HTMLElement, data: HistoryData): uPlot | null {
     stroke: colour(name),
     width: 1.5,
     points: { show: false },
-    value: (_chart, value) => shortTime(value),
+    value: (_chart, value) => amount(value, data.unit),
   });
+  const [main, ...more] = data.unit === "ms" ? [line("p50", "accent"), line("p90", "hot")] : [line("energy", "accent")];
   const chart = new uPlot(
     {
       width: width(place),
       height: HEIGHT,
       scales: { x: { range: moments }, y: { range: fromZero } },
-      axes: axes({}, timeAxis),
+      axes: axes({}, { ...timeAxis, values: (_chart, splits) => splits.map((at) => (at === 0 ? "0" : amount(at, data.unit))) }),
       cursor: { points: { size: 8 } },
       series: [
         { label: "at", value: (_chart, at) => (at === null ? "–" : new Date(at * 1000).toLocaleString()) },
-        line("p50", "accent"),
-        line("p90", "hot"),
+        main!,
+        ...more,
       ],
-      hooks: { draw: [(drawn) => { marks("accent")(drawn, 1); marks("hot")(drawn, 2); }] },
+      hooks: { draw: [(drawn) => { marks("accent")(drawn, 1); if (more.length > 0) marks("hot")(drawn, 2); }] },
     },
-    [data.at, data.p50, data.p90],
+    [data.at, data.p50, ...more.map(() => data.p90)],
     place,
   );
   const base = document.body.dataset["base"] ?? "";

@@ -29,6 +29,7 @@ from etscope.analysis.statistics.compare_samples import Verdict
 from etscope.errors import EtscopeError
 from etscope_lab.config import Home
 from etscope_lab.database import Database
+from etscope_lab.jobs.generations import ENERGY, EXECUTION
 from etscope_lab.jobs.records import (
     Alarm,
     AlarmState,
@@ -38,6 +39,7 @@ from etscope_lab.jobs.records import (
     Series,
     Standing,
     State,
+    unit_of,
 )
 from etscope_lab.jobs.spec import DeviceSelector, JobSpec
 from etscope_lab.sinks import Sink, sinks_of
@@ -133,7 +135,8 @@ class Watch:
             opened_at=now,
             changed_at=now,
         )
-        spec = ab_spec(before, after, self._options.min_effect)
+        is_energy = series.metric == ENERGY
+        spec = None if is_energy else ab_spec(before, after, self._options.min_effect)
         failed = any(_is_of(one, point, fair) and not one.verdict for one in series.alarms)
         if spec is not None and not failed:
             job = self._lab.submit(spec, submitter=SUBMITTER)
@@ -141,7 +144,9 @@ class Watch:
             self._database.add_alarm(replace(alarm, ab_job=job.id, reason=reason))
         elif point.standing is Standing.REGRESSED:
             slower = [one for one in fair if one.at >= point.at]
-            reason = f"{len(slower)} jobs in a row are slower; {_why_no_ab(before, after, failed)}"
+            why = "A/B jobs measure times" if is_energy else _why_no_ab(before, after, failed)
+            more = "take more" if is_energy else "are slower"
+            reason = f"{len(slower)} jobs in a row {more}; {why}"
             found_out = self._find_out(before, after)
             opened = replace(alarm, state=AlarmState.OPEN, reason=reason, found=found_out)
             self._database.add_alarm(opened)
@@ -279,11 +284,13 @@ def ab_spec(before: Job, after: Job, min_effect: float) -> JobSpec | None:
 def sentence(alarm: Alarm) -> str:
     """Say what became slower, by how much, where, since which commit, and why it is sure."""
     series, found = alarm.series, alarm.found
-    metric = "" if series["metric"] == "execution" else f", {series['metric']}"
+    metric = "" if series["metric"] in (EXECUTION, ENERGY) else f", {series['metric']}"
     after_ms = alarm.expected_ms * (1 + alarm.relative)
+    is_energy = series["metric"] == ENERGY
+    worse = "takes {:.1%} more energy" if is_energy else "is {:.1%} slower"
     text = (
-        f"{series['model']} ({series['method']}{metric}) is {alarm.relative:.1%} slower on "
-        f"{series['device']}: {alarm.expected_ms:.4g} to {after_ms:.4g} ms"
+        f"{series['model']} ({series['method']}{metric}) {worse.format(alarm.relative)} on "
+        f"{series['device']}: {alarm.expected_ms:.4g} to {after_ms:.4g} {unit_of(series['metric'])}"
     )
     if commits := found.get("commits"):
         text += f", between commits {commits[0]} and {commits[1]}"

@@ -264,6 +264,43 @@ def test_the_operators_come_from_a_child_process(client: TestClient, done: Job) 
     assert f'href="/jobs/{done.id}/report#run0/' in text
 
 
+def test_dashboards_are_saved_queries_with_charts(client: TestClient, lab: Lab, done: Job) -> None:
+    own = lab.home.folder / "dashboards"
+    own.mkdir()
+    (own / "mean.sql").write_text(
+        "-- question: How long?\n-- chart: mean_ms over recorded_at by model\n"
+        "-- param least int = 0: executions\n"
+        "SELECT model, recorded_at, mean_ns / 1e6 AS mean_ms FROM results "
+        "WHERE len(samples_ns) >= $least"
+    )
+    (own / "broken.sql").write_text("-- asks: How long?\nSELECT 1")
+    index = client.get("/dashboards").text
+    assert 'href="/dashboards/slowest-ops"' in index and "How long?" in index
+    assert "broken.sql: line 1: invalid head line: -- asks" in index
+    page = client.get("/dashboards/mean?least=2").text
+    assert 'name="least" value="2"' in page
+    result = made(client, "/dashboards/mean/result?least=2").text
+    (chart,) = re.findall(r'data-chart="samples".*?json">(.*?)</script>', result)
+    found = json.loads(chart)
+    assert (found["time"], found["unit"], found["more"]) == (True, "ms", 0)
+    series = {one["name"]: one for one in found["series"]}["dir/My model.v2.pte"]
+    ended_at = lab.job(done.id).finished_at
+    assert ended_at is not None
+    assert series["y"][0] == pytest.approx(0.02575)
+    assert series["x"][0] == pytest.approx(ended_at.timestamp())
+    assert "No rows." in made(client, "/dashboards/mean/result?least=99").text
+    bars = made(client, "/dashboards/slowest-ops/result").text
+    assert '<rect width="100.0"' in bars and "Convolution (NHWC, F32) IGEMM" in bars
+    (own / "mean.sql").write_text("-- chart: ns by model\nSELECT model FROM results")
+    assert (
+        "column &#39;ns&#39; is not in the result" in made(client, "/dashboards/mean/result").text
+    )
+    (own / "mean.sql").write_text("SELECT * FROM read_csv('/etc/passwd')")
+    assert "can only read the views" in made(client, "/dashboards/mean/result").text
+    for path, status in (("broken", 422), ("none", 404), ("slowest-ops/result?top=x", 400)):
+        assert client.get(f"/dashboards/{path}").status_code == status, path
+
+
 def test_the_report_is_in_a_sandbox(client: TestClient, done: Job) -> None:
     answer = made(client, f"/jobs/{done.id}/report")
     policy = answer.headers["content-security-policy"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -139,6 +141,31 @@ def test_without_an_ab_job_a_sure_change_opens_the_alarm(lab: Lab) -> None:
     assert told.texts[0].endswith(
         "2 jobs in a row are slower; the program is the same: the device or its software changed."
     )
+
+
+def test_energy_is_a_series_that_no_ab_job_judges(lab: Lab, capsys: Any) -> None:
+    """The times stay as they are, and each execution takes more energy."""
+    told = Told()
+    for number, mj in enumerate((*QUIET, 11.5, 11.6)):
+        spec = spec_of_number(number, labels={"commit": f"c{number}"}, model_name="net.pte")
+        latency = {"p50_ms": 10.0, "p90_ms": 11.0, "load_ms": 1.0, "first_ms": 12.0}
+        summary = {"latency": latency, "energy": {"per_inference_j": mj / 1e3}}
+        run_through(lab.database, spec, summary=summary)
+    watch_of(lab, told).look()
+    (alarm,) = lab.alarms()
+    assert (alarm.state, alarm.ab_job, alarm.series["metric"]) == ("open", None, "energy")
+    assert told.texts[0].startswith("net.pte (forward) takes 15")
+    assert "more energy on host: 10.01 to 11.55 mJ, between commits c11 and c13." in told.texts[0]
+    assert told.texts[0].endswith("2 jobs in a row take more; A/B jobs measure times.")
+    assert (
+        main(["lab", "--home", str(lab.home.folder), "history", "net.pte", "--format", "csv"]) == 0
+    )
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["p50_ms"] for row in rows if row["metric"] == "energy"] == [""] * 14
+    last = [row for row in rows if row["metric"] == "energy"][-1]
+    assert (float(last["energy_mJ"]), last["standing"]) == (11.6, "steady")
+    with TestClient(create_app(lab), base_url="http://127.0.0.1") as client:
+        assert "11.6 mJ" in client.get("/history").text
 
 
 def test_a_failed_ab_job_leaves_it_to_the_series(lab: Lab) -> None:

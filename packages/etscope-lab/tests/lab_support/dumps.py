@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,8 @@ def record_of(name: str = "cnn_portable") -> Path:
     path = artifacts(name).etrecord
     assert path is not None
     return path
+
+
+def dies(*_: object) -> None:
+    """End the process that runs this, as the system's killer does."""
+    os._exit(9)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from etscope_lab.jobs.records import Alarm, Series
 
 _FAILS = {"regressed": ("regressed",), "suspicious": ("regressed", "suspicious")}
-_DEFAULT = ("model", "device", "when", "p50", "standing", "change", "commit")
+_DEFAULT = ("model", "device", "when", "p50", "energy", "standing", "change", "commit")
 _TO_STATE = {"acknowledge": "acknowledged", "close": "closed", "reopen": "open"}
 _ALL = 200  # results of a series
 _NEWEST = 10  # results of a series whose verdicts fail a command
@@ -47,7 +47,8 @@ def history(
     """
     with where.open() as lab:
         found = [one for one in lab.history(model, device) if one.points]
-    output.write_tables([_table(found, 1 if model is None else _ALL)], None, _DEFAULT)
+    shown = [n for n in _DEFAULT if n != "energy" or any(one.unit == "mJ" for one in found)]
+    output.write_tables([_table(found, 1 if model is None else _ALL)], None, shown)
     if not found:
         click.echo("no results: etscope lab submit MODEL", err=True)
         return 4
@@ -67,6 +68,10 @@ def _table(found: Sequence[Series], limit: int) -> Table:
     from etscope.model.table import Column, Kind, Table
 
     rows = [(one, point) for one in found for point in one.points[-limit:]]
+
+    def times(name: str, unit: str) -> list[float | None]:
+        return [getattr(point, name) if one.unit == unit else None for one, point in rows]
+
     columns: dict[Column, list[Any]] = {
         Column("model"): [one.model for one, _ in rows],
         Column("method", priority=6): [one.method for one, _ in rows],
@@ -77,10 +82,10 @@ def _table(found: Sequence[Series], limit: int) -> Table:
         Column("threads", Kind.COUNT, priority=6): [one.threads for one, _ in rows],
         Column("inputs", priority=6): [one.inputs for one, _ in rows],
         Column("when", title="at (UTC)"): [f"{point.at:%Y-%m-%d %H:%M:%S}" for _, point in rows],
-        Column("p50", Kind.DURATION, "ms"): [point.p50_ms for _, point in rows],
-        Column("expected", Kind.DURATION, "ms", priority=5): [
-            point.expected_ms for _, point in rows
-        ],
+        Column("p50", Kind.DURATION, "ms"): times("p50_ms", "ms"),
+        Column("energy", Kind.FLOAT, "mJ"): times("p50_ms", "mJ"),
+        Column("expected", Kind.DURATION, "ms", priority=5): times("expected_ms", "ms"),
+        Column("expected_energy", Kind.FLOAT, "mJ", priority=6): times("expected_ms", "mJ"),
         Column("standing"): [str(point.standing) for _, point in rows],
         Column("change", Kind.SHARE): [point.relative for _, point in rows],
         Column("commit"): [point.labels.get("commit", "") for _, point in rows],

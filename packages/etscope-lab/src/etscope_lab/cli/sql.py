@@ -13,19 +13,27 @@ from etscope.cli.options.common import COUNT, SECONDS, output_options, pairs_opt
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 from etscope.errors import MissingDataError, UsageError
+from etscope_lab.cli.options import LabOptions, in_lab
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from etscope.model.report import Report
+    from etscope_lab.fleet import Dataset, SavedQuery
 
 _TEXT_ROWS = 100
 
 
 _DETAILS = """\
-There are three views: events, a row for each timed event of each run; leaves, the events
-that add up to the executions; and dumps, a row for each dump. "describe events" lists their
-columns. A query can read these and nothing else. Columns of the result whose names end in _ns,
-_us, _ms, _s, _bytes or share are shown in that unit. compare(before, after), of two lists of
+There are four views: events, a row for each timed event of each run; leaves, the events
+that add up to the executions; dumps, a row for each dump; and results, the dumps and the results
+without one: jobs that failed or were not traced, and benchmark records. "describe events" lists
+their columns. A query can read these and nothing else. Columns of the result whose names end in
+_ns, _us, _ms, _s, _bytes or share are shown in that unit. compare(before, after), of two lists of
 times, gives the verdict of etscope diff. If SQL is -, it is read from standard input.
+
+Without DATASET, the results of the lab are queried: its jobs that ended until now. SQL files in
+the folder dashboards of the lab are saved queries, too; the page /dashboards shows them all.
 
 The calls of a language model have the columns phase, position and tokens: "where position
 between 100 and 199" chooses calls.
@@ -65,6 +73,7 @@ etscope lab sql dataset --saved slowest-ops --param 'device=pixel*'
 @click.option(
     "--timeout", type=SECONDS, default=300.0, metavar="SECONDS", help="Time limit of a query."
 )
+@in_lab
 @output_options
 def command(
     dataset: str | None,
@@ -76,28 +85,35 @@ def command(
     phase: str | None,
     limit: int | None,
     timeout: float,
+    where: LabOptions,
     output: OutputOptions,
 ) -> None:
-    """Query a dataset of dumps in SQL.
+    """Query a dataset of dumps, or the results of a lab, in SQL.
 
     \b
-    etscope lab sql fleet 'select count(*) from events'
-    etscope lab sql --list-saved
-    etscope lab sql fleet --saved slowest
+    etscope lab sql 'select state, count(*) from results group by state'
+    etscope lab sql --saved results
+    etscope lab sql fleet --saved slowest-ops
     """
     from etscope.cli.output.progress import progress
-    from etscope_lab.fleet import query
-    from etscope_lab.fleet.sql import saved_query
+    from etscope_lab.config import Home
+    from etscope_lab.fleet import query, saved_queries
+    from etscope_lab.fleet.sql import DASHBOARDS, saved_query
 
+    own = Home.open(where.home).folder / DASHBOARDS
     if show_saved is not None:
-        click.echo(saved_query(show_saved).sql, nl=False)
+        click.echo(saved_query(show_saved, own).sql, nl=False)
         return
     if list_saved:
-        report = _saved_queries(columns=not output.is_text)
+        report = _saved_queries(saved_queries(own).values(), columns=not output.is_text)
         output.write_reports([report], "etscope.saved-queries/1")
         return
-    if dataset is None or (statement is None) == (saved is None):
-        raise UsageError("expected a dataset, and either SQL or --saved NAME")
+    if saved is None and statement is None:
+        dataset, statement = None, dataset
+    if (statement is None) == (saved is None):
+        raise UsageError(
+            "expected either SQL or --saved NAME, after a dataset if it is not a lab's"
+        )
     if statement == "-":
         statement = sys.stdin.read()
     given = {name.removeprefix("$"): value for name, value in parameters.items()}
@@ -106,22 +122,37 @@ def command(
     if saved is None:
         sql, values = statement or "", {name: _json_scalar(text) for name, text in given.items()}
     else:
-        known = saved_query(saved)
+        known = saved_query(saved, own)
         sql, values = known.sql, known.values(given)
-    with progress(f"querying {dataset}"):
-        table = query(dataset, sql, values, phase=phase, limit=limit, timeout=timeout)
+    with progress(f"querying {dataset or 'the lab'}"):
+        asked = _of_lab(where) if dataset is None else dataset
+        table = query(asked, sql, values, phase=phase, limit=limit, timeout=timeout)
     if saved is not None:
         if not len(table):
             raise MissingDataError(
-                f"no row: nothing in {dataset} matches the query {saved}",
-                hint="select model, device, labels from dumps lists the dumps",
+                f"no row: nothing in {dataset or 'the lab'} matches the query {saved}",
+                hint="select model, device, labels from results lists what there is",
             )
-        details = saved_query(saved).details
+        details = saved_query(saved, own).details
         columns = (replace(c, priority=5 * (c.name in details)) for c in table.columns)
         table = replace(table, columns=tuple(columns))
     if not len(table):
         table = replace(table, notes=("No rows.",))
     output.write_tables([table])
+
+
+def _of_lab(where: LabOptions) -> Dataset:
+    """The dataset of the lab, brought up to date."""
+    from etscope_lab.fleet.lab_results import lab_dataset
+    from etscope_lab.lab import Lab
+
+    if where.server is not None:
+        raise UsageError(
+            "the results of a server are queried on its machine",
+            hint=f"or collect them: etscope lab collect --lab {where.server} -o DATASET",
+        )
+    with Lab.open(where.home) as lab:
+        return lab_dataset(lab)
 
 
 def _json_scalar(text: str) -> Any:
@@ -133,13 +164,12 @@ def _json_scalar(text: str) -> Any:
     return text if isinstance(value, (list, dict)) else value
 
 
-def _saved_queries(*, columns: bool) -> Report:
-    """Return the report of the saved queries. columns: add the columns of their results."""
+def _saved_queries(found: Iterable[SavedQuery], *, columns: bool) -> Report:
+    """Return the report of saved queries. columns: add the columns of their results."""
     from etscope.model.report import Report, rows
     from etscope.model.table import Column, Kind
-    from etscope_lab.fleet import saved_queries
 
-    found = saved_queries().values()
+    found = list(found)
     parameters = {
         q.name: [p.name if p.default is None else f"{p.name}={p.default}" for p in q.parameters]
         for q in found
@@ -149,7 +179,7 @@ def _saved_queries(*, columns: bool) -> Report:
             "queries",
             "Saved queries",
             (Column("name"), Column("question"), Column("parameters", Kind.LIST)),
-            [(q.name, q.question, parameters[q.name]) for q in found],
+            [(q.name, q.question or q.error, parameters[q.name]) for q in found],
         ),
         rows(
             "parameters",

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.statistics.compare_samples import Noise, Policy, pooled_noise
+from etscope_lab.jobs.generations import ENERGY
 from etscope_lab.jobs.records import Job, Series, Standing, State
 from etscope_lab.jobs.spec import JobSpec, set_files
 
@@ -163,6 +164,8 @@ def stability(found: Iterable[Series]) -> Stability | None:
     five results do not count; None without any."""
     ratios, rolling = [], []
     for series in found:
+        if series.metric == ENERGY:
+            continue
         points = [point for point in series.points if point.p50_ms > 0]
         if len(points) < _WINDOW:
             continue

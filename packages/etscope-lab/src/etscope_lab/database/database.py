@@ -188,6 +188,13 @@ class Database:
             if all(name in (None, key[at]) for name, at in zip(names, places, strict=True))
         ]
 
+    def ended_after(
+        self, at: datetime, seq: int, limit: int
+    ) -> tuple[list[Job], tuple[datetime, int]]:
+        """The first jobs that ended after a moment, or at it with a larger number; and the place of
+        the last one, from which the next call goes on."""
+        return self._connections.read(jobs.ended_after, at, seq, limit)
+
     def measured_since(self, since: datetime) -> list[tuple[str, str]]:
         """Model and device of each series with results of jobs that ended since then."""
         return self._connections.read(jobs.measured_since, since)

@@ -19,13 +19,30 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Select, Text, and_, func, select, type_coerce, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    func,
+    select,
+    tuple_,
+    type_coerce,
+    update,
+)
 from sqlalchemy.engine import Connection, Row
 
 from etscope.errors import LabError, MissingDataError, UsageError, VersionError
 from etscope_lab.database import audit, schema
 from etscope_lab.database.connection import now
-from etscope_lab.jobs.generations import EXECUTION, SUSTAINED, drawn_prompt, rows_of, times_of
+from etscope_lab.jobs.generations import (
+    ENERGY,
+    EXECUTION,
+    SUSTAINED,
+    drawn_prompt,
+    rows_of,
+    times_of,
+)
 from etscope_lab.jobs.records import (
     MOST_COUNTED,
     SERIES_KEY,
@@ -610,6 +627,17 @@ def measured_since(connection: Connection, since: datetime) -> list[tuple[str, s
     return [(row.model, row.device) for row in connection.execute(query)]
 
 
+def ended_after(
+    connection: Connection, at: datetime, seq: int, limit: int
+) -> tuple[list[Job], tuple[datetime, int]]:
+    """Jobs that ended after a place in the order of their ends, and the place of the last one."""
+    after = tuple_(_jobs.finished_at, _jobs.seq) > (at, seq)
+    order = (_jobs.finished_at, _jobs.seq)
+    rows = connection.execute(_select().where(after).order_by(*order).limit(limit)).all()
+    place = (rows[-1].finished_at, rows[-1].seq) if rows else (at, seq)
+    return _with_artifacts(connection, rows), place
+
+
 def fill_history(connection: Connection) -> None:
     """Fill the empty table of results, which histories show, with all done jobs."""
     kinds = _jobs.kind.in_(("benchmark", "generate"))
@@ -635,6 +663,11 @@ def _results_of(seq: int, job: Job) -> list[dict[str, Any]]:
         inputs = f"seed {job.spec.seed}" if file is None else f"sha256:{file.sha256}"
         metric = EXECUTION if job.spec.duration_seconds is None else SUSTAINED
         found.append((inputs, metric, latency))
+        energy = job.summary.get("energy")
+        joules = energy.get("per_inference_j") if isinstance(energy, Mapping) else None
+        if joules is not None and _is_finite(joules):
+            mj = joules * 1e3
+            found.append((inputs, ENERGY, {**latency, "p50_ms": mj, "p90_ms": mj}))
     elif job.spec.kind == "generate":
         for row in rows_of(job.summary):
             cold = row.get("cold_first_token_p50_ms")

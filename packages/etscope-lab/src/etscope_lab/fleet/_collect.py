@@ -1,21 +1,27 @@
 """Collect any number of dumps into a dataset.
 
-Dumps are read in batches, here or on Dask's workers; each batch writes a file for each partition. A
-worker knows nothing of the dataset but the folder that it writes to.
+Dumps are read in batches, here or in other processes; each batch writes a file for each partition.
+A worker knows nothing of the dataset but the folder that it writes to.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -23,17 +29,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
+from etscope.errors import (
+    EtscopeError,
+    FormatError,
+    LabError,
+    MissingDataError,
+    UsageError,
+    reading,
+)
 from etscope_lab.fleet._dataset import (
+    DUMPS,
     EVENTS,
+    MERGED,
     ROW_GROUP,
     Dataset,
     Part,
     arrow_schema,
+    batch_of,
     event_path,
+    partition_of,
     writer_options,
 )
-from etscope_lab.fleet._events import UNITS, Options, Taken, content_of, take
+from etscope_lab.fleet._events import UNITS, Options, content_of, take
 from etscope_lab.fleet._sources import Source, find_sources, record_at, records_in
 
 Progress = Callable[[int, int | None], None]
@@ -48,7 +65,7 @@ class Bad:
     slug: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Collected:
     """Counts of a collect.
 
@@ -59,13 +76,25 @@ class Collected:
 
     dataset: Dataset
     found: int
-    taken: int
-    again: int
-    bad: tuple[Bad, ...]
-    events: int
-    without_record: int
-    bytes: int
-    seconds: float
+    bad: tuple[Bad, ...] = ()
+    taken: int = 0
+    again: int = 0
+    events: int = 0
+    without_record: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def commit(self, written: Written, *, with_records: bool) -> None:
+        """Make a written batch part of the dataset, and count it."""
+        if written.rows:
+            rows = pa.Table.from_pylist(written.rows, schema=arrow_schema(DUMPS))
+            self.dataset.commit(written.batch.name, written.parts, rows)
+        self.dataset.discard(written.batch.name)
+        self.taken += len(written.rows)
+        for row in written.rows:
+            self.events += row["events"]
+            self.bytes += row["bytes"]
+            self.without_record += with_records and row["has_dump"] and row["etrecord"] is None
 
 
 def collect(
@@ -78,7 +107,6 @@ def collect(
     source_unit: str = "ns",
     strict: bool = False,
     workers: int | None = None,
-    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Collected:
     """Collect ETDumps into a dataset, which is created if it is missing.
@@ -88,9 +116,8 @@ def collect(
     records; for each dump, the record of its program is used, if there is one. labels: labels of
     all dumps; they override the labels of a run.json. The labels "device" and "model" set the names
     of device and model. source_unit: the unit of the dumps' clocks. strict: write nothing if there
-    are bad dumps; bad dumps never raise an error. workers: the number of processes of a Dask
-    cluster on this machine. scheduler: the address of another cluster; its workers must see the
-    same files. progress: a function that is called with the number of dumps done, and the total.
+    are bad dumps; bad dumps never raise an error. workers: the number of processes; None for this
+    one only. progress: a function that is called with the number of dumps done, and the total.
 
     Raises `MissingDataError` when no dump is named, `UsageError` for arguments that exclude each
     other and for a folder that is not a dataset, and the errors of the records. The result lists
@@ -105,71 +132,69 @@ def collect(
     if not sources and not bad:
         raise MissingDataError("no ETDump was found under the given names")
     target = Dataset.make(dataset)
-    total = len(sources)
+    done = Collected(target, len(sources))
+    finished = 0
     with target.writing():
-        known = frozenset(target.dump_ids())
         # Names of batches sort by time, and differ between collects.
         start = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.urandom(4).hex()}"
-        batches = []
+        waiting: deque[_Order] = deque()
         for number, part in enumerate(plan(sources, workers or 1)):
             name = f"{start}-{number:05d}"
-            batches.append(Batch(name, part, str(target.workplace(name)), str(target.folder)))
-        waiting: list[Written] = []  # in a strict collect: until all batches are good
+            batch = Batch(name, part, str(target.workplace(name)), str(target.folder))
+            waiting.append((batch, None))
+        written: list[Written] = []  # in a strict collect: until all batches are good
         taken: set[str] = set()
-        sums = _Sums()
-        with run_batches(batches, options, known, workers, scheduler) as (written, again):
-            for result in written:
-                ids = {row["dump_id"] for row in result.rows}
-                if ids & taken:  # two batches had the same dump
-                    target.discard(result.batch.name)
-                    target.workplace(result.batch.name)
-                    again(result.batch, known | taken)
-                    continue
-                taken |= ids
-                bad.extend(result.bad)
-                sums.finished += len(result.batch.sources)
-                sums.again += result.again
-                if strict:
-                    waiting.append(result)
-                else:
-                    _commit(target, result, sums)
-                if progress is not None:
-                    progress(sums.finished, total)
-        for result in waiting if not bad else ():
-            _commit(target, result, sums)
-    return Collected(
-        dataset=target,
-        found=total,
-        taken=sums.taken,
-        again=sums.again,
-        bad=tuple(bad),
-        events=sums.events,
-        without_record=sums.without_record if options.records else 0,
-        bytes=sums.bytes,
-        seconds=monotonic() - begin,
-    )
+        for result in _results(waiting, options, workers):
+            ids = {row["dump_id"] for row in result.rows}
+            if ids & taken:  # two batches had the same dump
+                target.discard(result.batch.name)
+                target.workplace(result.batch.name)
+                waiting.append((result.batch, frozenset(target.dump_ids() | taken)))
+                continue
+            taken |= ids
+            bad.extend(result.bad)
+            finished += len(result.batch.sources)
+            done.again += result.again
+            if strict:
+                written.append(result)
+            else:
+                done.commit(result, with_records=bool(options.records))
+            if progress is not None:
+                progress(finished, len(sources))
+        for result in written if not bad else ():
+            done.commit(result, with_records=bool(options.records))
+        with suppress(EtscopeError, OSError):  # the dataset is as it was; the next collect tries
+            _merge_small(target, f"{start}-merged{MERGED}")
+    done.bad, done.seconds = tuple(bad), monotonic() - begin
+    return done
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Counts so far; the rows themselves are not kept."""
-
-    finished: int = 0
-    taken: int = 0
-    again: int = 0
-    events: int = 0
-    without_record: int = 0
-    bytes: int = 0
+_MANY = 32  # small batches, which become one
+_SMALL = 64 << 20  # bytes of events of a small batch
 
 
-def _commit(target: Dataset, written: Written, sums: _Sums) -> None:
-    if written.rows:
-        target.commit(written.batch.name, written.parts, written.rows)
-    target.discard(written.batch.name)
-    sums.taken += len(written.rows)
-    sums.events += sum(row["events"] for row in written.rows)
-    sums.without_record += sum(row["etrecord"] is None for row in written.rows)
-    sums.bytes += sum(row["bytes"] for row in written.rows)
+def _merge_small(target: Dataset, name: str) -> None:
+    """Make one batch of many small ones: a query opens each file of a dataset."""
+    files: dict[str, list[Path]] = {batch: [] for batch in target.batches()}
+    for path in target.event_files():
+        files[batch_of(path)].append(path)
+    sizes = {batch: sum(path.stat().st_size for path in files[batch]) for batch in files}
+    small = [batch for batch in files if sizes[batch] < _SMALL]
+    if len(small) < _MANY:
+        return
+    writer = _Writer(target.workplace(name), name)
+    try:
+        for path in sorted((path for batch in small for path in files[batch]), key=partition_of):
+            with reading("dataset", path), pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    writer.add(file.read_row_group(group), partition_of(path))
+        dumps = [target.batches()[batch] for batch in small]
+        with reading("dataset", target.folder):
+            rows = pa.concat_tables(pq.read_table(path) for path in dumps)
+        target.commit(name, writer.finish(), rows, small)
+    finally:
+        writer.abandon()
+        target.discard(name)
 
 
 def collect_options(
@@ -287,7 +312,7 @@ def write_batch(batch: Batch, options: Options, known: frozenset[str] | None = N
                 continue
             seen.add(dump_id)
             rows.append(taken.row)
-            writer.add(taken)
+            writer.add(taken.events, taken.partition)
         parts = writer.finish()
     except OSError as error:  # from writing; errors from reading are in `bad`
         writer.abandon()
@@ -334,20 +359,21 @@ class _Writer:
         self._open: dict[tuple[str, str], _Open] = {}
         self._done: list[Part] = []
 
-    def add(self, taken: Taken) -> None:
-        if not len(taken.events):
+    def add(self, events: Any, partition: tuple[str, str]) -> None:
+        """Add rows, a `pyarrow.Table`; none of a result without a dump."""
+        if not events:
             return
-        if taken.partition not in self._open:
+        if partition not in self._open:
             while len(self._open) >= _OPEN_PARTS:
                 self._close(next(iter(self._open)))
             number = len(self._done) + len(self._open)
             path = self._folder / f"{number}.parquet"
-            target = event_path(taken.partition, self._batch, number)
+            target = event_path(partition, self._batch, number)
             writer = pq.ParquetWriter(path, arrow_schema(EVENTS), **writer_options(EVENTS))
-            self._open[taken.partition] = _Open(path, target, writer)
-        file = self._open[taken.partition]
-        file.waiting.append(taken.events)
-        file.waiting_rows += len(taken.events)
+            self._open[partition] = _Open(path, target, writer)
+        file = self._open[partition]
+        file.waiting.append(events)
+        file.waiting_rows += len(events)
         if file.waiting_rows >= ROW_GROUP:
             file.flush()
 
@@ -368,133 +394,32 @@ class _Writer:
         self._done.append(Part(str(file.part), file.target))
 
 
-# -- Batches in this process, or on Dask's workers.
+# -- Batches in this process, or in others.
 
-_CONNECT_SECONDS = 30
-_LOOPBACK = "127.0.0.1"
-_SETTINGS: dict[str, list[str] | str] = {
-    **{f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")},
-    # A killed worker is started again, however long that takes. After 15 s, less than the imports
-    # on a busy machine, Dask would give it up, and have none.
-    "distributed.deploy.lost-worker-timeout": "1h",
-}
-_AHEAD = 2  # batches of a worker: one at work, one waiting
+_AHEAD = 2  # batches of a process: one at work, one waiting
 
-Again = Callable[[Batch, frozenset[str]], None]
+_Order = tuple["Batch", frozenset[str] | None]  # and the dumps that it may not take again
 
 
-@contextmanager
-def run_batches(
-    batches: Iterable[Batch],
-    options: Options,
-    known: frozenset[str],
-    workers: int | None,
-    scheduler: str | None,
-) -> Iterator[tuple[Iterator[Written], Again]]:
-    """The result of each batch as it comes, and a function that queues a batch again, with more
-    known dumps. Raises `LabError` when the cluster cannot be reached or loses a batch for good."""
-    if workers is not None and scheduler is not None:
-        raise UsageError("give workers on this machine, or a scheduler with its own, not both")
-    if workers is None and scheduler is None:
-        waiting = deque((batch, known) for batch in batches)
-
-        def results() -> Iterator[Written]:
-            while waiting:
-                batch, known = waiting.popleft()
-                yield write_batch(batch, options, known)
-
-        yield results(), lambda batch, known: waiting.append((batch, known))
+def _results(waiting: deque[_Order], options: Options, workers: int | None) -> Iterator[Written]:
+    """The result of each batch as it comes; more may be added to `waiting` meanwhile. A few run at
+    a time: their results do not wait in memory. Raises `LabError` when a batch is lost."""
+    if workers is None:
+        while waiting:
+            batch, known = waiting.popleft()
+            yield write_batch(batch, options, known)
         return
-    with ExitStack() as stack:
-        there = _There(_client(workers, scheduler, stack), options, batches)
-        yield iter(there), there.again
-
-
-class _There:
-    """Runs batches on a Dask cluster, a few at a time: neither it nor this process holds them all.
-
-    Workers read the known dumps from the dataset themselves: data sent to them once would be lost
-    with them.
-    """
-
-    def __init__(self, client: Any, options: Options, batches: Iterable[Batch]) -> None:
-        import distributed
-
-        self._client = client
-        self._options = options
-        self._batches = iter(batches)
-        self._repeated: deque[tuple[Batch, frozenset[str]]] = deque()
-        self._running: Any = distributed.as_completed(loop=client.loop)
-
-    def again(self, batch: Batch, known: frozenset[str]) -> None:
-        self._repeated.append((batch, known))
-
-    def __iter__(self) -> Iterator[Written]:
-        slots = max(1, sum(self._client.nthreads().values()))
-        for _ in range(_AHEAD * slots):
-            self._submit()
-        for future in self._running:
+    running: set[Future[Written]] = set()
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        while waiting or running:
+            while waiting and len(running) < _AHEAD * workers:
+                batch, known = waiting.popleft()
+                running.add(pool.submit(write_batch, batch, options, known))
+            done, running = wait(running, return_when=FIRST_COMPLETED)
             try:
-                written: Written = future.result()
-            except self._cluster_errors() as error:
+                yield from (future.result() for future in done)
+            except BrokenExecutor as error:
                 raise LabError(
-                    f"a batch of dumps was lost with its worker: {error}",
+                    f"a batch of dumps was lost with its process: {error}",
                     hint="finished batches are in the dataset; run collect again for the rest",
                 ) from error
-            future.release()
-            yield written
-            self._submit()
-
-    def _submit(self) -> None:
-        known: frozenset[str] | None
-        if self._repeated:
-            batch, known = self._repeated.popleft()
-        else:
-            following = next(self._batches, None)
-            if following is None:
-                return
-            batch, known = following, None
-        self._running.add(
-            self._client.submit(write_batch, batch, self._options, known, pure=False, retries=1)
-        )
-
-    def _cluster_errors(self) -> tuple[type[BaseException], ...]:
-        from distributed.comm import CommClosedError
-        from distributed.scheduler import KilledWorker
-
-        return (KilledWorker, CommClosedError, CancelledError)
-
-
-def _client(workers: int | None, scheduler: str | None, stack: ExitStack) -> Any:
-    import dask
-    import distributed
-    from distributed.security import Security
-
-    if scheduler is not None:
-        try:
-            client = distributed.Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise LabError(
-                f"no Dask scheduler answers at {scheduler}: {error}",
-                hint="an address is tcp://HOST:PORT, or tls://HOST:PORT with certificates",
-            ) from error
-        return stack.enter_context(client)
-
-    # Whoever can talk to a Dask process can have it run anything, and every user of the machine
-    # reaches its loopback: ours know each other by a certificate that exists in them only.
-    security = Security.temporary()
-    stack.enter_context(dask.config.set(_SETTINGS))
-    cluster = distributed.LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        host=_LOOPBACK,
-        protocol="tls://",
-        security=security,
-        # Dask's own web servers cannot be turned off; they serve nothing, on this machine only.
-        dashboard_address=f"{_LOOPBACK}:0",
-        worker_dashboard_address=f"{_LOOPBACK}:0",
-        silence_logs=logging.CRITICAL,
-    )
-    stack.enter_context(cluster)
-    client = distributed.Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
-    return stack.enter_context(client)

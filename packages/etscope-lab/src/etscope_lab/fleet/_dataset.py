@@ -7,6 +7,10 @@
 A batch is written together. Its file of `dumps` appears last: without one, readers ignore the
 batch, and the next collect removes its files. Unfinished files are in `.collecting`.
 
+Many small batches become one, whose name ends with "+": its file of `dumps` names the batches that
+it replaces, so readers see either these or it. Their files stay for an hour, for queries that have
+listed them.
+
 Nearly every query is about one model (times of operators of different models do not compare), and
 most are about a period, so events are partitioned by these; a reader skips the other folders.
 Devices are not a partition: a fleet has thousands, which would be as many small files. Dumps stay
@@ -16,15 +20,18 @@ let a reader skip other devices.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from etscope.errors import FormatError, MissingFileError, UsageError, VersionError, reading
 from etscope.formats.bytes.files import atomic_write, make_folder
@@ -36,7 +43,7 @@ from etscope.formats.json_values import read_json
 # (DuckDB needs a further package to compute with zones). The metadata of a Parquet file holds
 # {"schema": SCHEMA, "table": …} as JSON under "etscope"; a field's metadata "unit" and "about".
 
-SCHEMA = "etscope.fleet/3"
+SCHEMA = "etscope.fleet/4"
 EVENTS, DUMPS = "events", "dumps"
 # Hive partitions of `events`: folders, not columns of the files.
 PARTITIONS = ("model", "month")
@@ -48,7 +55,8 @@ _DIFFERENCES = ("start_ns", "duration_ns")
 
 class Field(NamedTuple):
     """A column. type: "text" (dictionary encoded), "string", "int32", "int64", "float64", "bool",
-    "time" (microseconds, UTC), "texts", "ints" or "longs" (lists), or "pairs" (text -> text)."""
+    "time" (microseconds, UTC), "texts", "ints" or "longs" (lists), "pairs" (text -> text), or
+    "numbers" (text -> float64)."""
 
     name: str
     type: str
@@ -56,134 +64,18 @@ class Field(NamedTuple):
     unit: str | None = None
 
 
-EVENT_FIELDS = (
-    Field("dump_id", "text", "SHA-256 of the dump"),
-    Field("recorded_at", "time", "time of the runs; the file's time, if that is not recorded"),
-    Field("collected_at", "time", "when the dump was added to the dataset"),
-    Field("device", "text", "device that the dump was recorded on"),
-    Field("program_sha256", "text", "SHA-256 of the .pte; null if unknown"),
-    Field("method", "text", "method that ran; null without a record"),
-    Field("block", "text", "the runtime's name of the run: Default (loading) or Execute"),
-    Field("run", "int32", "index of the run in the dump"),
-    Field(
-        "iteration", "int32", "number of the run among its method's runs, from 0; null for loading"
-    ),
-    Field("phase", "text", "phase of the run's call: prefill, decode, an encoder; load or execute"),
-    Field(
-        "position", "int32", "position in the context of the call's first token; null if unknown"
-    ),
-    Field("tokens", "int32", "number of tokens that the call takes; null if unknown"),
-    Field(
-        "counted", "bool", "true if the run counts: neither a cold first run nor a disturbed one"
-    ),
-    Field("kind", "text", "execute, load, call, kernel, delegate, delegated, rest, control, other"),
-    Field(
-        "leaf",
-        "bool",
-        "true if the time is added up; other times are sums of leaves or no part of the total",
-    ),
-    Field("name", "text", "the event's name as the runtime logged it, or a delegate's identifier"),
-    Field("op", "text", "the operator; for a delegate call its backend"),
-    Field("instruction_id", "int32", "index of the instruction in the method"),
-    Field("debug_handles", "ints", "debug handles of the nodes behind the event"),
-    Field("delegate", "text", "the backend of a delegate call and of the events inside"),
-    Field("own_clock", "bool", "true if the times are on the delegate's own clock, not in ns"),
-    Field(
-        "quantity", "text", "for an event inside a delegate: interval, counter, estimate or instant"
-    ),
-    Field(
-        "value",
-        "float64",
-        "a counter, an estimate, or an interval that is not in ns; its unit is in `unit`",
-    ),
-    Field("unit", "text", "unit of `value`: us, cycles, bytes, count; ns for estimated times"),
-    Field("backend_columns", "pairs", "further columns of the backend, such as compute_unit"),
-    Field("module", "text", "path of the innermost module that contains all nodes of the event"),
-    Field("source", "text", "file:line, with the number of further lines"),
-    Field("flops", "float64", "FLOPs of one occurrence; null if unknown"),
-    Field(
-        "activation_bytes",
-        "float64",
-        "bytes of activations and state read and written; null if unknown",
-    ),
-    Field(
-        "weight_bytes", "float64", "bytes of the constants that the event reads; null if unknown"
-    ),
-    Field("intensity", "float64", "FLOPs for each byte"),
-    Field(
-        "least_ns",
-        "float64",
-        "least possible time by the machine's roofline; null without a calibration",
-        "ns",
-    ),
-    Field("bound", "text", "compute, memory or overhead; null without a calibration"),
-    Field("start_ns", "int64", "start of the event on the device's clock", "ns"),
-    Field("duration_ns", "int64", "end - start", "ns"),
-)
-DUMP_FIELDS = (
-    Field("dump_id", "string", "SHA-256 of the dump"),
-    Field("path", "string", "path or URL where the dump was found"),
-    Field("bytes", "int64", "size of the dump", "B"),
-    Field("recorded_at", "time", "see events"),
-    Field("collected_at", "time", "see events"),
-    Field("device", "string", "device that the dump was recorded on"),
-    Field("model", "string", "name of the model"),
-    Field("program_sha256", "string", "SHA-256 of the .pte; null if unknown"),
-    Field("etrecord", "string", "the record that gave operators and lines"),
-    Field("fingerprint", "string", "hash of the sequence of events: equal for equal programs"),
-    Field("methods", "texts", "methods that ran; null without a record"),
-    Field("runs", "int64", "number of runs in the dump, including loading"),
-    Field("executions", "int64", "number of executions of a method"),
-    Field("counted", "int64", "number of executions that count; statistics exclude the others"),
-    Field("warmup", "int64", "number of executions before them that are not in the dump"),
-    Field("events", "int64", "number of timed events"),
-    Field("values", "int64", "number of logged values; logging makes the times of a dump longer"),
-    Field("allocations", "int64", "number of logged allocations"),
-    Field("load_ns", "int64", "time of all loading that was logged", "ns"),
-    Field("execute_ns", "int64", "time of all executions", "ns"),
-    Field("p50_ns", "float64", "median time of the executions that count", "ns"),
-    Field("samples_ns", "longs", "times of the executions in runs without tracing", "ns"),
-    Field("untraced_p50_ns", "float64", "median of `samples_ns`", "ns"),
-    Field("first_ns", "int64", "first execution after loading, without tracing", "ns"),
-    Field("peak_rss_bytes", "int64", "largest resident memory of the runner's process", "B"),
-    Field("load", "float64", "load of the machine before the run"),
-    Field("energy_j", "float64", "energy of an execution; idle power is not subtracted", "J"),
-    Field(
-        "standing",
-        "string",
-        "verdict of the lab's history: steady, regressed, improved, suspicious, outlier, unjudged",
-    ),
-    Field("prompt_tokens", "int64", "number of prompt tokens of a language model's generation"),
-    Field("generated_tokens", "int64", "number of tokens that it generated"),
-    Field("first_token_ns", "float64", "median time to the first token, without tracing", "ns"),
-    Field("prefill_tokens_per_s", "float64", "mean rate of prefill, without tracing"),
-    Field("decode_tokens_per_s", "float64", "mean rate of decode, without tracing"),
-    Field(
-        "app_generations", "int64", "number of a language model's generations that its app reported"
-    ),
-    Field("app_prompt_tokens", "int64", "number of prompt tokens in these generations"),
-    Field(
-        "app_generated_tokens",
-        "int64",
-        "number of tokens in these generations, without the first token of each",
-    ),
-    Field("app_load_ns", "float64", "mean load time by the app's clock", "ns"),
-    Field("app_first_token_ns", "float64", "mean time to the first token by the app's clock", "ns"),
-    Field("app_total_ns", "float64", "mean time of a generation by the app's clock", "ns"),
-    Field("app_prefill_tokens_per_s", "float64", "prompt tokens per second, as the app reports it"),
-    Field(
-        "app_decode_tokens_per_s",
-        "float64",
-        "tokens per second after the prompt, as the app reports it",
-    ),
-    Field("runner", "string", "python, native, …"),
-    Field("executorch", "string", "version of ExecuTorch"),
-    Field("threads", "int64", "size of the runtime's thread pool"),
-    Field("job", "string", "id of the lab's job"),
-    Field("labels", "pairs", "labels of the dump"),
-    Field("environment", "pairs", "facts about the device, flattened: cpu.model and so on"),
-    Field("marks", "texts", "conditions that could not be held or observed"),
-)
+def _fields(table: str) -> tuple[Field, ...]:
+    """The columns of a table, in order, as columns.tsv lists them."""
+    text = (files("etscope_lab.fleet") / "columns.tsv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    return tuple(
+        Field(row["name"], row["type"], row["about"], row["unit"] or None)
+        for row in rows
+        if row["table"] == table
+    )
+
+
+EVENT_FIELDS, DUMP_FIELDS = _fields(EVENTS), _fields(DUMPS)
 
 
 def arrow_schema(table: str) -> Any:
@@ -221,6 +113,7 @@ def arrow_type(name: str) -> Any:
         "ints": lambda: pa.list_(pa.int32()),
         "longs": lambda: pa.list_(pa.int64()),
         "pairs": lambda: pa.map_(pa.string(), pa.string()),
+        "numbers": lambda: pa.map_(pa.string(), pa.float64()),
     }[name]()
 
 
@@ -243,6 +136,9 @@ def writer_options(table: str) -> dict[str, Any]:
 _MARK = "etscope-dataset.json"
 _WORK = ".collecting"
 _LOCK = ".lock"
+MERGED = "+"  # end of the name of a batch that replaces others
+_REPLACES = b"replaces"
+_GRACE_SECONDS = 3600.0
 _FAMILY = SCHEMA.rpartition("/")[0]
 
 
@@ -298,15 +194,21 @@ class Dataset:
                 file.write(json.dumps({"schema": SCHEMA}).encode() + b"\n")
         return cls.open(path)
 
+    @property
+    def standings(self) -> Path:
+        """The file with the newest verdicts of a lab's history on its jobs, if there are any."""
+        return self.folder / DUMPS / "standings.parquet"
+
     def batches(self) -> dict[str, Path]:
         """The finished batches, each with its file of dumps, oldest first."""
-        files = sorted((self.folder / DUMPS).glob("part-*.parquet"))
-        return {_batch(path): path for path in files}
+        files = self._dump_files()
+        replaced = _replaced(files)
+        return {batch_of(path): path for path in files if batch_of(path) not in replaced}
 
     def event_files(self, batches: Collection[str] | None = None) -> list[Path]:
         """Return the files with the events of `batches`; None for all finished batches."""
         wanted = self.batches() if batches is None else batches
-        return [path for path in self._event_files() if _batch(path) in wanted]
+        return [path for path in self._event_files() if batch_of(path) in wanted]
 
     def dump_ids(self) -> set[str]:
         """The SHA-256 of every dump in the dataset."""
@@ -333,9 +235,11 @@ class Dataset:
                     f"another collect writes to {self.folder}", hint="wait until it has ended"
                 ) from error
             shutil.rmtree(work, ignore_errors=True)
-            finished = self.batches()
-            for path in self._event_files():
-                if _batch(path) not in finished:
+            dumps, oldest = self._dump_files(), time.time() - _GRACE_SECONDS
+            old = {name for name, at in _replaced(dumps).items() if at < oldest}
+            kept = {batch_of(path) for path in dumps} - old
+            for path in (*self._event_files(), *dumps):
+                if batch_of(path) not in kept:
                     path.unlink()
             try:
                 yield
@@ -346,25 +250,62 @@ class Dataset:
         """A folder for the unfinished files of a batch."""
         return make_folder(self.folder / _WORK / batch)
 
-    def commit(self, batch: str, parts: Iterable[Part], rows: list[dict[str, Any]]) -> None:
-        """Make a batch part of the dataset: its files of events, then the rows of its dumps."""
-        import pyarrow as pa
+    def commit(
+        self, batch: str, parts: Iterable[Part], rows: Any, replaces: Sequence[str] = ()
+    ) -> None:
+        """Make a batch part of the dataset: its files of events, then the rows of its dumps, a
+        `pyarrow.Table`. replaces: batches that it takes the place of."""
         import pyarrow.parquet as pq
 
         for part in parts:
             target = self.folder / EVENTS / part.target
             make_folder(target.parent)
             Path(part.work).replace(target)
-        table = pa.Table.from_pylist(rows, schema=arrow_schema(DUMPS))
+        if replaces:
+            named = {**rows.schema.metadata, _REPLACES: json.dumps(replaces)}
+            rows = rows.replace_schema_metadata(named)
         with atomic_write(make_folder(self.folder / DUMPS) / f"part-{batch}.parquet") as file:
-            pq.write_table(table, file, **writer_options(DUMPS))
+            pq.write_table(rows, file, **writer_options(DUMPS))
+
+    def add_standings(self, standings: Mapping[str, str]) -> None:
+        """Keep the newest verdicts on jobs, by id, beside those of other jobs."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        known: dict[str, str] = {}
+        if self.standings.is_file():
+            with reading("dataset", self.standings):
+                columns = pq.read_table(self.standings).to_pydict()
+                known = dict(zip(columns["job"], columns["standing"], strict=True))
+        if standings.items() <= known.items():
+            return
+        known |= standings
+        table = pa.table({"job": list(known), "standing": list(known.values())})
+        with atomic_write(self.standings) as file:
+            pq.write_table(table, file)
 
     def discard(self, batch: str) -> None:
         """Remove the unfinished files of a batch."""
         shutil.rmtree(self.folder / _WORK / batch, ignore_errors=True)
 
+    def _dump_files(self) -> list[Path]:
+        return sorted((self.folder / DUMPS).glob("part-*.parquet"))
+
     def _event_files(self) -> list[Path]:
         return sorted((self.folder / EVENTS).glob("*/*/part-*.parquet"))
+
+
+def _replaced(files: Iterable[Path]) -> dict[str, float]:
+    """The batches that others among these files of dumps have replaced, with the time of that."""
+    import pyarrow.parquet as pq
+
+    found: dict[str, float] = {}
+    for path in files:
+        if batch_of(path).endswith(MERGED):
+            with reading("dataset", path):
+                names = json.loads(pq.read_schema(path).metadata[_REPLACES])
+                found |= dict.fromkeys(names, path.stat().st_mtime)
+    return found
 
 
 def event_path(partition: tuple[str, str], batch: str, number: int) -> str:
@@ -373,5 +314,11 @@ def event_path(partition: tuple[str, str], batch: str, number: int) -> str:
     return f"model={model}/month={month}/part-{batch}.{number}.parquet"
 
 
-def _batch(path: Path) -> str:
+def partition_of(path: Path) -> tuple[str, str]:
+    """Model and month of a file of events."""
+    model, month = (unquote(part.partition("=")[2]) for part in path.parts[-3:-1])
+    return model, month
+
+
+def batch_of(path: Path) -> str:
     return path.name.removeprefix("part-").partition(".")[0]

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from etscope.analysis.generation.pace import Pace
 from etscope.analysis.profile.calls import RunCalls, inferred_calls, recorded_calls
 from etscope.analysis.profile.counted import slow_runs
 from etscope.analysis.profile.profile import identity
@@ -24,10 +23,9 @@ from etscope.analysis.program.correlate import Attribution, handle_list
 from etscope.analysis.program.program import is_of_one_length
 from etscope.backends.registry.decoders import meanings
 from etscope.errors import FormatError
-from etscope.formats.app_report import AppReport, check_runtime
+from etscope.formats.app_report import check_runtime
 from etscope.formats.bytes.files import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
-from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.event_table import (
     EXECUTE,
     KERNEL_PREFIX,
@@ -44,7 +42,7 @@ from etscope.model.statistics import statistic
 from etscope.units import TimeScale
 from etscope.views.tables.cells import without_surrogates
 from etscope_lab.fleet._dataset import EVENT_FIELDS, EVENTS, arrow_schema, arrow_type
-from etscope_lab.fleet._leaves import Leaves
+from etscope_lab.fleet._derived import EventWork, Leaves, event_work
 from etscope_lab.fleet._sources import (
     Record,
     Source,
@@ -53,7 +51,6 @@ from etscope_lab.fleet._sources import (
     open_record,
     open_url,
 )
-from etscope_lab.fleet._work import EventWork, event_work
 from etscope_lab.fleet.run_metadata import UNKNOWN, RunMetadata, run_metadata
 
 # -- Events apart from their times.
@@ -244,8 +241,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The rows of a dump. events: a `pyarrow.Table`. row: its row in the table of dumps. partition:
-    model and month.
+    """The rows of a dump. events: a `pyarrow.Table`; None of a result without a dump. row: its row
+    in the table of dumps. partition: model and month.
     """
 
     events: Any
@@ -254,20 +251,28 @@ class Taken:
 
 
 def content_of(source: Source) -> tuple[Any, str]:
-    """The bytes of a dump and their SHA-256. Raises the errors of reading it."""
+    """The bytes of a dump and their SHA-256; of a result without one, None and its unique text.
+    Raises the errors of reading it."""
+    if not source.has_dump:
+        return None, str(source.sha256)
     given = open_url(source.url) if is_url(source.url) else source.url
     buffer = open_source(given, "ETDump").buffer
     return buffer, hashlib.sha256(buffer).hexdigest()
 
 
 def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
-    """Return the rows of a dump.
+    """Return the rows of a dump, or the row of a result without one.
 
     Raises the errors of reading the dump, its run.json, its record and the log of its app, and
     `MismatchError` if that log belongs to another run.
     """
-    dump = read_etdump(buffer)
     known = run_metadata(source, options.labels)
+    if not source.has_dump:
+        constants = _constants(known, dump_id, known.program_sha256, options)
+        nothing = {"has_dump": False, "path": source.url, "bytes": 0, "etrecord": None, "events": 0}
+        row = {**constants, **known.columns(), **nothing, **source.columns}
+        return Taken(None, row, _partition(known))
+    dump = read_etdump(buffer)
     blocks = find_blocks(dump)
     fingerprint = fingerprint_of(blocks)
     record: Record | None
@@ -286,40 +291,42 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
     table = EventTable(dump, blocks, pattern.methods, decoded, numbers)
     calls = _calls_of_runs(table, pattern, known)
     program = known.program_sha256 or (None if record is None else record.program_sha256)
-    constants = {
-        "dump_id": dump_id,
-        "recorded_at": known.recorded_at,
-        "collected_at": options.collected_at,
-        "device": known.device,
-        "program_sha256": program,
-    }
-    counted = _counted_runs(table, pattern, calls, is_warmed_up=bool(known.warmup))
+    constants = _constants(known, dump_id, program, options)
+    counted = _counted_runs(table, pattern, calls, is_warmed_up=bool(known.saved.warmup))
     totals = _totals(table, counted, _NS[options.unit])
     if known.app is not None:
         check_runtime(known.app, totals["execute_ns"])
     events = _arrow_events(table, pattern, calls, counted, _NS[options.unit], known, constants)
     row = {
         **constants,
-        "model": known.model,
-        "runner": known.runner,
-        "executorch": known.executorch,
-        "threads": known.threads,
-        "warmup": known.warmup,
-        "job": known.job,
-        "labels": list(known.labels.items()),
-        "environment": list(known.environment.items()),
-        "marks": list(known.marks),
+        **known.columns(),
+        "has_dump": True,
         "fingerprint": fingerprint,
         **totals,
-        **_untraced(known),
-        **_pace(known),
-        **_app_columns(known.app),
         "path": source.url,
         "bytes": dump.size,
         "etrecord": None if record is None else record.path,
         "events": len(table.row),
+        **source.columns,
     }
-    return Taken(events, row, (known.model, f"{known.recorded_at:%Y-%m}"))
+    return Taken(events, row, _partition(known))
+
+
+def _partition(known: RunMetadata) -> tuple[str, str]:
+    return known.model, f"{known.recorded_at:%Y-%m}"
+
+
+def _constants(
+    known: RunMetadata, dump_id: str, program: str | None, options: Options
+) -> dict[str, Any]:
+    """The columns that a dump and all of its events have."""
+    return {
+        "dump_id": dump_id,
+        "recorded_at": known.recorded_at,
+        "collected_at": options.collected_at,
+        "device": known.device,
+        "program_sha256": program,
+    }
 
 
 def _calls_of_runs(table: EventTable, pattern: Pattern, known: RunMetadata) -> RunCalls:
@@ -360,22 +367,6 @@ def _counted_runs(
     return counted
 
 
-def _app_columns(app: AppReport | None) -> dict[str, Any]:
-    """The columns of the app's report; null without one."""
-    if app is None or not app.generations:
-        return {}
-    return {
-        "app_generations": len(app.generations),
-        "app_prompt_tokens": app.prompt_tokens,
-        "app_generated_tokens": app.generated_tokens,
-        "app_load_ns": app.load_ns,
-        "app_first_token_ns": app.first_token_ns,
-        "app_total_ns": app.inference_ns,
-        "app_prefill_tokens_per_s": app.prefill_rate,
-        "app_decode_tokens_per_s": app.decode_rate,
-    }
-
-
 def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:
     if len(ticks) and int(ticks.max()) > (2**63 - 1) // factor:
         raise FormatError(
@@ -405,6 +396,7 @@ def _arrow_events(
     has_value = is_number & table.where(lambda one: one.quantity is not Quantity.INSTANT)
     is_estimate = np.array([one is not None and one.is_estimate for one in table.meaning], np.bool_)
     values = table.ticks * np.where(is_estimate, factor, 1)[table.event]
+    threads = known.saved.count("threads")
     columns: dict[str, Any] = {name: values.take(event) for name, values in pattern.texts.items()}
     columns |= {
         "run": pa.array(table.run, pa.int32()),
@@ -418,7 +410,7 @@ def _arrow_events(
         "value": pa.array(values.astype(np.float64), mask=~has_value[table.event]),
         **{name: cells.take(event) for name, cells in _told_by_backends(table).items()},
         **{name: cells.take(event) for name, cells in pattern.work.columns().items()},
-        **pattern.work.limits(known.calibration, known.threads, table.event, table.ticks * factor),
+        **pattern.work.limits(known.calibration, threads, table.event, table.ticks * factor),
         "start_ns": pa.array(_ns(table.start, factor)),
         "duration_ns": pa.array(_ns(table.ticks, factor), mask=is_number[table.event]),
     }
@@ -498,44 +490,4 @@ def _totals(table: EventTable, counted: npt.NDArray[np.bool_], factor: int) -> d
         "load_ns": int(load.sum()) if len(load) else None,
         "execute_ns": int(execute.sum()) if len(execute) else None,
         "p50_ns": statistic(usual, "p50") if len(usual) else None,
-    }
-
-
-def _untraced(known: RunMetadata) -> dict[str, Any]:
-    """The times of a run without tracing, with memory, load and verdict."""
-    samples = [one for latency in known.latencies for one in latency.samples_ns.tolist()]
-    return {
-        "samples_ns": samples or None,
-        "untraced_p50_ns": statistic(np.array(samples), "p50") if samples else None,
-        "first_ns": known.latencies[0].first_ns if known.latencies else None,
-        "peak_rss_bytes": known.peak_rss_bytes,
-        "load": known.load,
-        "energy_j": known.energy_j,
-        "standing": known.standing,
-    }
-
-
-def _pace(known: RunMetadata) -> dict[str, Any]:
-    """The tokens of a generation and its rates, of the untraced pass if there is one; else as the
-    app reported them; nothing of other runs."""
-    generation, app = known.generation, known.app
-    if generation is None or not generation.passes:
-        if app is None or not app.generations:
-            return {}
-        return {
-            "prompt_tokens": app.prompt_tokens,
-            "generated_tokens": app.generated_tokens,
-            "first_token_ns": app.first_token_ns,
-            "prefill_tokens_per_s": app.prefill_rate,
-            "decode_tokens_per_s": app.decode_rate,
-        }
-    pace = Pace.of(generation.of_pass(None) or generation.passes[0])
-    first = pace.first_token_ns
-    rates = {one.phase: one.mean_rate for one in pace.phases}
-    return {
-        "prompt_tokens": len(generation.prompt_tokens),
-        "generated_tokens": len(generation.generated_tokens),
-        "first_token_ns": float(np.median(first)) if len(first) else None,
-        "prefill_tokens_per_s": rates.get(PREFILL),
-        "decode_tokens_per_s": rates.get(DECODE),
     }

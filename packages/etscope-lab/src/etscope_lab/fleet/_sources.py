@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +19,9 @@ from etscope.errors import (
     MissingDataError,
     MissingFileError,
     UsageError,
+    reading,
 )
+from etscope.formats.app_report import BenchmarkRun, read_benchmark_runs
 from etscope.formats.etdump.reader import ETDump
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord
 from etscope.formats.identify import ETRECORD, identify
@@ -109,6 +113,9 @@ _found: dict[tuple[str, tuple[Record, ...]], Record | None] = {}
 # -- Dumps.
 
 _SUFFIXES = (".etdp", ".etdump")
+APP_RECORDS = "benchmark_results.json"  # beside a dump, they are the report of its app
+_RECORDS = re.compile(rb'(\xef\xbb\xbf)?\s*(\[\s*)?\{.*"benchmark"\s*:\s*\{', re.DOTALL)
+_HEAD = 4096  # bytes: several records
 _IDENTIFIER = b"ED00"
 _LAB, _LAB_STORE = {"lab.yaml", "lab.db"}, "store"  # in the folder of a lab
 
@@ -119,7 +126,8 @@ class Source:
 
     url: a path, or a URL that fsspec knows. size: bytes. modified: seconds since 1970, None if not
     known. about: the content of a run.json, in place of one next to the dump. etrecord: the path of
-    its record. sha256: of the dump, if it is known before reading.
+    its record. sha256: of the dump, if it is known before reading. columns: values of `DUMP_FIELDS`
+    that are known. has_dump: false for a result without one; its `sha256` is any unique text.
     """
 
     url: str
@@ -128,19 +136,22 @@ class Source:
     about: Mapping[str, Any] | None = field(default=None, hash=False)
     etrecord: str | None = None
     sha256: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    has_dump: bool = True
 
 
 def find_sources(
     names: Iterable[str | os.PathLike[str]],
 ) -> tuple[list[Source], list[tuple[str, EtscopeError]]]:
-    """Find dumps by name, each once, sorted within a folder; and the names that failed, with their
-    errors.
+    """Find dumps and benchmark records by name, each once, sorted within a folder; and the names
+    that failed, with their errors. Each run in a file of records is a source without a dump.
 
     A name is a file, a folder (all ETDumps below it, recognised by their first bytes; a values.etdp
     next to the run.etdp of the same run is skipped, as its times include the logging of values), a
     glob ("runs/**/*.etdp"), "@list.txt" (a file with a name in each line), or a URL
     ("s3://bucket/runs/*"; below a remote folder dumps are recognised by the suffixes .etdp and
-    .etdump). A folder with a lab in it counts as a name that failed.
+    .etdump, and a remote file .json has records). A folder with a lab in it counts as a name that
+    failed.
     """
     found: dict[str, Source] = {}
     wrong: list[tuple[str, EtscopeError]] = []
@@ -157,7 +168,7 @@ def find_sources(
                 raise
             wrong.append((name, FormatError(f"cannot be listed: {error}")))
         for source in sources:
-            found.setdefault(source.url, source)
+            found.setdefault(source.url if source.has_dump else str(source.sha256), source)
     return list(found.values()), wrong
 
 
@@ -201,10 +212,27 @@ def _sources_of(name: str) -> Iterator[Source]:
     if path.is_dir():
         yield from _below(path)
     elif path.exists() or not glob.has_magic(name):
-        yield _local(path)
+        yield from _file(path)
     else:
         for match in sorted(glob.glob(name, recursive=True)):  # noqa: PTH207 - absolute ones, too
-            yield from _below(Path(match)) if Path(match).is_dir() else [_local(Path(match))]
+            yield from _below(Path(match)) if Path(match).is_dir() else _file(Path(match))
+
+
+def _file(path: Path) -> Iterator[Source]:
+    """Yield a named file: the runs of its benchmark records, or a dump."""
+    local = _local(path)
+    if _RECORDS.match(_head(path)):
+        yield from _runs_in(read_benchmark_runs(path), local.url, local.modified)
+    else:
+        yield local
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file; b"" if it cannot be read, or is a pipe, which would wait."""
+    if path.is_file():
+        with suppress(OSError), path.open("rb") as file:
+            return file.read(_HEAD)
+    return b""
 
 
 def _local(path: Path) -> Source:
@@ -227,16 +255,12 @@ def _below(folder: Path) -> Iterator[Source]:
             path = Path(parent, name)
             if name == VALUES_ETDP and RUN_ETDP in files:
                 continue
-            if name.endswith(_SUFFIXES):
+            head = b"" if name.endswith(_SUFFIXES) else _head(path)
+            if name.endswith(_SUFFIXES) or _IDENTIFIER in (head[4:8], head[8:12]):
                 yield _local(path)
-            elif path.is_file():  # a pipe would wait for its writer
-                try:
-                    with path.open("rb") as file:
-                        head = file.read(12)
-                except OSError:
-                    continue
-                if _IDENTIFIER in (head[4:8], head[8:12]):
-                    yield _local(path)
+            elif name.endswith(".json") and _RECORDS.match(head):
+                is_report = name == APP_RECORDS and any(n.endswith(_SUFFIXES) for n in files)
+                yield from () if is_report else _file(path)
 
 
 def _remote(name: str) -> Iterator[Source]:
@@ -256,11 +280,12 @@ def _remote(name: str) -> Iterator[Source]:
     for key in sorted(listed):
         if listed[key].get("type") == "directory":
             continue
-        yield Source(
-            str(files.unstrip_protocol(key)),
-            int(listed[key].get("size") or 0),
-            _modified(listed[key]),
-        )
+        url, modified = str(files.unstrip_protocol(key)), _modified(listed[key])
+        if key.endswith(".json"):
+            with reading("benchmark records", url):
+                yield from _runs_in(read_benchmark_runs(open_url(url)), url, modified)
+        else:
+            yield Source(url, int(listed[key].get("size") or 0), modified)
 
 
 def _modified(info: Mapping[str, Any]) -> float | None:
@@ -272,3 +297,39 @@ def _modified(info: Mapping[str, Any]) -> float | None:
         if hasattr(value, "timestamp"):
             return float(value.timestamp())
     return None
+
+
+# -- Records of PyTorch's benchmark database.
+
+_COLUMNS = {  # of metrics, and their factors
+    "avg_inference_latency(ms)": ("mean_ns", 1e6),
+    "p50_inference_latency(ms)": ("untraced_p50_ns", 1e6),
+    "model_load_time(ms)": ("load_ns", 1e6),
+    "llm_model_load_time(ms)": ("load_ns", 1e6),
+    "peak_inference_mem_usage(mb)": ("peak_rss_bytes", 1 << 20),
+}
+_OWN = ("job", "threads", "marks")  # in the configuration that `etscope lab list` writes
+
+
+def _runs_in(runs: Iterable[BenchmarkRun], url: str, modified: float | None) -> Iterator[Source]:
+    """Yield benchmark runs as sources without a dump."""
+    for run in runs:
+        own = {key: run.config.get(key) for key in _OWN}
+        about = {
+            **(own if run.extra.get("app_type") == "etscope" else {}),
+            "model": run.report.model,
+            "device": run.report.device,
+            "labels": {key: value for key, value in run.labels.items() if key not in _OWN},
+            "environment": {"benchmark": run.extra, "runner": run.runner},
+        }
+        measured = [name for name in _COLUMNS if name in run.metrics]
+        columns = {
+            "backend": run.report.backend,
+            "mode": run.mode,
+            "state": "failed" if run.failure else "done",
+            "failure": run.failure or None,
+            "metrics": list(run.metrics.items()),
+            **{_COLUMNS[n][0]: round(run.metrics[n] * _COLUMNS[n][1]) for n in measured},
+        }
+        at, name = run.uploaded_at or modified, f"records:{run.sha256}"
+        yield Source(url, 0, at, about, None, name, columns, has_dump=False)

@@ -7,31 +7,33 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
+from etscope.analysis.generation.pace import Pace
 from etscope.errors import MissingDataError, reading
 from etscope.formats.app_report import AppReport, check_tokens, read_app_report
 from etscope.formats.calibration import Calibration
 from etscope.formats.exported_program.exported_json import mapping
-from etscope.formats.generation import Generation, GenerationCalls
-from etscope.formats.json_values import JsonValue
+from etscope.formats.generation import DECODE, PREFILL, Generation, GenerationCalls
 from etscope.formats.run_json import (
     RUN_JSON,
-    SavedLatency,
     SavedRun,
     generated_calls,
     parse_run_json,
     read_run_json,
 )
-from etscope_lab.fleet._sources import Source, is_url, open_url
-from etscope_lab.fleet._work import calibration_of
+from etscope.model.statistics import statistic
+from etscope_lab.fleet._derived import calibration_of
+from etscope_lab.fleet._sources import APP_RECORDS, Source, is_url, open_url
 
 UNKNOWN = "unknown"
-_APP_LOGS = ("app.log", "benchmark_results.json")  # the latter of the benchmark database
+_APP_LOGS = ("app.log", APP_RECORDS)
 _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 
@@ -39,34 +41,47 @@ _LONGEST = 180  # bytes of a name in a path; file systems take 255
 class RunMetadata:
     """Metadata of a run.
 
-    device, model: UNKNOWN if not recorded. recorded_at: in UTC, without a time zone. app: the
-    report of the app that ran a language model, from a log next to the dump. generation: as
-    recorded during the run. calls: the recorded calls that the dump has. calibration: the
-    calibration of the machine, if one is kept. latencies: the times without tracing.
-    peak_rss_bytes, load, energy_j, standing: see `DUMP_FIELDS`.
+    saved: its run.json. device, model: UNKNOWN if not recorded. recorded_at: in UTC, without a time
+    zone. app: the report of the app that ran a language model, from a log next to the dump. calls:
+    the recorded calls that the dump has. calibration: the calibration of the machine, if one is
+    kept.
     """
 
+    saved: SavedRun
     device: str
     model: str
     recorded_at: datetime
-    program_sha256: str | None = None
-    runner: str | None = None
-    executorch: str | None = None
-    threads: int | None = None
-    warmup: int | None = None
-    job: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    marks: tuple[str, ...] = ()
-    app: AppReport | None = None
-    generation: Generation | None = None
-    calls: GenerationCalls | None = None
-    calibration: Calibration | None = None
-    latencies: tuple[SavedLatency, ...] = ()
-    peak_rss_bytes: int | None = None
-    load: float | None = None
-    energy_j: float | None = None
-    standing: str | None = None
+    labels: Mapping[str, str]
+    environment: Mapping[str, str]
+    app: AppReport | None
+    calls: GenerationCalls | None
+    calibration: Calibration | None
+
+    @property
+    def program_sha256(self) -> str | None:
+        return self.saved.text("program_sha256")
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of `DUMP_FIELDS` that come from here. Raises `FormatError`."""
+        saved = self.saved
+        with reading(RUN_JSON, saved.path):
+            conditions, memory = saved.conditions, saved.memory
+            return {
+                "model": self.model,
+                "runner": saved.text("runner"),
+                "executorch": saved.text("executorch"),
+                "threads": saved.count("threads"),
+                "warmup": saved.warmup,
+                "job": saved.text("job"),
+                "labels": list(self.labels.items()),
+                "environment": list(self.environment.items()),
+                "marks": list(saved.marks),
+                "peak_rss_bytes": None if memory is None else memory.peak_rss,
+                "load": None if conditions is None else conditions.load,
+                **_untraced(saved),
+                **_pace(saved.generation, self.app),
+                **_app_columns(self.app),
+            }
 
 
 def run_metadata(
@@ -77,7 +92,7 @@ def run_metadata(
     `MismatchError` for the log of another run.
     """
     saved = _saved_beside(source.url) if source.about is None else SavedRun(source.about)
-    app = _app_report(source, saved)
+    app = _app_report(source, saved) if source.has_dump else None
     of_app = app or AppReport()
     with reading(RUN_JSON, saved.path):
         environment = flattened(saved.content.get("environment") or {})
@@ -95,29 +110,15 @@ def run_metadata(
             time = now if file_time is None else datetime.fromtimestamp(file_time, timezone.utc)
             recorded_at = time.replace(tzinfo=None)
         return RunMetadata(
+            saved,
             device=name_of(given.get("device") or (device and device.label()) or of_app.device),
             model=name_of(model or of_app.model or _stem(etrecord)),
             recorded_at=recorded_at,
-            program_sha256=saved.text("program_sha256"),
-            runner=saved.text("runner"),
-            executorch=saved.text("executorch"),
-            threads=saved.count("threads"),
-            warmup=saved.warmup,
-            job=saved.text("job"),
             labels=given,
             environment=environment,
-            marks=saved.marks,
             app=app,
-            generation=saved.generation,
             calls=generated_calls(saved, source.url.rpartition("/")[2]),
             calibration=calibration_of(saved),
-            latencies=tuple(saved.untraced),
-            peak_rss_bytes=None if saved.memory is None else saved.memory.peak_rss,
-            load=None if saved.conditions is None else saved.conditions.load,
-            energy_j=saved.top.optional(
-                "energy", lambda found: found.optional("per_inference_j", JsonValue.number)
-            ),
-            standing=saved.text("standing"),
         )
 
 
@@ -189,3 +190,56 @@ def _saved_beside(url: str) -> SavedRun:
 
 def _stem(path: Any) -> str | None:
     return PurePosixPath(path).stem if isinstance(path, str) and path else None
+
+
+def _untraced(saved: SavedRun) -> dict[str, Any]:
+    """The times of a run without tracing."""
+    latencies = saved.untraced
+    samples = [one for latency in latencies for one in latency.samples_ns.tolist()]
+    return {
+        "samples_ns": samples or None,
+        "untraced_p50_ns": statistic(np.array(samples), "p50") if samples else None,
+        "mean_ns": float(np.mean(samples)) if samples else None,
+        "first_ns": latencies[0].first_ns if latencies else None,
+    }
+
+
+def _pace(generation: Generation | None, app: AppReport | None) -> dict[str, Any]:
+    """The tokens of a generation and its rates, of the untraced pass if there is one; else as the
+    app reported them; nothing of other runs."""
+    if generation is None or not generation.passes:
+        if app is None or not app.generations:
+            return {}
+        return {
+            "prompt_tokens": app.prompt_tokens,
+            "generated_tokens": app.generated_tokens,
+            "first_token_ns": app.first_token_ns,
+            "prefill_tokens_per_s": app.prefill_rate,
+            "decode_tokens_per_s": app.decode_rate,
+        }
+    pace = Pace.of(generation.of_pass(None) or generation.passes[0])
+    first = pace.first_token_ns
+    rates = {one.phase: one.mean_rate for one in pace.phases}
+    return {
+        "prompt_tokens": len(generation.prompt_tokens),
+        "generated_tokens": len(generation.generated_tokens),
+        "first_token_ns": float(np.median(first)) if len(first) else None,
+        "prefill_tokens_per_s": rates.get(PREFILL),
+        "decode_tokens_per_s": rates.get(DECODE),
+    }
+
+
+def _app_columns(app: AppReport | None) -> dict[str, Any]:
+    """The columns of the app's report; null without one."""
+    if app is None or not app.generations:
+        return {}
+    return {
+        "app_generations": len(app.generations),
+        "app_prompt_tokens": app.prompt_tokens,
+        "app_generated_tokens": app.generated_tokens,
+        "app_load_ns": app.load_ns,
+        "app_first_token_ns": app.first_token_ns,
+        "app_total_ns": app.inference_ns,
+        "app_prefill_tokens_per_s": app.prefill_rate,
+        "app_decode_tokens_per_s": app.decode_rate,
+    }

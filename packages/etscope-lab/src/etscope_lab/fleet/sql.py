@@ -1,4 +1,5 @@
-"""Run SQL on a dataset with DuckDB: on the views `events`, `leaves` and `dumps`, and nothing else.
+"""Run SQL on a dataset with DuckDB: on the views `events`, `leaves`, `dumps` and `results`, and
+nothing else.
 
 The author of a query need not have access to the files of this machine, so a query can only read.
 It must be a single SELECT, as DuckDB would also write in the folders that are open to it. All else
@@ -18,10 +19,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import Decimal
-from functools import cache
 from importlib.resources import files
 from math import isnan
 from pathlib import Path
@@ -81,7 +81,9 @@ _TYPES = {
     "ints": "INTEGER[]",
     "longs": "BIGINT[]",
     "pairs": "MAP(VARCHAR, VARCHAR)",
+    "numbers": "MAP(VARCHAR, DOUBLE)",
 }
+RESULTS = "results"  # the dumps, and the results without a dump
 
 
 _LEAVES = """
@@ -111,7 +113,7 @@ def query(
     limit: int | None = None,
     timeout: float | None = TIMEOUT,
 ) -> Table:
-    """Run one SELECT on the views `events`, `leaves` and `dumps` of a dataset.
+    """Run one SELECT on the views `events`, `leaves`, `dumps` and `results` of a dataset.
 
     parameters: values for `$name` in the statement. phase: a phase of a language model's calls;
     `events` and `leaves` then have only this phase. limit: the largest number of rows to return;
@@ -236,7 +238,8 @@ def _connection(
                 _check_phase(connection, every, phase)
                 of_it = f"SELECT * FROM {every} WHERE phase = {_quoted(phase)}"
                 connection.execute(f"CREATE VIEW {EVENTS} AS {of_it}")
-            _view(connection, DUMPS, list(batches.values()), DUMP_FIELDS)
+            _view(connection, f"all_{RESULTS}", list(batches.values()), DUMP_FIELDS)
+            _add_results(connection, dataset)
             connection.execute(_LEAVES)
             connection.create_function(
                 "compare_all_dumps",
@@ -268,6 +271,18 @@ def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Fi
     connection.execute(
         f"CREATE VIEW {name} AS SELECT {selected} FROM read_parquet([{listed}]{hive})"
     )
+
+
+def _add_results(connection: Any, dataset: Dataset) -> None:
+    """Create the views `results`, with the newest standings of a lab's jobs, and `dumps`."""
+    joined = f"all_{RESULTS}"
+    if dataset.standings.is_file():
+        joined = (
+            f"(SELECT r.* REPLACE (coalesce(s.standing, r.standing) AS standing) FROM {joined} r "
+            f"LEFT JOIN read_parquet({_quoted(str(dataset.standings))}) s USING (job))"
+        )
+    connection.execute(f"CREATE VIEW {RESULTS} AS SELECT * FROM {joined}")
+    connection.execute(f"CREATE VIEW {DUMPS} AS SELECT * FROM {RESULTS} WHERE has_dump")
 
 
 def _check_phase(connection: Any, events: str, phase: str) -> None:
@@ -367,7 +382,7 @@ def _errors(duckdb: Any, folder: Path) -> Iterator[None]:
         raise _too_much_memory(error) from error
     except duckdb.PermissionException as error:
         raise UsageError(
-            f"a query can only read the views events, leaves and dumps: {error}"
+            f"a query can only read the views events, leaves, dumps and results: {error}"
         ) from error
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         raise UsageError(f"this query cannot be run: {error}") from error
@@ -430,17 +445,22 @@ def _plain(value: Any) -> Any:
 # They are SQL files with a head:
 #
 #     -- question: Which operators take the most time on each device?
+#     -- chart: p50_ms, p90_ms over recorded_at by model, device
 #     -- param model text = *: shell pattern of models
 #     -- param before text: without "=" it must be given
 #     -- column total_ms: of all runs
 #     -- detail runs: not shown where the terminal is too narrow
 #     SELECT …
 #
-# A parameter is "text", "int" or "float".
+# A parameter is "text", "int" or "float". A chart has a line for each column of numbers before
+# "over" and each combination of the columns after "by"; without "over", a bar for each row.
 
 _PARAM = re.compile(r"(\w+) (text|int|float)(?: = ([^:]*))?: (.+)")
 _COLUMN = re.compile(r"(\w+): (.+)")
+_CHART = re.compile(r"([\w, ]+?)(?: over (\w+))?(?: by ([\w, ]+))?")
 _READ = {"text": str, "int": int, "float": float}
+_SUFFIX = ".sql"
+DASHBOARDS = "dashboards"  # in a lab's folder: saved queries of the team
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,17 +474,29 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Chart:
+    """The drawing of a result. values: columns of numbers. over: the column of the horizontal axis;
+    None for bars. by: columns that name the lines or bars."""
+
+    values: tuple[str, ...]
+    over: str | None
+    by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SavedQuery:
     """A named query. columns: descriptions of the result's columns by name. details: columns that a
-    narrow terminal does not show.
+    narrow terminal does not show. error: why its file is not one; the rest is empty then.
     """
 
     name: str
-    question: str
-    parameters: tuple[Parameter, ...]
-    columns: Mapping[str, str]
-    details: frozenset[str]
-    sql: str
+    question: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    details: frozenset[str] = frozenset()
+    sql: str = ""
+    chart: Chart | None = None
+    error: str = ""
 
     def values(self, given: Mapping[str, str]) -> dict[str, Any]:
         """The values of all parameters. Raises `UsageError` for unknown, missing and invalid
@@ -492,41 +524,51 @@ class SavedQuery:
             ) from error
 
 
-@cache
-def saved_queries() -> Mapping[str, SavedQuery]:
-    """All saved queries by name."""
-    folder = files("etscope_lab.fleet") / "queries"
-    found = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
-    return {
-        name[:-4]: parse_query(name[:-4], (folder / name).read_text(encoding="utf-8"))
-        for name in found
-    }
+def saved_queries(folder: Path | None = None) -> Mapping[str, SavedQuery]:
+    """The saved queries by name: those of etscope, and those of the SQL files of a folder, which
+    replace them. A file that is not a saved query has the error in its place."""
+    found: dict[str, SavedQuery] = {}
+    for place in filter(None, (files("etscope_lab.fleet") / "queries", folder)):
+        for path in place.iterdir() if place.is_dir() else ():
+            if path.name.endswith(_SUFFIX):
+                name = path.name.removesuffix(_SUFFIX)
+                try:
+                    found[name] = parse_query(name, path.read_text(encoding="utf-8"))
+                except (FormatError, OSError, UnicodeDecodeError) as error:
+                    found[name] = SavedQuery(name, error=f"{path}: {error}")
+    return dict(sorted(found.items()))
 
 
-def saved_query(name: str) -> SavedQuery:
-    """The saved query of that name. Raises `UsageError` when there is none."""
-    known = saved_queries()
+def saved_query(name: str, folder: Path | None = None) -> SavedQuery:
+    """The saved query of that name. Raises `MissingDataError` when there is none, `FormatError`
+    when its file is not one."""
+    known = saved_queries(folder)
     if name not in known:
-        raise UsageError(
+        raise MissingDataError(
             f"no saved query is called {name!r}", hint=f"there are: {', '.join(known)}"
         )
+    if known[name].error:
+        raise FormatError(f"not a saved query: {known[name].error}")
     return known[name]
 
 
 def parse_query(name: str, text: str) -> SavedQuery:
-    """Parse the SQL file of a saved query. Raises `ValueError` for an invalid head."""
-    question, parameters, columns, details = "", [], {}, set()
-    for line in text.splitlines():
+    """Parse the SQL file of a saved query. Raises `FormatError` for an invalid head."""
+    question, parameters, columns, details, chart = "", [], {}, set(), None
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.startswith("-- "):
             break
         word, _, rest = line[3:].partition(" ")
         if word == "question:":
             question = rest
+        elif word == "chart:" and (found := _CHART.fullmatch(rest)):
+            values, by = (tuple(filter(None, re.split(r"[ ,]+", found[n] or ""))) for n in (1, 3))
+            chart = Chart(values, found[2], by)
         elif word == "param" and (found := _PARAM.fullmatch(rest)):
             parameters.append(Parameter(found[1], found[2], found[3], found[4]))
         elif word in ("column", "detail") and (found := _COLUMN.fullmatch(rest)):
             columns[found[1]] = found[2]
             details |= {found[1]} if word == "detail" else set()
         else:
-            raise ValueError(f"{name}.sql: invalid head line: {line}")
-    return SavedQuery(name, question, tuple(parameters), columns, frozenset(details), text)
+            raise FormatError(f"line {number}: invalid head line: {line:.80}")
+    return SavedQuery(name, question, tuple(parameters), columns, frozenset(details), text, chart)

@@ -37,10 +37,11 @@ from etscope.formats.run_json import SavedRun
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind
 
-EXECUTION, SUSTAINED, TOKEN, FIRST_TOKEN, COLD_FIRST_TOKEN = (
-    "execution", "sustained execution", "token", "first token", "cold first token",
+EXECUTION, SUSTAINED, TOKEN, FIRST_TOKEN, COLD_FIRST_TOKEN, ENERGY = (
+    "execution", "sustained execution", "token", "first token", "cold first token", "energy",
 )  # fmt: skip
-"""Names of the times of a job: of a method's executions, of a sustained load's, of generations."""
+"""Names of the times of a job: of a method's executions, of a sustained load's, of generations; and
+of the energy of an execution."""
 
 COLD_STARTS = "cold_starts"  # key of a prompt's run.json: [{"load_ns", "first_token_ns"}]
 PROMPT = "prompt"  # key of a prompt's run.json: the name of the prompt

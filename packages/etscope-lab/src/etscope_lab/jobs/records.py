@@ -20,6 +20,7 @@ import numpy.typing as npt
 from etscope.errors import MissingDataError
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
+from etscope_lab.jobs.generations import ENERGY
 from etscope_lab.jobs.spec import JobSpec
 
 
@@ -460,8 +461,9 @@ class Series:
     first.
 
     metric: the kind of time: "execution" of a method, or "sustained execution"; for a language
-    model "token", "first token"
-    or "cold first token". runner, threads: the runner and its thread pool size, None if unknown.
+    model "token", "first token" or "cold first token". Or "energy" of an execution: the numbers of
+    its points are mJ then, p50 and p90 the same. runner, threads: the runner and its thread pool
+    size, None if unknown.
     inputs: "seed N" for generated inputs, "sha256:…" for a file, or the prompt. unjudged: why none
     of the points can be judged, and what to do; "" if some can.
     """
@@ -479,9 +481,19 @@ class Series:
     alarms: tuple[Alarm, ...] = ()
 
     @property
+    def unit(self) -> str:
+        """The unit of the points' p50 and p90."""
+        return unit_of(self.metric)
+
+    @property
     def key(self) -> dict[str, Any]:
         """The series without its points, as in `Alarm.series`."""
         return {name: getattr(self, name) for name in SERIES_KEY}
+
+
+def unit_of(metric: str) -> str:
+    """The unit of the numbers of a series of this metric."""
+    return "mJ" if metric == ENERGY else "ms"
 
 
 SERIES_KEY = ("model", "method", "device", "backend", "runner", "threads", "inputs", "metric")

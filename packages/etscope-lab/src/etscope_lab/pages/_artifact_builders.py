@@ -12,11 +12,12 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from etscope.errors import EtscopeError, FormatError, MissingDataError
+from etscope.errors import EtscopeError, FormatError, MissingDataError, UsageError
 from etscope.formats.run_json import RUN_ETDP, RUN_JSON, VALUES_ETDP
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
     from etscope.capture.files import RunFiles
     from etscope.model.finding import Finding
-    from etscope.model.table import Table
+    from etscope.model.table import Column, Table
     from etscope.reporting.report import ReportOptions
 
 # Names of the files of a job in FOLDER/in, whatever their names were.
 MODEL, RECORD, INPUTS = "model", "record", "inputs"
 _MOST_ROWS = 300  # of a table on a page; the report has all rows
+_MOST_DRAWN = 20_000  # rows of a dashboard's query
+_MOST_LINES, _MOST_BARS = 12, 40  # of a chart
 _OPERATORS = (
     "instruction", "event", "avg", "p50", "p90", "share", "module", "source", "backend",
 )  # fmt: skip
@@ -151,11 +154,86 @@ def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None
             )
 
 
+def _dashboard(source: Path, target: Path, options: Mapping[str, Any]) -> None:
+    from etscope_lab.fleet import query
+    from etscope_lab.fleet.lab_results import lab_dataset
+    from etscope_lab.lab import Lab
+
+    with Lab.open(options["home"]) as lab:
+        dataset = lab_dataset(lab)
+    table = query(dataset, options["sql"], options["parameters"], limit=_MOST_DRAWN)
+    drawn = options["chart"]
+    chart = chart_of(table, **drawn) if drawn is not None and len(table) else None
+    shown = table.take(range(min(len(table), _MOST_ROWS)))
+    _write(target, [{**plain_table(shown, shown.names, ""), "chart": chart}])
+
+
+def chart_of(
+    table: Table, values: Sequence[str], over: str | None, by: Sequence[str]
+) -> dict[str, Any]:
+    """Return the data of a chart, see `etscope_lab.fleet.sql.Chart`: {series: [{name, x, y}], x,
+    time, unit} or {bars: [{name, share, text}], label}; and `more`, the number of those left out.
+    Raises `UsageError` for columns that cannot be drawn.
+    """
+    from etscope.views.tables.cells import table_texts
+
+    columns = {column.name: column for column in table.columns}
+    if missing := [name for name in (*values, *by, over) if name and name not in columns]:
+        raise UsageError(f"the chart's column {missing[0]!r} is not in the result")
+    keys = [
+        " · ".join(map(str, key)) for key in zip(*(table.values[one] for one in by), strict=True)
+    ]
+    keys = keys or [""] * len(table)
+    axis = [] if over is None else [_place(value) for value in table.values[over]]
+    factor, unit = _unit_of(columns[values[0]])
+    drawn: dict[str, list[Any]] = {}
+    for name, texts in zip(values, table_texts(table.select(values)), strict=True):
+        for row, (key, value) in enumerate(zip(keys, table.values[name], strict=True)):
+            if value is not None and (over is None or axis[row] is not None):
+                label = " · ".join(filter(None, (key, name if len(values) > 1 else "")))
+                place = texts[row] if over is None else axis[row]
+                drawn.setdefault(label, []).append((place, value * factor))
+    if over is None:
+        bars = [(name, *one) for name, some in drawn.items() for one in some]
+        largest = max((abs(value) for *_, value in bars), default=0) or 1
+        shown = [
+            {"name": name, "text": text, "share": abs(value) / largest}
+            for name, text, value in bars[:_MOST_BARS]
+        ]
+        label = ", ".join(columns[name].label for name in values)
+        return {"bars": shown, "label": label, "more": max(len(bars) - _MOST_BARS, 0)}
+    series = []
+    for name, points in list(drawn.items())[:_MOST_LINES]:
+        x, y = zip(*sorted(dict(points).items()), strict=True)
+        series.append({"name": name, "x": x, "y": y})
+    is_time = columns[over].kind.value not in ("int", "count", "float", "duration")
+    more = max(len(drawn) - _MOST_LINES, 0)
+    return {"series": series, "x": over, "time": is_time, "unit": unit, "more": more}
+
+
+def _place(value: Any) -> float | None:
+    """The place of a value on a horizontal axis: a number, or seconds since 1970 of a time."""
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value).replace(tzinfo=timezone.utc).timestamp()
+        except ValueError as error:
+            raise UsageError(f"a chart goes over a time or a number, not {value!r:.60}") from error
+    return value if isinstance(value, (int, float)) else None
+
+
+def _unit_of(column: Column) -> tuple[float, str]:
+    """The unit in which a chart shows a column, and the factor to it."""
+    if column.kind.value == "duration":
+        return {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[str(column.unit)], "ms"
+    return {"share": (100.0, "%"), "bytes": (2.0**-20, "MiB")}.get(column.kind.value, (1.0, ""))
+
+
 BUILDERS: Mapping[str, Callable[[Path, Path, Mapping[str, Any]], None]] = {
     "report": _report,
     "operators": _operators,
     "differences": _differences,
     "tensorboard": _tensorboard,
+    "dashboard": _dashboard,
 }
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -110,21 +109,13 @@ def _read_tables(folder: Path) -> Any:
     return json.loads((folder / "tables.json").read_text(encoding="utf-8"))
 
 
-@dataclass(slots=True)
-class _Board:
-    app: WSGIMiddleware
-    used_at: float
-
-
 class TensorBoards:
-    """The open boards: `most` at a time, each closed after `idle_seconds` without a request."""
+    """The open boards: `most` at a time; then the least recently used one is closed."""
 
-    def __init__(self, most: int = 8, idle_seconds: float = 900) -> None:
+    def __init__(self, most: int = 8) -> None:
         self._most = most
-        self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._alive: OrderedDict[str, _Board] = OrderedDict()
-        self._timer: threading.Timer | None = None
+        self._alive: OrderedDict[str, WSGIMiddleware] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -134,41 +125,20 @@ class TensorBoards:
         with self._lock:
             board = self._alive.get(job_id)
             if board is None:
-                board = _Board(WSGIMiddleware(_wsgi(job_id, logdir), _THREADS), 0.0)
-                self._alive[job_id] = board
-            board.used_at = time.monotonic()
+                board = self._alive[job_id] = WSGIMiddleware(_wsgi(job_id, logdir), _THREADS)
             self._alive.move_to_end(job_id)
             self._sweep()
-            self._set_timer()
-        return _Delegated(board.app)
+        return _Delegated(board)
 
     def close(self) -> None:
         with self._lock:
             self._most = 0
             self._sweep()
-            if self._timer is not None:
-                self._timer.cancel()
 
     def _sweep(self) -> None:
-        """Close boards that were idle too long, and the least recently used ones beyond `most`."""
-        oldest = time.monotonic() - self._idle_seconds
-        for job_id, board in list(self._alive.items()):  # least recently used first
-            if len(self._alive) <= self._most and board.used_at >= oldest:
-                break
-            del self._alive[job_id]
-            board.app.executor.shutdown(wait=False)
-
-    def _set_timer(self) -> None:
-        if self._timer is None and self._alive:
-            self._timer = threading.Timer(self._idle_seconds, self._tick)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _tick(self) -> None:
-        with self._lock:
-            self._timer = None
-            self._sweep()
-            self._set_timer()
+        while len(self._alive) > self._most:
+            _, board = self._alive.popitem(last=False)
+            board.executor.shutdown(wait=False)
 
 
 class _Delegated(Response):
@@ -238,16 +208,17 @@ class ArtifactPages:
     def operators(self, request: Request, job_id: str) -> Response:
         """Return the tables of operators, as a part of a page."""
         job = self.lab.job(job_id)
-        return self._tables(request, operators_recipe(job), job.id)
+        return self.tables(request, operators_recipe(job), job.id)
 
     def sides(self, request: Request, job_id: str) -> Response:
         """Return the comparison of the operators of an A/B job's sides, as a part of a page."""
         recipe = sides_recipe(self.lab.job(job_id))
         if recipe is None:
             raise MissingDataError(f"job {job_id} does not have two dumps to compare")
-        return self._tables(request, recipe)
+        return self.tables(request, recipe)
 
-    def _tables(self, request: Request, recipe: Recipe, job_id: str | None = None) -> Response:
+    def tables(self, request: Request, recipe: Recipe, job_id: str | None = None) -> Response:
+        """Return tables and charts, as a part of a page."""
         state = self.cache.request(recipe)
         tables = [] if state.folder is None else _read_tables(state.folder)
         status = 500 if state.failure else 200 if tables else _NOT_READY

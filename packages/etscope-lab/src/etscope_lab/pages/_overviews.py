@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
@@ -17,9 +18,11 @@ from etscope.support.options import key_values
 from etscope_lab.comparison.changes import changes_of
 from etscope_lab.comparison.noise import device_noise, stability
 from etscope_lab.devices.peaks import peaks_in_words
+from etscope_lab.fleet.sql import DASHBOARDS, saved_queries, saved_query
 from etscope_lab.jobs.generations import EXECUTION, PROMPT, rows_of, times_of
 from etscope_lab.jobs.records import FINAL, LATENCY, TOLD, Device, Filter, Job, Series, State
 from etscope_lab.lab import Lab
+from etscope_lab.pages._artifact_cache import Recipe
 from etscope_lab.pages._site import NOTHING, share, size
 from etscope_lab.server.errors import status_of
 from etscope_lab.sweep import AXES, axes_of, jobs_of
@@ -41,6 +44,7 @@ _STATISTICS = tuple(
     one for one in LATENCY if one.kind is Kind.DURATION and one.name not in _EXTREMES
 )
 _MOST_CHOICES = 40
+_FRESH_SECONDS = 60  # a dashboard's numbers are not older
 _NOISE_JOBS = 60  # the newest jobs, from which a device's noise is estimated
 
 
@@ -175,7 +179,9 @@ def _series(series: Series) -> Mapping[str, Any]:
         "marked": sum(point.marked for point in points),
         "unjudged": series.unjudged,
         "findings": changes_of(series)[-_MOST_FINDINGS:],
+        "unit": series.unit,
         "chart": {
+            "unit": series.unit,
             "at": [point.at.timestamp() for point in points],
             "p50": [point.p50_ms for point in points],
             "p90": [point.p90_ms for point in points],
@@ -333,3 +339,28 @@ def noise(lab: Lab, name: str) -> Mapping[str, str]:
         else f"not known: {found.jobs} repeated jobs are too few",
         "known from": f"{found.jobs} {found.source}",
     }
+
+
+def dashboards(lab: Lab) -> dict[str, Any]:
+    """Return the context of the list of dashboards."""
+    folder = lab.home.folder / DASHBOARDS
+    return {"queries": saved_queries(folder).values(), "folder": folder}
+
+
+def dashboard(lab: Lab, name: str, query: QueryParams) -> tuple[dict[str, Any], Recipe | None]:
+    """Return the context of a dashboard, a saved query with its parameters, and the recipe of its
+    table and chart; None while a parameter has no value. Raises `MissingDataError` for another
+    name, `FormatError` for a damaged file, and `UsageError` for a value of another type."""
+    saved = saved_query(name, lab.home.folder / DASHBOARDS)
+    given = {one.name: query[one.name] for one in saved.parameters if query.get(one.name)}
+    context = {"saved": saved, "given": given, "query": urlencode(given)}
+    if any(one.default is None and one.name not in given for one in saved.parameters):
+        return context, None
+    options = {
+        "home": str(lab.home.folder),
+        "sql": saved.sql,
+        "chart": None if saved.chart is None else asdict(saved.chart),
+        "parameters": saved.values(given),
+        "until": int(time.time() // _FRESH_SECONDS),
+    }
+    return context, Recipe("dashboard", {}, options)

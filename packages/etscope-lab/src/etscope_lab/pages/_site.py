@@ -56,6 +56,11 @@ def duration(milliseconds: Any) -> str:
     return f"{format_duration(milliseconds / factor, unit)} {unit}"
 
 
+def amount(value: Any, unit: str) -> str:
+    """Format a number of a history in its unit; a time in a suitable one."""
+    return duration(value) if unit == "ms" else f"{value:,.4g} {unit}"
+
+
 def size(count: Any) -> str:
     """Format a number of bytes in a suitable unit."""
     return format_bytes(count) if _is_number(count) else NOTHING
@@ -143,6 +148,7 @@ def _is_number(value: Any) -> bool:
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
+    "amount": amount,
     "between": between,
     "duration": duration,
     "fact": fact,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from etscope.errors import EtscopeError, MissingDataError
+from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope_lab.jobs.records import AlarmState
 from etscope_lab.lab import Lab
 from etscope_lab.pages import _job, _overviews
@@ -48,7 +48,9 @@ def router(lab: Lab) -> APIRouter:
 
     pages = _PageRoutes(routes, site)
     _add_overviews(pages, lab)
-    _add_job_pages(pages, lab, cache, ArtifactPages(site, cache, boards, lab))
+    artifacts = ArtifactPages(site, cache, boards, lab)
+    _add_job_pages(pages, lab, cache, artifacts)
+    _add_dashboards(pages, lab, artifacts)
     return routes
 
 
@@ -171,6 +173,26 @@ def _add_job_pages(
         project = request.state.principal.project or old.project
         new = lab.submit(old.spec, again=True, submitter=submitter, project=project)
         return _redirect(request, f"/jobs/{new.id}")
+
+
+def _add_dashboards(routes: _PageRoutes, lab: Lab, artifacts: ArtifactPages) -> None:
+    """Add the pages of saved queries."""
+
+    @routes.page("/dashboards")
+    def dashboards(request: Request) -> Response:
+        return routes.site.page(request, "dashboards.html", **_overviews.dashboards(lab))
+
+    @routes.page("/dashboards/{name}")
+    def dashboard(request: Request, name: str) -> Response:
+        context, recipe = _overviews.dashboard(lab, name, request.query_params)
+        return routes.site.page(request, "dashboard.html", **context, ready=recipe is not None)
+
+    @routes.page("/dashboards/{name}/result")
+    def result(request: Request, name: str) -> Response:
+        _, recipe = _overviews.dashboard(lab, name, request.query_params)
+        if recipe is None:
+            raise UsageError("a parameter of the query has no value")
+        return artifacts.tables(request, recipe)
 
 
 def _redirect(request: Request, path: str) -> Response:

@@ -11,7 +11,10 @@ import pytest
 from etscope.cli import main
 from etscope_lab.fleet import query
 from etscope_lab.fleet.sql import saved_query
+from etscope_lab.jobs.records import Outcome, State
 from etscope_lab.lab import Lab
+from lab_support.benchmark_records import RECORDS
+from lab_support.jobs import claimed
 from lab_support.server import a_done_job, a_job, running
 from tests.support.artifacts import artifacts
 
@@ -96,7 +99,7 @@ def test_a_home(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     assert main(again) == 0
     found = json.loads(capsys.readouterr().out)["reports"][0]["sections"]["collected"]
-    assert (found["found"], found["taken"], found["again"]) == (2, 0, 2)
+    assert (found["found"], found["taken"], found["again"]) == (3, 0, 3)
 
 
 def test_a_server(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +127,37 @@ def test_the_folder_of_a_lab_is_not_a_folder_of_dumps(
         assert f"bad: {named}: {home} is a lab's folder" in shown.err
         assert f"etscope lab collect --lab {home}" in shown.err
         assert not list(dataset.glob("dumps/*"))
+
+
+def test_the_dataset_of_a_lab_is_current(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """Results without a dump are in it, failed ones and upstream's too; verdicts are the newest."""
+    (lab.home.folder / "records").mkdir()
+    (lab.home.folder / "records" / "night.json").write_text(json.dumps(list(RECORDS)))
+
+    def asked(sql: str) -> list[list[Any]]:
+        capsys.readouterr()
+        assert main(["lab", "--home", str(lab.home.folder), "sql", sql, "--format", "csv"]) == 0
+        return [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
+
+    states = "select has_dump, state, count(*) from results group by all order by all"
+    assert asked(states) == [
+        ["false", "done", "2"], ["false", "failed", "1"], ["true", "done", "2"],
+    ]  # fmt: skip
+    jobs = [a_done_job(lab, {}, name="series") for _ in range(7)]
+    failed = a_job(lab, name="series")
+    token = claimed(lab.database, failed)
+    lab.database.finish(Outcome(failed.id, token, State.FAILED, error="it aborted"))
+    verdicts = "select standing, count(*) from results where model = 'series' group by 1 order by 1"
+    assert asked(verdicts) == [["steady", "5"], ["unjudged", "2"], ["", "1"]]
+    assert asked(f"select state, failure from results where job = '{failed.id}'") == [
+        ["failed", "it aborted"]
+    ]
+    p50 = f"select metrics['latency.p50_ms'] from results where job = '{jobs[0].id}'"
+    assert asked(p50) == [["1.1"]]
+    (dataset,) = lab.home.folder.glob("dataset/dumps/standings.parquet")
+    before = dataset.stat().st_mtime_ns
+    assert len(asked(states)) == 3
+    assert dataset.stat().st_mtime_ns == before  # nothing ended since then
 
 
 def test_a_lab_without_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

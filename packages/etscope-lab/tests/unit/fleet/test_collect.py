@@ -390,3 +390,40 @@ def test_dumps_by_url(runs: Path, tmp_path: Path) -> None:
     assert (done.taken, len(done.bad)) == (1, 1)
     assert done.bad[0].url.endswith("collected/bad.etdp")
     assert rows(tmp_path / "ds", "select device, labels['commit'] from dumps") == [("s24", "c2")]
+
+
+def test_small_batches_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost or there twice: for a reader that listed the files before, for one that does
+    after, and after a merge that was interrupted."""
+    monkeypatch.setattr("etscope_lab.fleet._collect._MANY", 3)
+    runs, target = tmp_path / "runs", tmp_path / "ds"
+    for seed in range(3):
+        saved_run(runs / str(seed), seed=seed, recorded_at=f"2026-05-0{seed + 1}")
+    collect([runs / "0"], target)
+    collect([runs / "1"], target)
+    commit = Dataset.commit
+
+    def interrupted(self: Dataset, batch: str, parts: Any, rows: Any, replaces: Any = ()) -> None:
+        commit(self, batch, parts, rows, replaces)
+        if replaces:  # killed before the file of dumps
+            (self.folder / "dumps" / f"part-{batch}.parquet").unlink()
+            raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Dataset, "commit", interrupted)
+        assert collect([runs / "2"], target).taken == 1
+    before = Dataset.open(target).event_files()
+    whole = "select dump_id, count(*), sum(duration_ns)::bigint from events group by 1 order by 1"
+    collect([runs], tmp_path / "at-once")
+    assert len(before) == 3
+    assert rows(target, whole) == rows(tmp_path / "at-once", whole)
+    assert collect([runs], target).again == 3  # and merges
+    (merged,) = Dataset.open(target).event_files()
+    assert rows(target, whole) == rows(tmp_path / "at-once", whole)
+    assert rows(target, "select count(*), count(distinct dump_id) from dumps") == [(3, 3)]
+    assert all(path.is_file() for path in before)  # a query may be reading them
+    monkeypatch.setattr("etscope_lab.fleet._dataset._GRACE_SECONDS", -1.0)
+    assert collect([runs], target).again == 3
+    assert sorted((target / "events").rglob("*.parquet")) == [merged]
+    assert len(list((target / "dumps").iterdir())) == 1
+    assert rows(target, whole) == rows(tmp_path / "at-once", whole)

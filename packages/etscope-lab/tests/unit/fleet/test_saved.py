@@ -15,7 +15,7 @@ from etscope import Inspector
 from etscope.analysis.comparison.diff import diff_traces
 from etscope.analysis.comparison.waterfall import waterfall
 from etscope.analysis.statistics.compare_samples import compare_samples, locations, pooled_noise
-from etscope.errors import UsageError
+from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope_lab.fleet import collect, query, saved_queries
 from etscope_lab.fleet.sql import parse_query, saved_query
 from lab_support.dumps import record_of, saved_run
@@ -341,7 +341,7 @@ def test_heads_and_parameters() -> None:
         for parameter in saved.parameters:
             assert f"${parameter.name}" in saved.sql
         assert saved.details < saved.columns.keys()
-    with pytest.raises(ValueError, match="invalid head line"):
+    with pytest.raises(FormatError, match="line 2: invalid head line"):
         parse_query("x", "-- question: What?\n-- parm a text: b\nSELECT 1")
     for name, given, said in (
         ("changes", {}, "needs the parameter label"),
@@ -349,5 +349,5 @@ def test_heads_and_parameters() -> None:
         ("slowest-ops", {"top": "many"}, "of type int"),
         ("slow", {}, "no saved query"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises((UsageError, MissingDataError), match=said):
             saved_query(name).values(given)

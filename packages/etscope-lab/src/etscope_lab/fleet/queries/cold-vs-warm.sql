@@ -1,4 +1,5 @@
 -- question: How much slower is the first execution than those after it, and how long is loading?
+-- chart: cold_ms, warm_ms by model, device, method
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
 -- column model: what ran

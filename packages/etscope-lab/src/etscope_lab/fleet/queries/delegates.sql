@@ -1,4 +1,5 @@
 -- question: Which share of a model runs in delegates, and in which?
+-- chart: total_ms by model, device, runs_in
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
 -- column model: what ran

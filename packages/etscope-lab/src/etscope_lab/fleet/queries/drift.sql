@@ -1,4 +1,5 @@
 -- question: How does the time of a model change from day to day?
+-- chart: p50_ms, p90_ms over since by model, device, method, phase
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
 -- param per text = day: hour, day, week, month or year

@@ -1,4 +1,5 @@
 -- question: Which share of a model's time does each operator take, over all devices?
+-- chart: share by model, op
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
 -- column model: what ran

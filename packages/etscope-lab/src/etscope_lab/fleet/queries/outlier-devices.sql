@@ -1,4 +1,5 @@
 -- question: Which devices are far from the others with the same model?
+-- chart: p50_ms by model, device
 -- param model text = *: shell pattern of models
 -- param threshold float = 3.5: of |score| for an outlier
 -- param devices int = 3: fewest devices of a model that are compared

@@ -1,12 +1,15 @@
--- question: What are the times without tracing of each model and device, run after run, and which changed?
+-- question: What are the times of each model and device, run after run, and which changed?
+-- chart: mean_ms over recorded_at by model, device
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
 -- column model: what ran
 -- column device: where it ran
+-- detail backend: of the program
 -- column recorded_at: time of the run, UTC
 -- column commit: of the label `commit`
--- column executions: without tracing
--- column p50_ms: of these executions
+-- column executions: timed
+-- column p50_ms: of these executions, without tracing
+-- column mean_ms: of these executions, or as a benchmark reports it
 -- column p90_ms: of these executions
 -- column first_ms: the first execution after loading
 -- column peak_rss_bytes: of the runner's process
@@ -18,10 +21,12 @@
 SELECT
     model,
     device,
+    backend,
     recorded_at,
     labels['commit'] AS commit,
     len(samples_ns) AS executions,
     untraced_p50_ns / 1e6 AS p50_ms,
+    mean_ns / 1e6 AS mean_ms,
     list_aggregate(samples_ns, 'quantile_cont', 0.9) / 1e6 AS p90_ms,
     first_ns / 1e6 AS first_ms,
     peak_rss_bytes,
@@ -30,6 +35,6 @@ SELECT
     standing,
     len(marks) AS marks,
     job
-FROM dumps
-WHERE samples_ns IS NOT NULL AND model GLOB $model AND device GLOB $device
+FROM results
+WHERE coalesce(untraced_p50_ns, mean_ns) IS NOT NULL AND model GLOB $model AND device GLOB $device
 ORDER BY model, device, recorded_at

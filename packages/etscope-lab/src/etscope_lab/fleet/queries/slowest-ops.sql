@@ -1,4 +1,5 @@
 -- question: Which operators take the most time on each device?
+-- chart: total_ms by device, model, op
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
 -- param top int = 10: operators of each device, model and phase
