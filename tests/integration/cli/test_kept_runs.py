@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -186,6 +188,25 @@ def test_a_log_of_a_board_is_a_run(run: Run, here: Path) -> None:
     code, _, err = run("runs", "import", log)
     assert code == 0, err
     assert not (here / ".etscope/runs/002-uart/device.log").exists()
+
+
+def test_a_log_from_a_serial_port_that_stays_open(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = artifacts("cnn_portable")
+    memory = "I [executorch:x.cpp:1] method_allocator_used:     5120 / 62914560  free: 62909440\n"
+    text = f"boot\n{memory}#[RUN THIS]\n{written('etdump.bin', made.etdump)}#[END]\r\n"
+    reading, writing = os.pipe()
+    with open(reading) as port, open(writing, "wb") as board:
+        sent = threading.Thread(target=lambda: (board.write(text.encode()), board.flush()))
+        sent.start()
+        monkeypatch.setattr("sys.stdin", port)
+        code, _, err = run("runs", "import", "-", made.etrecord)
+        assert code == 0, err
+        sent.join()
+    (folder,) = (here / ".etscope/runs").glob("001-*")
+    assert (folder / "run.etdp").read_bytes() == made.etdump.read_bytes()
+    assert "method_allocator_used" in (folder / "device.log").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

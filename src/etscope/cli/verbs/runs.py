@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
     from etscope.capture.kept_runs import KeptRun
 
+_LOG_LIMIT = 1 << 30  # bytes
+_LOG_END = b"#[END]"  # of ExecuTorch's Arm runner, after its dump
 _SUMMARY = "summary.json"
 
 
@@ -148,9 +151,11 @@ def import_command(files: tuple[str, ...], force: bool, save: Path | None) -> No
     etscope runs import pulled/
     etscope runs import run.etdp debug.bin model.pte
     etscope runs import uart.log model.etrecord
+    picocom -q -b 115200 /dev/ttyUSB0 | etscope runs import - model.etrecord
 
     FILEs may be in any order, or in a folder; debug.bin has logged values. A board's log may hold
-    the dump, as ExecuTorch's Arm runner prints it; its counters and allocators are kept, too.
+    the dump, as ExecuTorch's Arm runner prints it; its counters and allocators are kept, too. - is
+    a log from standard input, up to the line #[END] after the dump, or to its end.
     etscope checks that the files belong together, and copies them. The import is then the last run.
     """
     from etscope.capture.files import run_of_files
@@ -179,6 +184,8 @@ def _without_log(files: Sequence[str], folder: Path) -> tuple[list[str], Path | 
 
     found, log = [], None
     for file in files:
+        if file == "-":
+            file = _log_from_stdin(folder)
         inside = {} if Path(file).is_dir() else files_in_log(file)
         for name, data in inside.items():
             (folder / Path(name).name).write_bytes(data)
@@ -190,6 +197,19 @@ def _without_log(files: Sequence[str], folder: Path) -> tuple[list[str], Path | 
             file_info(file)
             log = Path(file)
     return found, log
+
+
+def _log_from_stdin(folder: Path) -> str:
+    """Keep a log from standard input up to the end of the dump: a serial port is never closed."""
+    path = folder / "board.log"
+    with path.open("wb") as log:
+        for line in sys.stdin.buffer:
+            log.write(line)
+            if log.tell() > _LOG_LIMIT:
+                raise FormatError(f"the log on standard input exceeds {_LOG_LIMIT >> 20} MiB")
+            if line.strip().endswith(_LOG_END):
+                break
+    return str(path)
 
 
 def _kept(folder: str) -> KeptRun:
