@@ -20,19 +20,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
+from etscope.errors import (
+    DeviceLost,
+    EtscopeError,
+    MissingDependencyError,
+    RuntimeFailure,
+    UsageError,
+)
 from etscope.run.process import end_of, end_with_parent, require_posix
 
-__all__ = ["FACTS", "Completed", "Remote", "checked", "read_facts"]
+__all__ = ["FACTS", "Completed", "Remote", "checked", "read_facts", "seconds_for"]
 
 RUNNER = "etscope-runner"
 NEEDED = ("etscope", "executorch", "torch")
 
 _SECONDS = 60.0  # for the answer of a short script
+_SLOWEST = 64 << 10  # bytes a second of a link
 _LOG_LIMIT = 16 << 20  # bytes of a command's log, the last ones
 _HAS_PYTHON = (
     "import sys, importlib.util as u; sys.exit(not all(u.find_spec(n) for n in sys.argv[1:]))"
 )
+# The last is GNU tar's.
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|Wrote only \d+ of \d+ bytes")
 # Allowed in a pattern for files of /sys and /proc; the shell interprets only * ? [ ].
 _PATTERN = re.compile(r"[A-Za-z0-9_./:,@+=*?\[\]-]+")
 # Each line "name=value"; empty values are left out. `getprop` is Android's.
@@ -184,7 +193,7 @@ class Remote(ABC):
         line = self.line(f'{script}; c=$?; echo; echo "{sign} $c"')
         with contextlib.ExitStack() as files:
             source = subprocess.DEVNULL if data is None else files.enter_context(data.open("rb"))
-            timeout = _SECONDS if data is None else None  # a large file takes its time
+            timeout = seconds_for(0 if data is None else data.stat().st_size)
             try:
                 done = subprocess.run(
                     line,
@@ -195,7 +204,7 @@ class Remote(ABC):
                     preexec_fn=end_with_parent,
                 )
             except subprocess.TimeoutExpired as error:
-                raise DeviceLost(f"{self.name} did not answer within {_SECONDS:g} s") from error
+                raise DeviceLost(f"{self.name} did not answer within {timeout:.0f} s") from error
         found = ending("\n" + done.stdout.decode(errors="replace"), sign)
         if found is None or not found[1].isdecimal():
             raise self.gone(done.stderr.decode(errors="replace"))
@@ -205,7 +214,13 @@ class Remote(ABC):
         """Run a script. Raises `RuntimeFailure` when it fails."""
         said, status = self.ask(f"{{ {script}; }} 2>&1", data=data)
         if status != 0:
-            raise RuntimeFailure(f"{self.name}: {said.strip() or f'exit code {status}'}")
+            raise self.refused(said.strip() or f"exit code {status}")
+
+    def refused(self, said: str) -> EtscopeError:
+        """The error of a command that the device answered with a failure."""
+        if _FULL.search(said):  # of the device: another one may do the job
+            return DeviceLost(f"{self.name} cannot take the job's files: its disk is full")
+        return RuntimeFailure(f"{self.name}: {said}")
 
     def _run(self, script: str, timeout: float | None, log: IO[bytes], words: IO[bytes]) -> bool:
         """Run a script for `timeout` seconds. True when it ended by itself."""
@@ -251,7 +266,7 @@ class Remote(ABC):
             )
             path = said.strip()
             if status != 0 or not path.startswith(f"{self._base}/etscope-job-"):
-                raise RuntimeFailure(f"{self.name}: no folder for the job can be made: {path}")
+                raise self.refused(f"no folder for the job can be made: {path}")
             self._made = path
         return self._made
 
@@ -335,6 +350,11 @@ def checked(driver: str, options: Mapping[str, Any], known: Mapping[str, type]) 
         ):
             raise UsageError(f"the option {name} of the driver {driver} cannot be {value!r}")
     return {name: options.get(name) for name in known}
+
+
+def seconds_for(size: int) -> float:
+    """The longest time of a command that copies so many bytes; a device that hangs is lost."""
+    return _SECONDS + size / _SLOWEST
 
 
 # -- scripts for the shell of a device, and their answers

@@ -1,11 +1,11 @@
 """A scripted Android device for the real `adb` client and its server: no phone, no emulator.
 
 It speaks the transport of adb (protocol.txt and SYNC.TXT in Android's packages/modules/adb) on a
-loopback port: CNXN without AUTH, `shell:` and `sync:` (STAT, SEND, RECV). Its shell is this
-machine's `sh` behind a terminal, so a command is really executed here, and loses its terminal when
-its stream is closed, as with adbd. It has not the feature shell_v2: the client cannot see how a
-command ended. What it cannot show: how a real device's kernel, SELinux or
-file systems refuse things.
+loopback port: CNXN, `shell:` and `sync:` (STAT, SEND, RECV). Its shell is this machine's `sh`
+behind a terminal, so a command is really executed here, and loses its terminal when its stream is
+closed, as with adbd. Without the feature shell_v2 the client cannot see how a command ended; with
+it, as phones since Android 7 have it, the shell has pipes, and packets on its stream. What it
+cannot show: how a real device's kernel, SELinux or file systems refuse things.
 """
 
 from __future__ import annotations
@@ -29,15 +29,25 @@ from tests.support.ports import free_port
 
 _HEADER = struct.Struct("<6I")
 _MAX = 4096
+_TOKEN, _PUBLIC_KEY = 1, 3  # kinds of AUTH
+_STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)  # of shell_v2
 _NAMES = {
-    int.from_bytes(name, "little"): name for name in (b"CNXN", b"OPEN", b"OKAY", b"WRTE", b"CLSE")
+    int.from_bytes(name, "little"): name
+    for name in (b"CNXN", b"AUTH", b"OPEN", b"OKAY", b"WRTE", b"CLSE")
 }
 
 
 class AdbDevice:
-    """A device that listens. programs: scripts by name, which its shell finds before any other."""
+    """A device that listens. programs: scripts by name, which its shell finds before any other.
+    features: that it says it has. is_trusted: False for one whose user has not yet allowed this
+    computer. unplugged_at: bytes of a pushed file after which it goes away.
+    """
 
-    def __init__(self, folder: Path, programs: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, programs: dict[str, str], features: str = "", *, is_trusted: bool = True
+    ) -> None:
+        self.features, self.is_trusted = features, is_trusted
+        self.unplugged_at: int | None = None
         self.bin = folder / "bin"
         self.bin.mkdir()
         for name, text in programs.items():
@@ -71,10 +81,12 @@ def missing() -> str | None:
 
 
 @contextmanager
-def plugged_in(folder: Path, **programs: str) -> Iterator[tuple[AdbDevice, dict[str, Any]]]:
+def plugged_in(
+    folder: Path, features: str = "", *, is_trusted: bool = True, **programs: str
+) -> Iterator[tuple[AdbDevice, dict[str, Any]]]:
     """A device, and an adb server of its own: options of the driver `adb` that reach it."""
     port = free_port()
-    device = AdbDevice(folder, programs)
+    device = AdbDevice(folder, programs, features, is_trusted=is_trusted)
     options = {
         "serial": device.serial,
         "server_port": port,
@@ -101,8 +113,12 @@ class _Link:
         with suppress(OSError, EOFError):
             while True:
                 name, first, second, data = self._receive()
-                if name == b"CNXN":
-                    self.send(b"CNXN", 0x01000000, _MAX, b"device::ro.product.name=scripted;\0")
+                if name in (b"CNXN", b"AUTH") and not self.device.is_trusted:
+                    if first != _PUBLIC_KEY:  # then the phone asks its user
+                        self.send(b"AUTH", _TOKEN, 0, bytes(20))
+                elif name == b"CNXN":
+                    about = f"device::ro.product.name=scripted;features={self.device.features}"
+                    self.send(b"CNXN", 0x01000000, _MAX, about.encode() + b"\0")
                 elif name == b"OPEN":
                     self._open(first, data.rstrip(b"\0").decode())
                 elif second in self.streams:
@@ -137,6 +153,8 @@ class _Link:
     def _open(self, remote: int, service: str) -> None:
         kind, _, argument = service.partition(":")
         work = {"shell": _shell, "sync": _sync}.get(kind)
+        if kind.startswith("shell,v2"):
+            work = _shell_v2
         if work is None:
             self.send(b"CLSE", 0, remote)
             return
@@ -223,6 +241,51 @@ def _shell(stream: _Stream, command: str) -> None:
         threading.Thread(target=child.wait, daemon=True).start()
 
 
+def _shell_v2(stream: _Stream, command: str) -> None:
+    path = f"{stream.link.device.bin}:{os.environ['PATH']}"
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    child = subprocess.Popen(
+        ["sh", "-c", command], env={**os.environ, "PATH": path}, start_new_session=True, **pipes
+    )
+    assert child.stdin and child.stdout and child.stderr
+    written = threading.Lock()
+
+    def send(kind: int, data: bytes) -> None:
+        with written:
+            stream.write(struct.pack("<BI", kind, len(data)) + data)
+
+    def hear() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                kind, length = struct.unpack("<BI", stream.read(5))
+                data = stream.read(length)
+                if kind == _STDIN and child.stdin:
+                    child.stdin.write(data)
+                    child.stdin.flush()
+                elif kind == _CLOSE_STDIN and child.stdin:
+                    child.stdin.close()
+        with suppress(OSError):
+            if child.stdin:
+                child.stdin.close()
+
+    def pass_on(kind: int, pipe: Any) -> None:
+        with suppress(EOFError, OSError):
+            while piece := os.read(pipe.fileno(), _MAX - 64):
+                send(kind, piece)
+
+    threading.Thread(target=hear, daemon=True).start()
+    out = [
+        threading.Thread(target=pass_on, args=pair, daemon=True)
+        for pair in ((_STDOUT, child.stdout), (_STDERR, child.stderr))
+    ]
+    for thread in out:
+        thread.start()
+    for thread in out:
+        thread.join()
+    code = child.wait()
+    send(_EXIT, bytes([code if code >= 0 else 128 - code]))
+
+
 def _sync(stream: _Stream, _: str) -> None:
     while True:
         name, length = struct.unpack("<4sI", stream.read(8))
@@ -249,6 +312,9 @@ def _send(stream: _Stream, argument: str) -> None:
         if name == b"DONE":
             break
         data += stream.read(length)
+        most = stream.link.device.unplugged_at
+        if most is not None and len(data) >= most:
+            stream.link.device.unplug()
     try:
         Path(path).write_bytes(data)
         os.chmod(path, int(mode) & 0o777)

@@ -17,7 +17,7 @@ from lab_support import adb_device
 from tests.support import sshd
 from tests.support.waiting import PATIENCE
 
-KINDS = ("host", "ssh", "adb")
+KINDS = ("host", "ssh", "adb", "adb with shell_v2")
 
 _PROPERTIES = (
     "case $1 in ro.build.version.release) echo 14;; ro.product.model) echo 'Scripted Phone';; esac"
@@ -34,13 +34,14 @@ def device_of(kind: str, folder: Path) -> Iterator[DeviceConfig]:
         if kind == "ssh":
             _skip_unless(sshd.missing())
             options = {**stack.enter_context(sshd.serving(folder)).options}
-        elif kind == "adb":
+        elif kind.startswith("adb"):
             _skip_unless(adb_device.missing())
             programs = {"getprop": _PROPERTIES, "dumpsys": _BATTERY}
-            options = stack.enter_context(adb_device.plugged_in(folder, **programs))[1]
+            features = "shell_v2,cmd" if "v2" in kind else ""
+            options = stack.enter_context(adb_device.plugged_in(folder, features, **programs))[1]
         if kind != "host":
             options["push_runner"] = str(find_runner())
-        yield DeviceConfig(f"the {kind}", kind, options)
+        yield DeviceConfig(f"the {kind}", kind.partition(" ")[0], options)
 
 
 def ended(pid: int) -> bool:

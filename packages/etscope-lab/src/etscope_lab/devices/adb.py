@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
+from etscope.errors import DeviceLost, MissingDependencyError, UsageError
 from etscope.run.process import end_with_parent
-from etscope.run.remote import Remote, checked
+from etscope.run.remote import Remote, checked, seconds_for
 
 _OPTIONS = {
     "serial": str,
@@ -30,6 +30,8 @@ _OPTIONS = {
 _FOLDER = "/data/local/tmp"  # writable for the shell user, who may execute files in it
 _SECONDS = 30.0
 _SERIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]*")
+_LARGEST = 256 << 20  # bytes of a file that comes back
+_CUT = re.compile(r"failed to read copy response|protocol fault|cannot connect to daemon")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.\-]+:\d+")
 
 
@@ -61,6 +63,10 @@ class Adb(Remote):
         if self._serial is not None and _ADDRESS.fullmatch(self._serial):
             self._adb_run(["connect", self._serial], on_device=False)
         reason = self.lost()
+        if reason is not None and reason.startswith("more than one device"):
+            raise UsageError(
+                "adb has more than one device", hint="name it: the option serial (adb devices)"
+            )
         if reason is not None:
             raise DeviceLost(f"{name} is out of reach: {reason}")
 
@@ -72,7 +78,8 @@ class Adb(Remote):
         if parents:
             self.do(f"mkdir -p {shlex.join(sorted(parents))}")
         for source, name in files.items():
-            self._transfer(["push", str(source.resolve()), f"{target}/{name}"])
+            words = ["push", str(source.resolve()), f"{target}/{name}"]
+            self._transfer(words, source.stat().st_size)
 
     def receive(self, names: Sequence[str], source: str, folder: Path) -> None:
         wanted = " ".join(map(shlex.quote, names))
@@ -91,8 +98,7 @@ class Adb(Remote):
         state = done.stdout.decode(errors="replace").strip()
         if done.returncode == 0 and state == "device":
             return None
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        return said[-1].removeprefix("error: ") if said else f"its state is {state or 'unknown'}"
+        return _reason(done.stderr) or f"its state is {state or 'unknown'}"
 
     def ask(self, script: str, *, data: Path | None = None) -> tuple[str, int]:
         if data is not None:  # which copies a whole file or fails
@@ -116,19 +122,29 @@ class Adb(Remote):
         except subprocess.TimeoutExpired as error:
             raise DeviceLost(f"adb {words[0]} did not end within {_SECONDS:g} s") from error
 
-    def _transfer(self, words: Sequence[str]) -> None:
-        done = subprocess.run(
-            [*self._begin(), *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-            preexec_fn=end_with_parent,
-        )
+    def _transfer(self, words: Sequence[str], size: int = _LARGEST) -> None:
+        try:
+            done = subprocess.run(
+                [*self._begin(), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=seconds_for(size),
+                check=False,
+                preexec_fn=end_with_parent,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DeviceLost(f"{self.name} hangs: adb {words[0]} did not end") from error
         if done.returncode == 0:
             return
-        said = done.stdout.decode(errors="replace").strip().splitlines()
-        reason = said[-1].removeprefix("adb: ") if said else f"exit code {done.returncode}"
-        if self.lost() is not None:
+        reason = _reason(done.stdout)
+        if _CUT.search(reason) or self.lost() is not None:
             raise DeviceLost(f"{self.name} went away: {reason}")
-        raise RuntimeFailure(f"{self.name}: adb {shlex.join(words)}: {reason}")
+        raise self.refused(f"adb {shlex.join(words)}: {reason}")
+
+
+def _reason(said: bytes) -> str:
+    """The error in what adb says: the last line, or an earlier one before counts or advice."""
+    lines = said.decode(errors="replace").strip().splitlines()
+    error = next((line for line in lines if "error: " in line), lines[-1] if lines else "")
+    return error.rpartition("error: ")[2]
