@@ -113,6 +113,8 @@ class App:
             raise UsageError(f"not the name of an Android package: {app.package!r}")
         if app.package is not None and not (app.results or app.dump):
             raise UsageError("an app with a package needs `results` or `dump`, to know its end")
+        if app.install is not None and app.package is None:
+            raise UsageError("install goes with package, the name of the Android app")
         if app.install is not None and not Path(app.install).expanduser().is_file():
             raise UsageError(f"the app's package is not there: {app.install}")
         if not any(map(app.leaves, ("dump", "results"))):
@@ -272,7 +274,7 @@ class AppHost(Elsewhere):
     def _install(self, file: Path, timeout: float | None) -> None:
         name = f"app{file.suffix}"
         self._push({file: name}, {file: sha256_of(file)})
-        package = self.app.package or ""
+        package = self.app.package
         # An installed package is kept as it was sent.
         script = (
             f'p=$(pm path {package} 2>/dev/null | sed -n "s/^package://p" | head -n 1); '

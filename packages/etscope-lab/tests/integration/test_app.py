@@ -162,6 +162,17 @@ WORK = (
 )
 
 
+PM = """
+case $1 in
+path) [ -e {home}/base.apk ] && echo package:{home}/base.apk ;;
+install)
+  shift $(($# - 1)); echo installed >>{home}/installed
+  if grep -q broken "$1"; then echo "Failure [INSTALL_PARSE_FAILED_NOT_APK]"; exit 1; fi
+  cp "$1" {home}/base.apk ;;
+esac
+"""
+
+
 @dataclass
 class Phone:
     home: Path
@@ -193,6 +204,7 @@ def phone_with(tmp_path: Path, work: str) -> Iterator[Phone]:
         "am": AM.format(home=home, package=PACKAGE, work=work),
         "run-as": f'cd {home}/$1 && shift && exec "$@"',
         "pidof": f"cat {home}/pid",
+        "pm": PM.format(home=home),
         "logcat": "echo 'F libc: Fatal signal 6 (SIGABRT) in tid 42'",
     }
     with adb_device.plugged_in(home / "device", **programs) as (_, options):
@@ -215,6 +227,21 @@ def test_an_android_app(phone: Phone, tmp_path: Path) -> None:
     assert read_etdump(tmp_path / "job/out/run.etdp").num_runs >= 2
     assert (phone.home / "log").read_text().split() == ["stopped", "stopped"]
     assert phone.left == []
+
+
+def test_an_app_is_installed_once_and_again_after_a_change(phone: Phone, tmp_path: Path) -> None:
+    package = tmp_path / "app.apk"
+    app = {**phone.app, "install": str(package)}
+    package.write_bytes(b"first")
+    for number in range(2):
+        found = answer(tmp_path / f"job-{number}", app, phone.config, traced_iterations=0)
+        assert found["state"] == "done", found["error"]
+    assert (phone.home / "base.apk").read_bytes() == b"first"
+    assert (phone.home / "installed").read_text() == "installed\n"
+    package.write_bytes(b"broken")
+    found = answer(tmp_path / "broken", app, phone.config)
+    assert (found["state"], found["error_slug"]) == ("failed", "lab")
+    assert "app.apk cannot be installed: Failure [INSTALL_PARSE" in found["error"]
 
 
 def test_an_app_without_a_tracer(phone: Phone, tmp_path: Path) -> None:
@@ -255,7 +282,11 @@ def test_an_app_that_is_not_installed_or_hangs(tmp_path: Path) -> None:
         ({"start": "run {dump}", "tick_ns": 0}, "tick_ns is a number above 0"),
         ({"start": "run {dump}", "package": "a; rm -rf /"}, "not the name of an Android package"),
         ({"start": "run {dump}", "package": "org.app"}, "needs `results` or `dump`"),
-        ({"start": "run {dump}", "install": "/no/such.apk"}, "is not there"),
+        ({"start": "run {dump}", "install": "/no/such.apk"}, "goes with package"),
+        (
+            {"start": "x", "dump": "d", "package": "org.app", "install": "/no/such.apk"},
+            "is not there",
+        ),
     ],
 )
 def test_options_that_make_no_sense(given: Any, said: str) -> None:
