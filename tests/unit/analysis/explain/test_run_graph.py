@@ -12,6 +12,7 @@ from etscope.analysis.graphs.partition import DelegateCall, Partition
 from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, order_of
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import at_lines, does, listed, operators
+from etscope.analysis.insights.rules.islands import _touch
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump
@@ -171,3 +172,24 @@ def test_the_line_with_most_time_comes_first() -> None:
     time: Any = SimpleNamespace(ticks=lambda names: sum(took[name] for name in names))
     assert at_lines(nodes).endswith(":3 and 1 other line")
     assert at_lines(nodes, run, time).endswith(":9 and 1 other line")
+
+
+@pytest.mark.parametrize(
+    ("starts", "steps", "expected"),
+    [
+        ((0, 2, 4, 6), 4, True),
+        ((0, 3, 6, 9), 4, False),  # gaps
+        ((0, 1, 2, 3), 4, False),  # windows over each other
+        ((0, 8), 4, True),  # two pieces inside of each step
+    ],
+)
+def test_pieces_of_a_loop_touch(starts: tuple[int, ...], steps: int, expected: bool) -> None:
+    """As `batch_loops` needs them: tests/integration/remedies/test_passes.py."""
+    nodes = [
+        Node(
+            f"slice_{start}", "call_function", "", "aten.slice_copy.Tensor", ("x",),
+            (("self", "x"), ("dim", "1"), ("start", str(start)), ("end", str(start + 2))),
+        )
+        for start in starts
+    ]  # fmt: skip
+    assert _touch(nodes[::-1], steps) is expected

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
 
 from etscope.analysis.graphs.node_table import short_tensor
 from etscope.analysis.graphs.partition import NodeRefusal
@@ -366,9 +368,24 @@ def _joined(run: RunGraph) -> Iterator[set[object]]:
             if one.kind == "call_function" and id(one) not in before:
                 before[id(one)] = one
                 waiting += run.givers(one)
-        if not any(id(one) in before for one in parts):
+        if not any(id(one) in before for one in parts) and _touch(before.values(), len(parts)):
             counted = Counter(map(_place, (*parts, *before.values())))
             yield {place for place, number in counted.items() if number >= len(parts)}
+
+
+def _touch(nodes: Iterable[Node], steps: int) -> bool:
+    """Return False if the steps read pieces of a value that are not each directly behind the one
+    before, such as windows with gaps: the pass leaves such a loop as it is. nodes: the latest
+    first."""
+    found: dict[object, dict[tuple[int, int], None]] = {}
+    for node in nodes:
+        at = dict(node.arguments)
+        with suppress(KeyError, ValueError):  # no piece, or symbolic
+            start = int(at.get("start") or at["index"])
+            end = int(at["end"]) if "end" in at else start + 1
+            found.setdefault((node.inputs, at["dim"], _place(node)), {})[start, end] = None
+    looped = (list(pieces) for pieces in found.values() if len(pieces) >= steps)
+    return all(one[1] == after[0] for pieces in looped for after, one in pairwise(pieces))
 
 
 def _place(node: Node) -> object:
