@@ -44,7 +44,7 @@ _PIECE = 1 << 20  # bytes
 _ATTEMPTS = 5
 _FIRST_REST = 0.05  # seconds; doubled each time
 _PATIENCE = 60.0  # seconds that `wait` waits for a server that is away: it may be restarting
-_QUIET = 30.0  # seconds; a healthy server sends something every ten
+_POLL = 0.5  # seconds between two questions of `wait`
 _T = TypeVar("_T")
 
 _ERRORS: dict[str, type[EtscopeError]] = {
@@ -53,7 +53,7 @@ _ERRORS: dict[str, type[EtscopeError]] = {
     if isinstance(kind, type) and issubclass(kind, EtscopeError)
 }
 _job, _page = TypeAdapter(Job), TypeAdapter(Page)
-_events, _event = TypeAdapter(list[JobEvent]), TypeAdapter(JobEvent)
+_events = TypeAdapter(list[JobEvent])
 _devices, _history = TypeAdapter(list[Device]), TypeAdapter(list[Series])
 _alarm, _alarms = TypeAdapter(Alarm), TypeAdapter(list[Alarm])
 _artifact, _mapping = TypeAdapter(Artifact), TypeAdapter(dict[str, Any])
@@ -125,7 +125,7 @@ class Client:
         return self.submit_new(spec, again=again, submitter=submitter)[0]
 
     def submit_new(
-        self, spec: JobSpec, *, again: bool = False, submitter: str = ""
+        self, spec: JobSpec, *, again: bool = False, submitter: str = "", failure: str = ""
     ) -> tuple[Job, bool]:
         """Do `submit`; return the job, and True if it is new."""
         files = {field: self._stored(ref) for field, ref in spec.files.items()}
@@ -135,7 +135,7 @@ class Client:
             "/jobs",
             idempotent=not again,
             json=known.model_dump(mode="json"),
-            params={"again": again, "submitter": submitter},
+            params={"again": again, "submitter": submitter, "failure": failure},
         )
         return _read(_job, answer), answer.status_code == 201
 
@@ -165,21 +165,6 @@ class Client:
     def log(self, job_id: str) -> str:
         return self._send("GET", f"/jobs/{_part(job_id)}/log").content.decode("utf-8", "replace")
 
-    def follow(self, job_id: str) -> Iterator[str]:
-        """A job's log as it grows, until the job ends."""
-        from codecs import getincrementaldecoder
-
-        decoder, offset = getincrementaldecoder("utf-8")("replace"), 0
-        while True:
-            ended = self.job(job_id).state.is_final  # before its log: then that is whole
-            params = {"follow": not ended, "offset": offset}
-            with self._stream(f"/jobs/{_part(job_id)}/log", params=params) as answer:
-                for piece in answer.iter_bytes():
-                    offset += len(piece)
-                    yield decoder.decode(piece)
-            if ended:
-                return
-
     def cancel(self, job_id: str) -> Job:
         return _read(_job, self._send("POST", f"/jobs/{_part(job_id)}/cancel", idempotent=False))
 
@@ -194,16 +179,14 @@ class Client:
                 job = self.job(job_id)
                 if job.state.is_final:
                     return job
+                if end is not None and time.monotonic() >= end:
+                    raise TimeoutError(f"job {job.id} is {job.state} after {timeout:g} s")
                 answered = time.monotonic()
-                self._until_final(job.id, end)
-            except (LabError, httpx.TransportError) as error:
+            except LabError as error:
                 if isinstance(error, _Refusal) or time.monotonic() - answered > _PATIENCE:
                     raise
-                time.sleep(_FIRST_REST)
-            if end is not None and time.monotonic() >= end:
-                if (job := self.job(job_id)).state.is_final:
-                    return job
-                raise TimeoutError(f"job {job.id} is {job.state} after {timeout:g} s")
+            left = _POLL if end is None else end - time.monotonic()
+            time.sleep(min(max(left, _FIRST_REST), _POLL))
 
     def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
         """Yield the content of a job's file in pieces. Raises `FormatError` at the end if it is
@@ -362,28 +345,6 @@ class Client:
         return path
 
     # -- HTTP
-
-    def _until_final(self, job_id: str, end: float | None) -> None:
-        """Wait while the server streams events of a job: until the end of the job, the end of the
-        stream, or the time `end`."""
-        left = _QUIET if end is None else min(_QUIET, max(end - time.monotonic(), 0.01))
-        timeout = httpx.Timeout(self._http.timeout.connect, read=left)
-        with self._stream(f"/jobs/{_part(job_id)}/events/stream", timeout=timeout) as answer:
-            try:
-                for line in answer.iter_lines():
-                    if line.startswith("data: "):
-                        try:
-                            event = _event.validate_json(line.removeprefix("data: "))
-                        except ValidationError as error:
-                            raise LabError(
-                                "the lab's events are of another version of etscope"
-                            ) from error
-                        if event.state.is_final:
-                            return
-                    if end is not None and time.monotonic() >= end:
-                        return
-            except httpx.ReadTimeout:
-                return
 
     def _send(
         self,

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from etscope.errors import UsageError
 from etscope.formats.bytes.files import atomic_write, make_folder
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope_lab.comparison.bisect import Candidates, Skipped
 
 SKIP = 125  # exit code of a build whose commit is to be skipped, as of git bisect run
 _STOPPED = 126  # this and larger: the command cannot be started, or was killed
 _STDERR = 2  # file descriptor: standard output is for the result
-_TREE, _PROGRAMS = "tree", "programs"
+_PROGRAMS = "programs"
 
 
 def git(*words: str) -> str:
@@ -56,16 +57,26 @@ def candidates_of(good: str, bad: str) -> Candidates:
 
 @dataclass(slots=True)
 class Programs:
-    """Programs of commits, built in a worktree of their own and kept in a folder.
+    """Programs of commits, built in a separate worktree and kept in a folder.
 
-    folder: in git's own, so that no commit sees it. model: the file that the command writes,
-    relative to the current folder, as the command is run in the same folder of the worktree.
+    use: "bisect" or "sweep"; each has a worktree, as both may run, and takes programs that the
+    other built by the same command. model: the file that the command writes, relative to the
+    current folder; the command is run in the same folder of the worktree. folder: of the programs,
+    in git's own, so that no commit sees it.
     """
 
-    folder: Path
+    use: str
     model: str
     command: Sequence[str]
+    folder: Path = field(init=False)
+    _prefix: str = field(init=False)
     _hashes: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._prefix = git("rev-parse", "--show-prefix")
+        made = repr((self.model, list(self.command), self._prefix))
+        where = git("rev-parse", "--path-format=absolute", "--git-path", "etscope")
+        self.folder = Path(where) / hashlib.sha256(made.encode()).hexdigest()[:12]
 
     def path(self, commit: str) -> Path:
         """Return the program of a commit, after building it if need be.
@@ -82,33 +93,33 @@ class Programs:
         return kept
 
     def sha256(self, commit: str) -> str:
-        """Return the hash of a commit's program; see `path`."""
+        """Return the hash of a commit's program; see `path`. Records of equal programs differ, so
+        it is that of the program in a record."""
         if commit not in self._hashes:
-            with self.path(commit).open("rb") as file:
-                digest = hashlib.sha256()
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
-            self._hashes[commit] = digest.hexdigest()
+            path = self.path(commit)
+            is_record = path.suffix == ".etrecord"
+            program = read_etrecord(path).program_view() if is_record else None
+            self._hashes[commit] = hashlib.sha256(program or path.read_bytes()).hexdigest()
         return self._hashes[commit]
 
-    def forget(self) -> None:
-        """Remove the programs: another command made them."""
-        shutil.rmtree(self.folder / _PROGRAMS, ignore_errors=True)
+    @property
+    def _tree(self) -> Path:
+        return self.folder / self.use
 
     def close(self) -> None:
         """Remove the worktree; the programs stay."""
-        if (self.folder / _TREE).exists():
-            git("worktree", "remove", "--force", str(self.folder / _TREE))
+        if self._tree.exists():
+            git("worktree", "remove", "--force", str(self._tree))
 
     def _build(self, commit: str) -> Path:
-        tree = self.folder / _TREE
+        tree = self._tree
         if (tree / ".git").exists():
             git("-C", str(tree), "checkout", "--quiet", "--force", "--detach", commit)
         else:
             shutil.rmtree(tree, ignore_errors=True)  # left by a kill
             git("worktree", "prune")
             git("worktree", "add", "--quiet", "--detach", str(tree), commit)
-        inside = tree / git("rev-parse", "--show-prefix")
+        inside = tree / self._prefix
         model = inside / self.model
         model.unlink(missing_ok=True)  # of the commit before
         if not inside.is_dir():

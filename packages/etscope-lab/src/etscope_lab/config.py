@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError
 
 from etscope.errors import FormatError, LabError, MissingDependencyError, UsageError
 from etscope_lab.jobs.records import DeviceConfig
+from etscope_lab.jobs.spec import faults_of
 
 try:
     import fcntl  # locks of files
@@ -387,12 +388,10 @@ def _read(path: Path) -> LabConfig:
     try:
         return LabConfig.model_validate(plain or {})
     except ValidationError as error:
-        faults = [
-            ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
-            for fault in error.errors(include_url=False, include_input=False)
-        ]
         raise FormatError(
-            "; ".join(faults), path=path, hint="etscope lab --home FOLDER init writes an example"
+            faults_of(error, "lab"),
+            path=path,
+            hint="etscope lab --home FOLDER init writes an example",
         ) from error
 
 

@@ -111,10 +111,17 @@ class Lab:
         return self.submit_new(spec, again=again, submitter=submitter, project=project)[0]
 
     def submit_new(
-        self, spec: JobSpec, *, again: bool = False, submitter: str = "", project: str = ""
+        self,
+        spec: JobSpec,
+        *,
+        again: bool = False,
+        submitter: str = "",
+        project: str = "",
+        failure: str = "",
     ) -> tuple[Job, bool]:
-        """Do `submit`; return the job, and True if it is new. Raises `LabError` if as many jobs of
-        the project wait as may."""
+        """Do `submit`; return the job, and True if it is new. failure: why it has no program; then
+        it ends at once, as a user's error. Raises `LabError` if as many jobs of the project wait as
+        may."""
         limits = self.home.config.projects.get(project)
         if limits is not None and limits.max_queued is not None:
             waiting = self.database.counts(State.QUEUED).get((State.QUEUED, project), 0)
@@ -125,7 +132,11 @@ class Lab:
                 )
         files = {field: self._taken(ref) for field, ref in spec.files.items()}
         known = spec.with_files(files)
-        job, new = self.database.add(known, submitter=submitter, project=project, again=again)
+        job, new = self.database.add(
+            known, submitter=submitter, project=project, again=again, failure=failure
+        )
+        if job.state is State.USER_ERROR:
+            count_end(job.state)
         if new and self.engine is not None:
             self.engine.wake()
         return job, new

@@ -1,7 +1,8 @@
 """Sweeps: one file for many jobs, a cell for each combination of its lists.
 
 A cell is an ordinary job. Its labels say which sweep and which combination it is, so the board
-of a sweep is a view of the lab's jobs: it fills as jobs end, and needs nothing else.
+of a sweep is a view of the lab's jobs: it fills as jobs end, and needs nothing else. The job of a
+program that cannot be made ends at once, with the error.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from etscope.errors import EtscopeError, FormatError, UsageError, reading
-from etscope.formats.bytes.files import atomic_write
+from etscope.formats.bytes.files import atomic_write, make_folder
 from etscope.model.table import Column, Kind, Table
-from etscope_lab.jobs.records import Filter, Job, LabApi
-from etscope_lab.jobs.spec import JobSpec, spec_of
+from etscope_lab.jobs.records import Filter, Job, LabApi, short_commit
+from etscope_lab.jobs.spec import LONGEST_FAILURE, JobSpec, faults_of, spec_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from etscope_lab.config import Home
 
 SWEEP = "sweep"  # label of each cell, with the sweep's name
-AXES = ("model", "commit", "backend", "quantize", "options", "threads")  # labels of a cell
+# Labels of a cell. revision: as the sweep names a commit; the label `commit` has its hash.
+AXES = ("model", "revision", "backend", "quantize", "options", "threads")
 _PROGRAMS = (".pte", ".bpte", ".etrecord")
+COMMIT = "commit"  # label with the hash of the commit that was built
 PROGRAM, _HASH = "program", 16  # label with the beginning of the program's hash
 _FOLDER = Path(".etscope", "sweeps")  # of exported programs
 _MOST_CELLS = 2000
@@ -104,12 +107,7 @@ def read_sweep(path: str | Path) -> Sweep:
         except tomllib.TOMLDecodeError as error:
             raise FormatError(f"not TOML: {error}", path=path) from error
         except ValidationError as error:
-            faults = [
-                f"{'.'.join(map(str, one['loc'])) or 'sweep'}: "
-                + one["msg"].removeprefix("Value error, ")
-                for one in error.errors(include_url=False, include_input=False)
-            ]
-            raise FormatError("; ".join(faults), path=path) from error
+            raise FormatError(faults_of(error, "sweep"), path=path) from error
 
 
 def _is_program(model: str) -> bool:
@@ -118,17 +116,16 @@ def _is_program(model: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A combination: its place on the axes, and its job; or, for all devices and threads, the
-    reason why it has no program."""
+    """A combination as a job. failure: why its program cannot be made, which is then also the
+    content of its model."""
 
-    axes: Mapping[str, str]
-    spec: JobSpec | None
+    spec: JobSpec
     failure: str = ""
 
 
 def cells_of(sweep: Sweep, labels: Mapping[str, str]) -> Iterator[Cell]:
-    """Make the programs of a sweep, paths relative to the current folder, and yield its cells, a
-    failure for each program that cannot be made. labels: further labels of each job.
+    """Make the programs of a sweep, paths relative to the current folder, and yield its cells.
+    labels: further labels of each job.
 
     Raises `UsageError` for fields of `job` that are wrong, and too many cells.
     """
@@ -142,22 +139,20 @@ def cells_of(sweep: Sweep, labels: Mapping[str, str]) -> Iterator[Cell]:
         of_source = [("", "", "")] if _is_program(source) else variants
         for backend, quantize, options in of_source:
             axes = {
-                "model": _short(source), "commit": commit, "backend": backend,
+                "model": _short(source), "revision": commit, "backend": backend,
                 "quantize": quantize, "options": options,
             }  # fmt: skip
-            program, failure = None, ""
+            failure = ""
             try:
-                program, content = _program(sweep, source, axes)
+                program, found = _program(sweep, source, axes)
             except EtscopeError as error:
-                failure = error.message
-            named = {axis: text for axis, text in axes.items() if text}
-            if program is None:
-                yield Cell(named, None, failure)
-                continue
+                failure = " ".join(str(error).split())[:LONGEST_FAILURE]
+                program, found = _kept(sweep, source, axes, failure), {}
+            placed = {axis: text for axis, text in axes.items() if text}
+            named = {**placed, **found, **labels}
             for device, threads in places:
                 here = named if threads is None else {**named, "threads": str(threads)}
-                known = {**here, **labels, PROGRAM: content}
-                yield Cell(here, _spec(sweep, program, known, device, threads))
+                yield Cell(_spec(sweep, program, here, device, threads), failure)
 
 
 def _spec(
@@ -183,22 +178,21 @@ def _short(model: str) -> str:
     return f"{stem}.{attribute}" if target and attribute not in ("make", "model", stem) else stem
 
 
-def _program(sweep: Sweep, source: str, axes: Mapping[str, str]) -> tuple[Path, str]:
-    """Return the program of a cell, after building or exporting it, and a hash of its content."""
-    if axes["commit"]:
-        from etscope_lab.commits import Programs, commit_of, git
+def _program(sweep: Sweep, source: str, axes: Mapping[str, str]) -> tuple[Path, Mapping[str, str]]:
+    """Return the program of a cell, after building or exporting it, and labels of its content."""
+    if axes["revision"]:
+        from etscope_lab.commits import Programs, commit_of
 
-        where = git("rev-parse", "--path-format=absolute", "--git-path", "etscope-sweep")
-        key = hashlib.sha256(repr((source, sweep.build)).encode()).hexdigest()[:12]
-        programs = Programs(Path(where) / key, source, sweep.build)
+        programs = Programs("sweep", source, sweep.build)
         try:
-            commit = commit_of(axes["commit"])
-            return programs.path(commit), programs.sha256(commit)[:_HASH]
+            commit = commit_of(axes["revision"])
+            content = programs.sha256(commit)[:_HASH]
+            return programs.path(commit), {PROGRAM: content, COMMIT: commit}
         finally:
             programs.close()
     if _is_program(source):
         with reading("program", source):
-            return Path(source), _hash(Path(source).read_bytes())
+            return Path(source), {PROGRAM: _hash(Path(source).read_bytes())}
     from etscope.export import load_model
     from etscope.support.quiet import quiet
 
@@ -207,10 +201,24 @@ def _program(sweep: Sweep, source: str, axes: Mapping[str, str]) -> tuple[Path, 
         exported = load_model(source).export(
             backend=axes["backend"], **scheme, **sweep.options[axes["options"]]
         )
-    name = "-".join(filter(None, (axes[key] for key in ("backend", "quantize", "options"))))
-    folder = _FOLDER / sweep.name / axes["model"]
-    record = exported.save(folder, name.replace(",", "-"), bundle=False)[1]
-    return record, _hash(exported.program_bytes())  # records of equal programs differ
+    folder, name = _FOLDER / sweep.name / axes["model"], _variant(axes)
+    record = exported.save(folder, name, bundle=False)[1]
+    # Records of equal programs differ.
+    return record, {PROGRAM: _hash(exported.program_bytes())}
+
+
+def _variant(axes: Mapping[str, str]) -> str:
+    """A name of the files of a cell's program."""
+    return "-".join(filter(None, list(axes.values())[1:])).replace(",", "-").replace("/", "-")
+
+
+def _kept(sweep: Sweep, source: str, axes: Mapping[str, str], failure: str) -> Path:
+    """Write why there is no program to a file with the suffix of one, for the job's model."""
+    suffix = Path(source).suffix if _is_program(source) else ".etrecord"
+    path = _FOLDER / sweep.name / axes["model"] / f"{_variant(axes)}.failed{suffix}"
+    make_folder(path.parent)
+    path.write_text(failure, "utf-8")
+    return path
 
 
 def _hash(content: bytes) -> str:
@@ -253,6 +261,7 @@ def board(name: str, jobs: Sequence[Job]) -> Table:
         Column(axis): list(values) for axis, values in zip(AXES, axes, strict=True) if any(values)
     }
     columns |= {
+        Column(COMMIT, priority=5): [short_commit(job.spec.labels.get(COMMIT, "")) for job in jobs],
         Column("device"): [job.device or job.spec.device.name for job in jobs],
         Column("state"): [str(job.state) for job in jobs],
         Column("p50", Kind.DURATION, "ms"): [one.get("p50_ms") for one in latencies],
@@ -297,11 +306,13 @@ class Schedules:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(_LOOK):
+        while True:
             for name, due in self.due(datetime.now(timezone.utc)):
                 self.submit(name, due)
                 if not self._ended.is_set():
                     self.keep(name, due)
+            if self._ended.wait(_LOOK):
+                return
 
     def _path(self, name: str) -> Path:
         return self._home.folder / Path(name).expanduser()

@@ -39,6 +39,7 @@ from etscope_lab.jobs.records import (
     Series,
     Standing,
     State,
+    short_commit,
     unit_of,
 )
 from etscope_lab.jobs.spec import DeviceSelector, JobSpec
@@ -293,7 +294,7 @@ def sentence(alarm: Alarm) -> str:
         f"{series['device']}: {alarm.expected_ms:.4g} to {after_ms:.4g} {unit_of(series['metric'])}"
     )
     if commits := found.get("commits"):
-        text += f", between commits {commits[0]} and {commits[1]}"
+        text += f", between commits {' and '.join(map(short_commit, commits))}"
     if software := found.get("software"):
         text += f"; software: {software[0]} to {software[1]}"
     if operator := found.get("operator"):

@@ -183,8 +183,6 @@ def test_a_doubtful_job_is_repeated_with_more_rounds(
 def test_an_alarm_has_the_commits_the_job_and_the_nights(
     repository: Path, ended: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (repository / ".git" / "etscope-bisect").mkdir()
-    (repository / ".git" / "etscope-bisect" / "state.json").write_text("{}")
     commits = [git(repository, "rev-parse", f"c{number}") for number in range(10)]
     with Lab.open() as lab:
         for number in (0, 1, 2, 3, 5, 7, 8, 9):
@@ -195,12 +193,18 @@ def test_an_alarm_has_the_commits_the_job_and_the_nights(
             job = run_through(lab.database, spec, time)
         (series,) = lab.history()
         now = job.created_at
+        ab = {
+            "verdict": "regressed", "relative": 0.05, "low": 0.04, "high": 0.06,
+            "confidence": 0.99, "judged": 20, "rounds_needed": None, "reason": "",
+        }  # fmt: skip
+        confirmed = run_through(lab.database, spec_of_number(98), summary={"ab": ab})
         alarm = Alarm(
             "abc123", AlarmState.OPEN, series.key, job.id, job.id, job.id, 0.05, 10.01, now, now,
-            found={"commits": [commits[0], commits[9]]},
+            confirmed.id, "regressed", found={"commits": [commits[0], commits[9]]},
         )  # fmt: skip
         lab.database.add_alarm(alarm)
     code, result, err = found(capsys, "abc1", "out.pte")
     assert (code, guilty(result)) == (0, {"c6"}), err
-    assert len(ended) == 4  # one less than without the nights
+    # The alarm has compared the ends, and the nights leave one commit, which is confirmed.
+    assert len(ended) == 1
     assert {(one.spec.threads, one.spec.device.name) for one in ended} == {(3, "host")}

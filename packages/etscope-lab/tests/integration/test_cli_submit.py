@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from etscope.cli import main
 from etscope_lab.jobs.records import State
@@ -75,26 +76,27 @@ def test_a_specification_in_a_file(home: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("options", "fault_name", "code", "state"),
+    ("fields", "fault_name", "code", "state"),
     [
-        (["--method", "backward"], "", 3, "user_error"),
-        (["-X", "limits=max_cv=1e-9"], "", 4, "invalid"),
-        ([], "abort", 5, "failed"),
-        (["-X", "timeout_seconds=3"], "hang", 5, "timeout"),
+        ({"method": "backward"}, "", 3, "user_error"),
+        ({"limits": {"max_cv": 1e-9}}, "", 4, "invalid"),
+        ({}, "abort", 5, "failed"),
+        ({"timeout_seconds": 3}, "hang", 5, "timeout"),
     ],
 )
 def test_exit_codes(
     home: Path,
     capsys: pytest.CaptureFixture[str],
-    options: list[str],
+    fields: dict[str, object],
     fault_name: str,
     code: int,
     state: str,
 ) -> None:
     if fault_name:
         fault(home / "sim-0", fault_name)
-    model = str(artifacts("cnn_xnnpack").pte)
-    assert submit(model, "-d", "sim-0", *QUICK, *options, "--format", "json") == code
+    file = home / "job.yaml"
+    file.write_text(yaml.safe_dump({"model": str(artifacts("cnn_xnnpack").pte), **fields}))
+    assert submit(str(file), "-d", "sim-0", *QUICK, "--format", "json") == code
     job = a_job(capsys)
     assert job["state"] == state
     assert job["error"]

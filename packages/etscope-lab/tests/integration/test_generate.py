@@ -436,10 +436,14 @@ def test_from_the_command_line(
     text.write_text(TEXT)
     options = [
         "--prompt-length", "5", "--prompt-length", "9", "-X", "new_tokens=6", "-X", "cold=1",
-        "-X", "warm=1", "-X", "runner=native", "-X", f"quality_tokens={text}", "-X", "max_kl=0.05",
-        "-X", f"quality_reference={llama()}",
+        "-X", "warm=1", "-X", "runner=native",
     ]  # fmt: skip
-    assert main(["lab", "submit", str(llama()), *options]) == 0
+    other = damaged_llama(tmp_path)
+    gate = {"reference": str(llama()), "tokens": str(text), "max_kl": 0.05}
+    files = [tmp_path / "whole.json", tmp_path / "damaged.json"]
+    for path, model in zip(files, (llama(), other), strict=True):
+        path.write_text(json.dumps({"model": str(model), "kind": "generate", "quality": gate}))
+    assert main(["lab", "submit", str(files[0]), *options]) == 0
     shown = capsys.readouterr().out
     for words in (
         "5 tokens of seed 0",
@@ -449,8 +453,7 @@ def test_from_the_command_line(
     ):
         assert words in shown, words
     assert "forward · decode · " in shown and "forward · prefill · " in shown  # operators of each
-    other = damaged_llama(tmp_path)
-    assert main(["lab", "submit", str(other), *options, "--format", "json"]) == 1
+    assert main(["lab", "submit", str(files[1]), *options, "--format", "json"]) == 1
     captured = capsys.readouterr()
     job = json.loads(captured.out)
     assert (job["state"], job["summary"]["quality"]["fine"]) == ("done", False)

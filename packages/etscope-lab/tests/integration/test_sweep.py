@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -52,7 +54,7 @@ def test_a_cell_for_each_combination(tmp_path: Path, monkeypatch: pytest.MonkeyP
     cells = [
         *cells_of(read_sweep(written(tmp_path, FILE.replace("net.py:make", "no.py:make"))), {})
     ]
-    made = [cell.spec for cell in cells if cell.spec is not None]
+    made = [cell.spec for cell in cells if not cell.failure]
     assert [(one.device.name, one.threads) for one in made] == [
         ("sim-0", 1), ("sim-0", 2), ("sim-1", 1), ("sim-1", 2),
     ]  # fmt: skip
@@ -61,15 +63,40 @@ def test_a_cell_for_each_combination(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "program": "d69ea8cda2433733",
     }  # fmt: skip
     assert (made[0].model.name, made[0].iterations) == ("net.pte", 3)
-    failed = [cell for cell in cells if cell.spec is None]
-    assert [cell.axes["options"] for cell in failed] == ["plain", "strict"] * 2
-    assert all("no.py" in cell.failure for cell in failed)
+    failed = [cell for cell in cells if cell.failure][::4]  # of four places each
+    assert [cell.spec.labels["options"] for cell in failed] == ["plain", "strict"] * 2
+    assert failed[0].spec.title == "no-xnnpack-float-plain.etrecord"
+    for cell in failed:  # a file for each, as each has its error
+        assert "no.py" in cell.failure
+        assert Path(str(cell.spec.model.path)).read_text() == cell.failure
+
+
+def test_the_cells_of_commits_name_them_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`revision` as the file does, and so one cell each night; `commit` for histories."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.txt").write_text("a program")
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    for words in (["init", "-qb", "main"], ["add", "net.txt"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+    change = 'commits = ["main", "v0"]\nbuild = ["cp", "net.txt", "net.pte"]\nthreads = [2]'
+    text = FILE.replace('"net.pte", "net.py:make"', '"net.pte"').replace("threads = [1, 2]", change)
+    made, _, failed, _ = cells_of(read_sweep(written(tmp_path, text)), {})
+    head = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
+    assert dict(made.spec.labels) == {
+        "branch": "main", "model": "net", "revision": "main", "commit": commit, "threads": "2",
+        "sweep": "nightly", "program": "d69ea8cda2433733",
+    }  # fmt: skip
+    assert failed.spec.labels["revision"] == "v0" and "commit" not in failed.spec.labels
+    assert "git rev-parse" in failed.failure
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("name = ", "nam = "), "nam: Extra inputs"),
+        (("name = ", "nam = "), "nam: unknown field"),
         (('"0 2 * * *"', '"0 25 * * *"'), "schedule: '0 25 * * *' is not a cron line"),
         (('devices = ["sim-0", "sim-1"]', 'commits = ["HEAD"]'), "commits and build go together"),
         (('"net.py:make"', '"other/net.etrecord"'), "two models have the same name"),
@@ -95,19 +122,28 @@ def test_submitted_jobs_fill_the_board(
     shutil.copy(artifacts("cnn_xnnpack").pte, tmp_path / "net.pte")
     text = FILE.replace(', "net.py:make"', ', "gone.py:make"').replace("threads = [1, 2]", "")
     sweep = str(written(tmp_path, text))
-    assert main(["lab", "submit", sweep, "--async", "--format", "json"]) == 1  # one export fails
+    # One model cannot be exported: its cells are jobs that have ended, with the error.
+    assert main(["lab", "submit", sweep, "--async", "--format", "json"]) == 3
     shown = capsys.readouterr()
-    assert [row["state"] for row in json.loads(shown.out)["rows"]] == ["queued"] * 2
-    assert "warning: gone xnnpack float plain:" in shown.err
-    assert main(["lab", "submit", sweep, "--format", "json"]) == 1
+    states = Counter(row["state"] for row in json.loads(shown.out)["rows"])
+    assert states == {"queued": 2, "user_error": 8}
+    assert "warning: gone-xnnpack-float-plain.etrecord: file not found: gone.py" in shown.err
+    assert shown.err.count("warning: ") == 4  # a program each, not a device
+    assert main(["lab", "submit", sweep, "--format", "json"]) == 3
     shown = capsys.readouterr()
     rows = json.loads(shown.out)["rows"]
-    assert [(row["model"], row["device"], row["state"]) for row in rows] == [
+    assert [(row["model"], row["device"], row["state"]) for row in rows if not row["error"]] == [
         ("net", "sim-0", "done"), ("net", "sim-1", "done"),
     ]  # fmt: skip
-    assert "2 of 2: net.pte, sim-1: done" in shown.err
+    failed = [row for row in rows if row["error"]]
+    assert {(row["model"], row["options"], row["state"]) for row in failed} == {
+        ("gone", "plain", "user_error"), ("gone", "strict", "user_error"),
+    }  # fmt: skip
+    assert "2 of 10: net.pte, sim-1: done" in shown.err
     assert main(["lab", "list", "--label", "sweep=nightly", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == rows
+    assert main(["lab", "list", "--label", "sweep=nightly", "--format", "v3"]) == 0
+    assert "gone.py" in capsys.readouterr().out
     assert main(["lab", "submit", sweep, "--iterations", "5"]) == 2
     assert "write it into" in capsys.readouterr().err
 
@@ -117,7 +153,7 @@ def test_the_page_has_a_column_for_each_device(lab: Lab) -> None:
     program = lab.home.folder / "net.pte"
     program.write_bytes(b"a program")
     sweep = read_sweep(path).model_copy(update={"models": (str(program),)})
-    specs = [cell.spec for cell in cells_of(sweep, {}) if cell.spec is not None]
+    specs = [cell.spec for cell in cells_of(sweep, {})]
     for spec, time in zip(specs[:3], (1.5, 2.5, 3.5), strict=True):
         ref = lab.submit(spec).spec
         run_through(lab.database, ref, time, device=str(spec.device.name))

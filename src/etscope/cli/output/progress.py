@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from etscope.support.quiet import quiet
 
-__all__ = ["counting", "progress", "transfers"]
+__all__ = ["counting", "progress", "saying", "transfers"]
 
 _PATIENCE = 1.0  # seconds
 

@@ -7,7 +7,6 @@ import tempfile
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -57,7 +56,7 @@ def bisect(
     The same command goes on where an interrupted one stopped. Exit codes: 0 found; 2 no such
     commits; 4 LATE is not slower, several commits are left, or no A/B job confirms the only one.
     """
-    from etscope_lab.commits import Programs, candidates_of, git
+    from etscope_lab.commits import Programs, candidates_of
     from etscope_lab.comparison.bisect import find_guilty
 
     with where.open() as lab:
@@ -74,9 +73,10 @@ def bisect(
             newest = lab.job(alarm.newest)
             plain = newest.spec.model_dump(mode="json", exclude={"etrecord"})
             plain["device"] = newest.device
-        folder = Path(git("rev-parse", "--path-format=absolute", "--git-path", "etscope-bisect"))
-        programs = Programs(folder, model, build)
+        programs = Programs("bisect", model, build)
         search = _Search(lab, candidates, programs, plain)
+        if alarm is not None:
+            search.know(alarm)
         try:
             found = find_guilty(candidates, search.walk, search.measure, search.nights(alarm))
         finally:
@@ -107,7 +107,7 @@ class _Search:
         left_out = ("kind", "name", "quality", "metrics", "model", "baseline", "etrecord")
         self._plain = {key: value for key, value in plain.items() if key not in left_out}
         ends = [candidates.good, candidates.bad]
-        self._key = [ends, programs.model, list(programs.command), self._plain]
+        self._key = [ends, self._plain]
         self._file = programs.folder / "state.json"
         self.walk = Walk()
         with suppress(OSError, ValueError, KeyError, TypeError):  # none, or one of another version
@@ -115,8 +115,14 @@ class _Search:
             if kept["key"] == json.loads(json.dumps(self._key)):
                 answers = [Answer(**one) for one in kept["answers"]]
                 self.walk = Walk(answers, kept["skipped"], kept["rounds"])
-            elif kept["key"][1:3] != self._key[1:3]:  # programs of another command
-                programs.forget()
+
+    def know(self, alarm: Alarm) -> None:
+        """Take the A/B job that confirmed an alarm, of the two ends, for the first answer."""
+        from etscope_lab.comparison.bisect import Answer
+
+        if alarm.ab_job is not None and alarm.verdict and not self.walk.answers:
+            job, ends = self.lab.job(alarm.ab_job), (self.candidates.bad, self.candidates.good)
+            self.walk.answers.append(Answer.of_summary(*ends, job.summary["ab"], job.id))
 
     def nights(self, alarm: Alarm | None) -> list[Answer]:
         """The results of the alarm's series as answers."""

@@ -66,6 +66,7 @@ def history(
 
 def _table(found: Sequence[Series], limit: int) -> Table:
     from etscope.model.table import Column, Kind, Table
+    from etscope_lab.jobs.records import short_commit
 
     rows = [(one, point) for one in found for point in one.points[-limit:]]
 
@@ -88,7 +89,7 @@ def _table(found: Sequence[Series], limit: int) -> Table:
         Column("expected_energy", Kind.FLOAT, "mJ", priority=6): times("expected_ms", "mJ"),
         Column("standing"): [str(point.standing) for _, point in rows],
         Column("change", Kind.SHARE): [point.relative for _, point in rows],
-        Column("commit"): [point.labels.get("commit", "") for _, point in rows],
+        Column("commit"): [short_commit(point.labels.get("commit", "")) for _, point in rows],
         Column("job", priority=6): [point.job_id for _, point in rows],
         Column("before", priority=6): [point.before for _, point in rows],
         Column("software", priority=6): [point.software for _, point in rows],
@@ -126,6 +127,7 @@ def alarms(
 
 def _alarms_table(found: Sequence[Alarm]) -> Table:
     from etscope.model.table import Column, Kind, Table
+    from etscope_lab.jobs.records import short_commit
 
     commits = [one.found.get("commits") or ("", "") for one in found]
     operators = [one.found.get("operator") or {} for one in found]
@@ -138,7 +140,9 @@ def _alarms_table(found: Sequence[Alarm]) -> Table:
         Column("model"): [one.series["model"] for one in found],
         Column("device"): [one.series["device"] for one in found],
         Column("change", Kind.SHARE): [one.relative for one in found],
-        Column("commits"): ["..".join(pair) if pair[0] else "" for pair in commits],
+        Column("commits"): [
+            "..".join(map(short_commit, pair)) if pair[0] else "" for pair in commits
+        ],
         Column("operator"): [one.get("name", "") for one in operators],
         Column("source"): [one.get("source") or "" for one in operators],
         Column("reason", priority=5): [one.reason for one in found],

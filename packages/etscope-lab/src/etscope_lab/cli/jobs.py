@@ -21,6 +21,7 @@ from etscope_lab.cli.options import LabOptions, exit_code, in_lab, job_page
 
 if TYPE_CHECKING:
     from etscope.model.table import Table
+    from etscope_lab.client import Client
     from etscope_lab.jobs.records import Job
     from etscope_lab.lab import Lab
 
@@ -214,19 +215,13 @@ def log(job_id: str, follow: bool, where: LabOptions) -> None:
     from etscope.views.tables.cells import visible
 
     with where.open() as lab:
-        from etscope_lab.lab import Lab
-
         job_id = lab.job(job_id).id
-        if not follow:
-            pieces = iter([lab.log(job_id)])
-        else:
-            pieces = _follow(lab, job_id) if isinstance(lab, Lab) else lab.follow(job_id)
-        for text in pieces:
+        for text in _follow(lab, job_id) if follow else (lab.log(job_id),):
             # Control characters other than line ends are escaped: they could control a terminal.
             click.echo("\n".join(visible(line) for line in text.split("\n")), nl=False)
 
 
-def _follow(lab: Lab, job_id: str) -> Iterator[str]:
+def _follow(lab: Lab | Client, job_id: str) -> Iterator[str]:
     done = 0
     while True:
         ended = lab.job(job_id).state.is_final  # asked before the log, which is then complete

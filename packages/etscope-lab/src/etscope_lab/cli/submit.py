@@ -21,7 +21,7 @@ from etscope.cli.options.common import (
     pairs_option,
 )
 from etscope.cli.options.run import DEBUG_LEVELS
-from etscope.cli.output.progress import transfers
+from etscope.cli.output.progress import saying, transfers
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.settings import Setting, setting
 from etscope.cli.verb import verb
@@ -43,12 +43,6 @@ _FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
 _FILES_OF_QUALITY = ("reference", "tokens")
 _JOBS = (".yaml", ".yml", ".json")
 _GENERATION = ("lengths", "new_tokens", "cold", "warm")  # options that are fields of `generation`
-_QUALITY = {
-    "quality_reference": "reference",
-    "quality_tokens": "tokens",
-    "max_kl": "max_kl",
-    "min_agreement": "min_agreement",
-}
 _LIMIT = 1 << 20  # bytes of a specification
 _POLL = 0.5  # seconds
 _PATIENCE = 5.0  # seconds in the queue before the reason for waiting is shown
@@ -116,22 +110,6 @@ process runs.
     "warm", type=int, metavar="N",
     help="Timed generations in one process, for each prompt. Default: 3.",
 )  # fmt: skip
-@file_option(
-    "--quality_reference",
-    cls=Setting,
-    help="Compare the logits with this program's or ETRecord's, at each of quality_tokens.",
-)
-@file_option("--quality_tokens", cls=Setting, help="Token ids of the text to compare on.")
-@setting(
-    "max_kl",
-    type=float,
-    metavar="NATS",
-    help="Quality gate: the largest mean divergence of the logits.",
-)
-@setting(
-    "min_agreement", type=float, metavar="SHARE",
-    help="Quality gate: the smallest share of tokens with the reference's likeliest one.",
-)  # fmt: skip
 @click.option(
     "--iterations", type=int, metavar="N", help="Number of timed executions. Default: 50."
 )
@@ -163,12 +141,6 @@ process runs.
     type=float,
     metavar="SECONDS",
     help="Time limit of the whole job. Default: 600.",
-)
-@pairs_option(
-    "--limits",
-    cls=Setting,
-    help="Condition that makes the result invalid if exceeded: limits=max_temperature_c=45. "
-    "Repeatable.",
 )
 @pairs_option("--label", "labels", help="Label of the job. Repeatable.")
 @click.option("--name", metavar="TEXT", help="Name of the job in lists. Default: the model's name.")
@@ -232,7 +204,8 @@ def _submit_sweep(
     if extra := [name for name in given if name != "labels"]:
         raise UsageError(f"a sweep does not take {extra[0]}", hint=f"write it into {path}")
     sweep = read_sweep(path)
-    failed, jobs = 0, []
+    jobs: list[Job] = []
+    failed = set()  # programs
     with transfers() as progress, where.open(progress=progress) as lab:
         failures = FINAL - {State.DONE}
         known = {
@@ -244,13 +217,13 @@ def _submit_sweep(
         os.chdir(Path(path).parent)
         try:
             for cell in cells_of(sweep, options["labels"]):
-                if cell.spec is None:
-                    failed += 1
-                    words = " ".join(cell.axes.values())
-                    click.echo(f"warning: {words}: {cell.failure}", err=True)
-                else:
-                    job = known.get(work_of(cell.spec))
-                    jobs.append(job or lab.submit(cell.spec, again=again))
+                if cell.failure and cell.spec.model not in failed:
+                    failed.add(cell.spec.model)
+                    click.echo(f"warning: {cell.spec.title}: {cell.failure}", err=True)
+                job = known.get(work_of(cell.spec))
+                if job is None:
+                    job, _ = lab.submit_new(cell.spec, again=again, failure=cell.failure)
+                jobs.append(job)
         finally:
             os.chdir(before)
         if wait:
@@ -265,7 +238,8 @@ def _submit_sweep(
                 click.echo(f"{said}: {ended.state}", err=True)
         table = board(sweep.name, jobs_of(lab, sweep.name))
         OutputOptions(format=format).write_tables([table])
-    return max([int(failed > 0), *map(exit_code, jobs if wait else ())])
+    shown = jobs if wait else [job for job in jobs if job.state is State.USER_ERROR]
+    return max(map(exit_code, shown), default=0)
 
 
 def _already(job: Job) -> str:
@@ -286,24 +260,15 @@ def _job_spec(model: str, options: dict[str, Any]) -> JobSpec:
     from etscope_lab.jobs.spec import spec_of
 
     plain: dict[str, Any] = read_spec(model) if model.endswith(_JOBS) else {"model": model}
-    limits: dict[str, Any] = {}
-    for key, text in options.pop("limits").items():
-        limits[key] = text == "true" if text in ("true", "false") else text
-        with suppress(ValueError):
-            limits[key] = float(text)
-    for name, found in (("limits", limits), ("labels", options.pop("labels"))):
-        if found:
-            plain[name] = {**plain.get(name, {}), **found}
+    if labels := options.pop("labels"):
+        plain["labels"] = {**plain.get("labels", {}), **labels}
     generation = {name: options.pop(name) for name in _GENERATION}
     generation = {name: value for name, value in generation.items() if value not in (None, ())}
-    quality = {field: options.pop(name) for name, field in _QUALITY.items()}
-    quality = {field: value for field, value in quality.items() if value is not None}
     kind = options["kind"] or plain.get("kind")
-    if kind is None and (generation or quality or options["prompts"]):
+    if kind is None and (generation or options["prompts"]):
         plain["kind"] = "ab" if options["baseline"] else "generate"
-    for name, found in (("generation", generation), ("quality", quality)):
-        if found:
-            plain[name] = {**(plain.get(name) or {}), **found}
+    if generation:
+        plain["generation"] = {**(plain.get("generation") or {}), **generation}
     plain |= {name: value for name, value in options.items() if value is not None}
     if options["baseline"] is not None and options["kind"] is None:
         plain["kind"] = "ab"
@@ -417,24 +382,16 @@ def _check_device(lab: Lab, job: Job) -> None:
 def _state_line(title: str) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows a job's state on stderr: on a terminal in a line that changes,
     else a line for each change."""
-    if not sys.stderr.isatty():
-        last = ""
+    last = ""
+    with saying(f"{title}: queued") as draw:
 
-        def write(text: str) -> None:
+        def show(text: str) -> None:
             nonlocal last
-            if text != last:
-                last = text
+            if text == last:
+                return
+            last = text
+            draw(f"{title}: {text}")
+            if not sys.stderr.isatty():
                 click.echo(f"{title}: {text}", err=True)
 
-        yield write
-        return
-    from rich.console import Console
-
-    begun = time.monotonic()
-    with Console(stderr=True).status(f"{title}: queued") as status:
-
-        def update(text: str) -> None:
-            spinner: Any = status
-            spinner.update(f"{title}: {text}, {time.monotonic() - begun:.0f} s")
-
-        yield update
+        yield show

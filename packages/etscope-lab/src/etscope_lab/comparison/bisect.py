@@ -11,8 +11,10 @@ disturbed job, moves the weights little, and the commit's turn comes again. (A b
 noisy answers: M. Burnashev and K. Zigangirov, "An interval estimation problem for controlled
 observations", 1974.)
 
-A commit is named when an A/B job with the one before it is slower, too. If that job is doubtful, it
-is repeated once with the most rounds; then several commits are left rather than a wrong one.
+A commit is named when an A/B job with the one before it is slower, too. That job is also an answer,
+so it comes as soon as one commit has much of the weight. If it is doubtful, it is repeated once
+with the most rounds; then several commits are left rather than a wrong one. Jobs of the two ends
+that cannot tell are repeated with more rounds.
 
 Merges need no special rule: only the order of ancestors counts. Commits that do not build are
 skipped, and stay candidates. Results of a series, such as nights, are answers too, with
@@ -37,6 +39,7 @@ from etscope_lab.jobs.records import Series
 
 _SURELY = 0.999  # weight of the commits that are left, if an A/B job does not confirm one
 SURE = 0.95  # weight of a commit, or of the smallest group, that is reported
+_TRIED = 0.4  # a commit of this weight is compared with the one before, which may end the walk
 _UNDECIDED = 0.02  # a commit more certain than this, to be slow or fast, is not measured
 _DOUBT, _DOUBT_OF_NIGHT = 1e-3, 0.05  # share of results that are not what the noise explains
 _MOST_ROUNDS = 200  # of the A/B jobs, if the specification's are too few
@@ -243,32 +246,32 @@ def find_guilty(
     step = walk.known(candidates.bad, good)
     if step is None:
         walk.answers.append(step := measure(candidates.bad, good))
-    if step.rounds_needed is not None and walk.rounds is None:
-        walk.rounds = min(step.rounds_needed, _MOST_ROUNDS)
-        walk.answers[:] = [step := measure(candidates.bad, good)]
+    while step.verdict == Verdict.CANNOT_TELL.value and (walk.rounds or 0) < _MOST_ROUNDS:
+        wanted = max(step.rounds_needed or _MOST_ROUNDS, 2 * step.rounds)
+        walk.rounds = min(wanted, _MOST_ROUNDS)
+        walk.answers.append(step := measure(candidates.bad, good))
     if not step.is_slow:
         return Guilty((), step)
     while True:
         weights, size = candidates.weights([*nights, *walk.answers], step)
-        likely = candidates.likely(weights)
         walk.be_exact(size)
-        if len(likely) == 1:
-            commit, baseline = likely[0], candidates.before(likely[0])
-            known = walk.known(commit, baseline)
-            if known is not None and known.is_slow:
-                return Guilty((commit,), step, known)
-            is_final = known is not None and (
-                known.rounds_needed is None or walk.rounds == _MOST_ROUNDS
-            )
-            if {commit, baseline} & set(walk.skipped) or is_final:
-                return Guilty(tuple(candidates.likely(weights, _SURELY)), step)
-            if known is not None:
+        share, commit = weights.max(), candidates.names[int(weights.argmax())]
+        baseline = candidates.before(commit)
+        known = walk.known(commit, baseline)
+        if share >= SURE and known is not None and known.is_slow:
+            return Guilty((commit,), step, known)
+        has_programs = not {commit, baseline} & set(walk.skipped)
+        if share < _TRIED or not has_programs or known is not None:
+            if share >= SURE:
+                is_final = known is None or known.rounds_needed is None
+                if is_final or walk.rounds == _MOST_ROUNDS:
+                    return Guilty(tuple(candidates.likely(weights, _SURELY)), step)
                 walk.rounds = _MOST_ROUNDS
-        else:
-            chosen = candidates.next(weights, walk.skipped)
-            if chosen is None or walk.jobs >= candidates.most_jobs:
-                return Guilty(tuple(likely), step)
-            commit, baseline = chosen, good
+            else:
+                chosen = candidates.next(weights, walk.skipped)
+                if chosen is None or walk.jobs >= candidates.most_jobs:
+                    return Guilty(tuple(candidates.likely(weights)), step)
+                commit, baseline = chosen, good
         try:
             walk.answers.append(measure(commit, baseline))
         except Skipped as skip:

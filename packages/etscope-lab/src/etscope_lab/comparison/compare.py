@@ -100,7 +100,8 @@ class Dump:
 def operator_changes(
     first: Dump, second: Dump, policy: Policy, repeats: Sequence[Dump] = ()
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a row for each operator, the largest changes first, and notes on the comparison.
+    """Return a row for each operator, also inside of delegate calls, the largest changes first, and
+    notes on the comparison.
 
     repeats: dumps of jobs identical with the first, for the noise. Raises the errors of
     `diff_traces`.
@@ -109,7 +110,7 @@ def operator_changes(
         first.trace(), second.trace(), policy, noise=[one.trace() for one in repeats]
     )
     rows: list[dict[str, Any]] = []
-    for method, change in ((m, one) for m in diff.methods for one in m.changes if not one.depth):
+    for method, change in ((m, one) for m in diff.methods for one in m.changes if one.leaf):
         origin = UNATTRIBUTED if change.pair is None else change.pair.shown.attribution
         comparison = change.comparison
         rows.append(

@@ -115,16 +115,23 @@ class Database:
     # -- jobs
 
     def add(
-        self, spec: JobSpec, *, submitter: str = "", project: str = "", again: bool = False
+        self,
+        spec: JobSpec,
+        *,
+        submitter: str = "",
+        project: str = "",
+        again: bool = False,
+        failure: str = "",
     ) -> tuple[Job, bool]:
         """Queue a job; return it and True when it is new. A job of the same content that is
         queued, at work or done is returned instead, unless `again`, also when both are added at the
-        same moment.
+        same moment. failure: why it has no program; then it ends at once, as a user's error.
 
         Raises `UsageError` when not all of its files are named by SHA-256.
         """
         owner = submitter, project
-        return self._connections.write(jobs.add, secrets.token_hex(8), spec, owner, again)
+        job_id = secrets.token_hex(8)
+        return self._connections.write(jobs.add, job_id, spec, owner, again, failure)
 
     def job(self, job_id: str) -> Job:
         """The job of an id or an unambiguous beginning of one. Raises `MissingDataError` without

@@ -103,8 +103,10 @@ def add(
     spec: JobSpec,
     owner: tuple[str, str],
     again: bool,
+    failure: str,
 ) -> tuple[Job, bool]:
-    """Return the job and True when it is new. owner: submitter and project.
+    """Return the job and True when it is new. owner: submitter and project. failure: why it ends
+    at once; "" queues it.
 
     Raises `IntegrityError` when another process adds the same job at this moment; the next try then
     finds that job. `UsageError`: too many labels.
@@ -151,6 +153,8 @@ def add(
     ]
     connection.execute(schema.inputs.insert(), files)
     _note(connection, row, at, State.QUEUED)
+    if failure:
+        _end(connection, row, State.USER_ERROR, failure, UsageError.slug)
     return _job_by_id(connection, job_id), True
 
 

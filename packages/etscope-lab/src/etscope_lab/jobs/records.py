@@ -421,6 +421,11 @@ class AlarmState(str, Enum):
         return self.value
 
 
+def short_commit(label: str) -> str:
+    """A label `commit` as people read it: of a hash, the beginning."""
+    return label[:12] if re.fullmatch("[0-9a-f]{40}", label) else label
+
+
 TOLD = (AlarmState.OPEN, AlarmState.ACKNOWLEDGED, AlarmState.CLOSED)
 
 

@@ -41,6 +41,7 @@ _LONGEST_SHORT = 4096
 _NO_OTHERS: dict[str, Any] = {"additionalProperties": False}  # only keys of the pattern
 # Every list of jobs shows them. Of jobs to come: a lab may hold others.
 MOST_LABELS, LONGEST_LABEL = 64, 200
+LONGEST_FAILURE = 1000  # characters: it is sent in a URL
 
 
 class _Strict(BaseModel):
@@ -503,16 +504,21 @@ def spec_of(value: Mapping[str, Any]) -> JobSpec:
     try:
         return JobSpec.model_validate(value)
     except ValidationError as error:
-        faults = []
-        for fault in error.errors(include_url=False, include_input=False):
-            text = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
-            text = text[:1].lower() + text[1:]
-            if fault["type"] == "extra_forbidden":
-                text = "unknown field"
-            elif fault["type"] == "string_type":
-                text = "should be a text: in YAML, quote numbers, dates, yes and no"
-            faults.append(f"{'.'.join(map(str, fault['loc'])) or 'job'}: {text}")
         raise UsageError(
-            "not a job specification: " + "; ".join(faults),
+            f"not a job specification: {faults_of(error, 'job')}",
             hint="etscope lab schema prints the schema",
         ) from error
+
+
+def faults_of(error: ValidationError, whole: str) -> str:
+    """Name each wrong field and its fault. whole: the name for what has the fields."""
+    faults = []
+    for fault in error.errors(include_url=False, include_input=False):
+        text = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        text = text[:1].lower() + text[1:]
+        if fault["type"] == "extra_forbidden":
+            text = "unknown field"
+        elif fault["type"] == "string_type":
+            text = "should be a text: in YAML, quote numbers, dates, yes and no"
+        faults.append(f"{'.'.join(map(str, fault['loc'])) or whole}: {text}")
+    return "; ".join(faults)

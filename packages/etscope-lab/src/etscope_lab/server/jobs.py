@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import LabError, UsageError
 from etscope_lab.jobs.records import Filter, Job, JobEvent, Page, State
-from etscope_lab.jobs.spec import SHA256, FileRef, JobSpec, Quality
+from etscope_lab.jobs.spec import LONGEST_FAILURE, SHA256, FileRef, JobSpec, Quality
 from etscope_lab.server.errors import RequestError, error_responses
 from etscope_lab.server.middleware import SANDBOX
 from etscope_lab.server.parameters import (
@@ -170,10 +170,22 @@ def submit_job(
             description="Name of the submitter; a token's name overrides it.",
         ),
     ] = "",
+    failure: Annotated[
+        str,
+        Query(
+            pattern=TEXT,
+            max_length=LONGEST_FAILURE,
+            description="Why there is no program, as of a sweep: the job ends at once.",
+        ),
+    ] = "",
 ) -> Job:
     """Queue a job. Upload its files first (`PUT /files`)."""
     job, new = lab_of(request).submit_new(
-        wanted.spec(), again=again, submitter=who.name or submitter, project=who.project
+        wanted.spec(),
+        again=again,
+        submitter=who.name or submitter,
+        project=who.project,
+        failure=failure,
     )
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/api/v1/jobs/{job.id}"
