@@ -16,9 +16,7 @@ from etscope_lab.comparison.noise import (
     IDENTICAL,
     NONE,
     SAME_DEVICE,
-    AbHistory,
     Stability,
-    ab_history,
     device_noise,
     stability,
     work_of,
@@ -109,21 +107,6 @@ def test_only_so_many_jobs_are_read() -> None:
     found = device_noise(history, [history[0]], time_of=time_of, most=6)
     assert len(asked) == 6 and asked[0] == history[0].id
     assert (found.jobs, found.freedom) == (5, 4)
-
-
-def ab_jobs(changes: Sequence[float], **more: Any) -> list[Job]:
-    known = {"kind": "ab", "baseline": {"sha256": "f" * 64}}
-    return [job(1.0, summary={"ab": {"relative": one}}, **{**known, **more}) for one in changes]
-
-
-def test_the_history_of_an_ab_job() -> None:
-    jobs = ab_jobs([0.050, 0.054, 0.047])
-    others = [*ab_jobs([0.5], rounds=40), *ab_jobs([0.6], device="phone"), job(1.0)]
-    found = ab_history([*jobs[1:], *others], jobs[0])
-    assert sorted(found.changes) == [0.047, 0.05, 0.054]
-    assert found.spread == pytest.approx(np.std(np.log1p([0.050, 0.054, 0.047]), ddof=1))
-    assert found.floor is not None and 0.03 < found.floor < 0.05
-    assert ab_history([], jobs[0]) == AbHistory((0.05,), None, None)
 
 
 def test_few_repeats_show_no_floor() -> None:

@@ -183,13 +183,6 @@ def test_an_ab_job_shows_verdict_and_both_sides(client: TestClient, lab: Lab) ->
     assert "5.20 % longer than the baseline (+4.00 % to +6.00 % with 99.0% confidence)" in text
     assert "it &lt;fell&gt;" in text
     assert "regressed" in client.get("/?kind=ab").text
-    assert "With its repeats" not in text
-    again = {**found, "relative": 0.044}
-    ended(lab, spec(kind="ab", baseline=pte, name="again"), summary={"ab": again})
-    unknown = {**found, "relative": None}
-    ended(lab, spec(kind="ab", baseline=pte, name="third"), summary={"ab": unknown})
-    text = client.get(f"/jobs/{job.id}").text
-    assert re.search(r"run 2 times; the changes were \+4.4 %, \+5.2 %\. Another run", text)
 
 
 def test_hostile_names_are_text_everywhere(client: TestClient, lab: Lab) -> None:

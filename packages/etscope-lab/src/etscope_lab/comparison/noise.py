@@ -11,8 +11,7 @@ identical jobs (`compare_samples.pooled_noise`). Jobs with kinds of marks that t
 not have do not count. The groups come from the judged jobs; if these were never repeated, from all
 other repeated jobs of the device.
 
-An A/B job needs no such noise for its verdict, as it repeats the processes itself. Its rounds
-cannot show how much whole jobs differ; `ab_history` computes that from repeated A/B jobs.
+An A/B job needs no such noise for its verdict, as it repeats the processes itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -80,20 +79,6 @@ class DeviceNoise:
     def plain(self) -> dict[str, Any]:
         """Plain JSON."""
         return {"source": self.source, "jobs": self.jobs, "spread": self.spread}
-
-
-@dataclass(frozen=True, slots=True)
-class AbHistory:
-    """The results of repeated A/B jobs with one model and baseline on one device.
-
-    changes: the relative change in each job. spread: the standard deviation of the logarithms of
-    the changes, None for fewer than two. floor: the change that noise alone may cause in one more
-    such job, at the job's confidence.
-    """
-
-    changes: tuple[float, ...]
-    spread: float | None
-    floor: float | None
 
 
 def median_ms(job: Job) -> float | None:
@@ -199,31 +184,6 @@ def stability(found: Iterable[Series]) -> Stability | None:
 def kind_of(mark: str) -> str:
     """Return a mark without its numbers: "from 40 °C" is of the kind of "from 41 °C"."""
     return re.sub(r"[\d.]+", "#", mark)
-
-
-def ab_history(history: Iterable[Job], job: Job) -> AbHistory:
-    """Collect the results of earlier A/B jobs that were identical with `job`, and of `job`
-    itself.
-
-    The spread between jobs includes variation that the rounds of one job do not show. It is unknown
-    for fewer than two jobs.
-    """
-    work = work_of(job)
-    found = {
-        one.id: float(change)
-        for one in (*history, job)
-        if one.state is State.DONE
-        and one.device == job.device
-        and (change := (one.summary.get("ab") or {}).get("relative")) is not None
-        and work_of(one) == work
-    }
-    changes = tuple(found.values())
-    if len(changes) < 2:
-        return AbHistory(changes, None, None)
-    noise = replace(pooled_noise([[1 + change for change in changes]]), sides=(len(changes), 1))
-    return AbHistory(
-        changes, noise.spread, noise.floor(Policy(job.spec.min_effect, job.spec.confidence))
-    )
 
 
 def work_of(job: Job) -> str:

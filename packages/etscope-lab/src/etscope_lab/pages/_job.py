@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -15,15 +14,13 @@ import numpy as np
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.profile.counted import slow_runs
 from etscope.errors import EtscopeError
-from etscope.formats.calibration import CALIBRATION_JSON
 from etscope.formats.generation import parse_generation
 from etscope.formats.json_values import JsonValue
-from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
+from etscope.formats.run_json import RUN_ETDP, RUN_JSON
 from etscope.model.table import Kind
-from etscope_lab.comparison.noise import AbHistory, ab_history
 from etscope_lab.jobs.generations import PROMPT, prompt_file, rows_of
 from etscope_lab.jobs.job_tables import findings_of, generation_sections
-from etscope_lab.jobs.records import LATENCY, Filter, Job, State
+from etscope_lab.jobs.records import LATENCY, Job, State
 from etscope_lab.lab import Lab
 from etscope_lab.pages._artifact_builders import plain_table
 from etscope_lab.pages._artifact_cache import ArtifactCache
@@ -35,16 +32,6 @@ from etscope_lab.pages._artifact_pages import (
 )
 
 _LOG_SHOWN = 200_000  # characters, the last ones
-_MOST_REPEATS = 20  # of an A/B job
-_HELP = {
-    "load_ms": "Loading the program and the method, once.",
-    "first_ms": "The first execution after loading, warm-up included.",
-    "p10_ms": "10 % of the steady executions are faster.",
-    "p50_ms": "The median.",
-    "p90_ms": "10 % of the executions take longer.",
-    "stdev_ms": "Standard deviation of the sample.",
-    "mad_ms": "Median absolute deviation.",
-}
 SLOW = "disturbed"  # the series of executions that other programs made slow
 _MS = 1e6  # ns
 _MOST_POINTS = 2000  # of a chart; of more samples, the extremes of each stretch
@@ -53,27 +40,6 @@ _DIGEST = "tokens_sha256"  # too long for the page's table
 _MOST_READINGS = 12  # of the table; the chart has all
 _CACHED = 256  # charts and conditions
 _BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LOST, State.INVALID})
-_DESCRIPTIONS = {
-    RUN_ETDP: "ETDump of the traced run",
-    VALUES_ETDP: "ETDump with logged values",
-    DEBUG_BIN: "the logged values",
-    "outputs.npz": "outputs of the model",
-    RUN_JSON: "raw samples",
-    "conditions.json": "conditions before, during and after",
-    CALIBRATION_JSON: "the peaks of the device",
-    "log.txt": "log",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file of the job. name: the file's name in a browser's downloads."""
-
-    artifact: str
-    name: str
-    size: int
-    sha256: str
-    description: str
 
 
 def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
@@ -89,13 +55,12 @@ def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
         "log_cut": len(log) > _LOG_SHOWN,
         "refresh": not job.state.is_final,
         "statistics": [
-            {"name": one.title, "value": latency[one.name], "help": _HELP.get(one.name, "")}
+            {"key": one.name, "name": one.title, "value": latency[one.name]}
             for one in LATENCY
             if one.kind is Kind.DURATION and one.name in latency
         ],
         "conditions": conditions(lab, job, "readings"),
         "course": conditions(lab, job, "course") or {"series": (), "disturbed": ()},
-        "repeats": _repeats(lab, job),
         "sides": sides_recipe(job) is not None,
         "chart": chart(lab, job) if job.summary else None,
         "generation": [
@@ -107,13 +72,7 @@ def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
         "operators": cached_tables(cache, operators_recipe(job)) if has_dump(job) else None,
         "has_dump": has_dump(job),
         "files": [
-            File(
-                name,
-                download_name(job, name),
-                one.size,
-                one.sha256,
-                _DESCRIPTIONS.get(name, ""),
-            )
+            {"artifact": one, "name": download_name(job, name)}
             for name, one in sorted(job.artifacts.items())
         ],
         "inputs": [
@@ -125,16 +84,6 @@ def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
         "ended_badly": job.state in _BAD,
         "dump_name": download_name(job, RUN_ETDP),
     }
-
-
-def _repeats(lab: Lab, job: Job) -> AbHistory | None:
-    """Return the results of this A/B job and its repeats; None if it was not repeated."""
-    if job.spec.kind != "ab" or job.state is not State.DONE:
-        return None
-    model = job.spec.model.sha256
-    like = Filter((State.DONE,), device=job.device, kind="ab", model_sha256=model)
-    found = ab_history(lab.jobs(like, limit=_MOST_REPEATS).jobs, job)
-    return None if found.floor is None else found
 
 
 def download_name(job: Job, name: str) -> str:
