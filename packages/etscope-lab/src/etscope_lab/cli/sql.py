@@ -61,9 +61,6 @@ etscope lab sql dataset --saved slowest-ops --param 'device=pixel*'
     "--param", "parameters", metavar="NAME=VALUE", help="Set the parameter $NAME. Repeatable."
 )
 @click.option(
-    "--phase", metavar="NAME", help="Query the calls of this phase only: prefill, decode, …"
-)
-@click.option(
     "--limit",
     "-n",
     type=COUNT,
@@ -82,7 +79,6 @@ def command(
     list_saved: bool,
     show_saved: str | None,
     parameters: dict[str, str],
-    phase: str | None,
     limit: int | None,
     timeout: float,
     where: LabOptions,
@@ -126,7 +122,7 @@ def command(
         sql, values = known.sql, known.values(given)
     with progress(f"querying {dataset or 'the lab'}"):
         asked = _of_lab(where) if dataset is None else dataset
-        table = query(asked, sql, values, phase=phase, limit=limit, timeout=timeout)
+        table = query(asked, sql, values, limit=limit, timeout=timeout)
     if saved is not None:
         if not len(table):
             raise MissingDataError(

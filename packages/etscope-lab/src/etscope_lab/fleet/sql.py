@@ -109,25 +109,23 @@ def query(
     sql: str,
     parameters: Mapping[str, Any] | None = None,
     *,
-    phase: str | None = None,
     limit: int | None = None,
     timeout: float | None = TIMEOUT,
 ) -> Table:
     """Run one SELECT on the views `events`, `leaves`, `dumps` and `results` of a dataset.
 
-    parameters: values for `$name` in the statement. phase: a phase of a language model's calls;
-    `events` and `leaves` then have only this phase. limit: the largest number of rows to return;
+    parameters: values for `$name` in the statement. limit: the largest number of rows to return;
     the table's notes say if there are more. timeout: in seconds, after which the query's process is
     killed; None runs it in this process, without limits. The end of a column's name (_ns, _us, _ms,
     _s, _bytes, share) gives its unit.
 
-    Raises `MissingDataError` for a phase that no call has; `UsageError` with DuckDB's message and
+    Raises `UsageError` with DuckDB's message and
     the position in the statement, for a statement that DuckDB rejects; the errors of
     `Dataset.open`; `FormatError` for damaged files; `RuntimeFailure` when time or memory run out.
     """
     opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     with tempfile.TemporaryDirectory(prefix="etscope-sql-") as spill:
-        asked = _Query(opened, sql, dict(parameters or {}), phase, limit, spill)
+        asked = _Query(opened, sql, dict(parameters or {}), limit, spill)
         return asked.answer() if timeout is None else _answer_of_child(asked, timeout)
 
 
@@ -138,7 +136,6 @@ class _Query:
     dataset: Dataset
     sql: str
     parameters: Mapping[str, Any]
-    phase: str | None
     limit: int | None
     spill: str
 
@@ -146,7 +143,7 @@ class _Query:
         import duckdb
 
         with (
-            _connection(duckdb, self.dataset, self.spill, self.phase) as connection,
+            _connection(duckdb, self.dataset, self.spill) as connection,
             _errors(duckdb, self.dataset.folder),
         ):
             _check(connection, self.sql, self.parameters)
@@ -219,9 +216,7 @@ def _too_much_memory(why: object) -> RuntimeFailure:
 
 
 @contextmanager
-def _connection(
-    duckdb: Any, dataset: Dataset, spill: str, phase: str | None = None
-) -> Iterator[Any]:
+def _connection(duckdb: Any, dataset: Dataset, spill: str) -> Iterator[Any]:
     """A connection with the views, from which nothing else can be reached."""
     with closing(
         duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": spill})
@@ -232,12 +227,7 @@ def _connection(
         fields = (*EVENT_FIELDS, *(Field(name, "text", "") for name in PARTITIONS))
         with _errors(duckdb, folder):
             batches = dataset.batches()  # once: a collect may add some meanwhile
-            every = EVENTS if phase is None else f"every_{EVENTS}"
-            _view(connection, every, dataset.event_files(batches), fields)
-            if phase is not None:
-                _check_phase(connection, every, phase)
-                of_it = f"SELECT * FROM {every} WHERE phase = {_quoted(phase)}"
-                connection.execute(f"CREATE VIEW {EVENTS} AS {of_it}")
+            _view(connection, EVENTS, dataset.event_files(batches), fields)
             _view(connection, f"all_{RESULTS}", list(batches.values()), DUMP_FIELDS)
             _add_results(connection, dataset)
             connection.execute(_LEAVES)
@@ -283,16 +273,6 @@ def _add_results(connection: Any, dataset: Dataset) -> None:
         )
     connection.execute(f"CREATE VIEW {RESULTS} AS SELECT * FROM {joined}")
     connection.execute(f"CREATE VIEW {DUMPS} AS SELECT * FROM {RESULTS} WHERE has_dump")
-
-
-def _check_phase(connection: Any, events: str, phase: str) -> None:
-    found = connection.execute(f"SELECT DISTINCT phase FROM {events} ORDER BY phase").fetchall()
-    phases = [name for (name,) in found if name is not None]
-    if phase not in phases:
-        raise MissingDataError(
-            f"no call of the dataset is known to be of the phase {phase!r}",
-            hint=f"phases are: {', '.join(phases) or 'none'}",
-        )
 
 
 _Samples = Sequence[Sequence[float]]  # of each dump of a side
