@@ -76,9 +76,10 @@ SMALLEST = {
     "export_profile": ("--rounds 1 --depth 1",),
     "explain_rules": ("--seed 1 --only threshold",),
     "lab_bisect": ("--walks 1 --commits 4",),
-    "lab_database": ("--jobs 50 --rounds 2",),
     "lab_pages": ("--jobs 40",),
     "lab_queue": (
+        "crowd --jobs 40 --devices 4 --seconds 1",
+        "rest --seconds 1",
         "idle --jobs 4 --devices 2 --seconds 0.1",
         "faults --jobs 3 --devices 2 --seconds 0.1",
     ),

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from etscope import errors
 from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
@@ -34,6 +34,7 @@ from etscope_lab.jobs.records import (
     JobEvent,
     Page,
     Series,
+    Token,
 )
 from etscope_lab.jobs.spec import FileRef, JobSpec, base_name
 
@@ -57,23 +58,11 @@ _events = TypeAdapter(list[JobEvent])
 _devices, _history = TypeAdapter(list[Device]), TypeAdapter(list[Series])
 _alarm, _alarms = TypeAdapter(Alarm), TypeAdapter(list[Alarm])
 _artifact, _mapping = TypeAdapter(Artifact), TypeAdapter(dict[str, Any])
-
-
-class TokenInfo(BaseModel):
-    """A token of a lab, without its secret."""
-
-    name: str
-    scopes: list[str]
-    project: str = ""
-    created_at: datetime
-    expires_at: datetime | None = None
-
-
-_tokens, _audit = TypeAdapter(list[TokenInfo]), TypeAdapter(list[AuditEntry])
+_tokens, _audit = TypeAdapter(list[Token]), TypeAdapter(list[AuditEntry])
 
 
 class Client:
-    """A `LabApi` of the server at `url`. Usable from several threads.
+    """The `Lab` of the server at `url`. Usable from several threads.
 
     token: default, $ETSCOPE_LAB_TOKEN. progress: called with the work ("sending model.pte"), the
     bytes done and all bytes. Errors of the server are raised as a `Lab` would raise them there;
@@ -117,7 +106,7 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    # -- LabApi
+    # -- the methods of `Lab`
 
     def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
         """Queue a job, after sending the files by path that the lab does not have. submitter: used
@@ -251,7 +240,7 @@ class Client:
         Raises `LabError` while the database or the store cannot be reached."""
         return _read(_mapping, self._send("GET", "/health"))
 
-    def tokens(self) -> Sequence[TokenInfo]:
+    def tokens(self) -> Sequence[Token]:
         return _read(_tokens, self._send("GET", "/tokens"))
 
     def add_token(

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import dask
 from distributed import Client, Future, Nanny, Scheduler, SpecCluster, Worker
@@ -27,7 +24,7 @@ from distributed.security import Security
 
 from etscope.errors import LabError
 from etscope_lab.devices.peaks import CalibrationOrder, CalibrationOutcome
-from etscope_lab.jobs.records import DeviceConfig, Order, Outcome
+from etscope_lab.jobs.records import DeviceConfig, Interruption, Job, Order, Outcome, State
 from etscope_lab.worker import worker
 
 PREFIX = "device-"  # of the name of a resource, before the device's
@@ -59,30 +56,6 @@ _logger = logging.getLogger("etscope_lab")
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptStarted:
-    """A worker has begun an attempt. worker: its name."""
-
-    token: str
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptLogged:
-    """Text that the job of an attempt has logged."""
-
-    token: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptEnded:
-    """An attempt has an outcome."""
-
-    token: str
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
 class AttemptGone:
     """An attempt will have no outcome; `why` is the reason.
 
@@ -100,37 +73,84 @@ class AttemptGone:
         return cls(token, "the Dask scheduler is gone", worker_lost=True, cluster_lost=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceChecked:
-    """A device was checked."""
+@dataclass(slots=True)
+class Attempt:
+    """A job that was given to a device. started: the device works on it. cancelled: its
+    cancellation was requested."""
 
-    device: str
-    check: worker.DeviceCheck
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceCalibrated:
-    """A try to calibrate a device has ended."""
-
-    device: str
+    job: Job
     token: str
-    outcome: CalibrationOutcome
+    device: str
+    started: bool = False
+    cancelled: bool = False
+
+    @property
+    def may_repeat(self) -> bool:
+        """True when the job has attempts left after this one."""
+        return self.job.attempt < self.job.spec.attempts
 
 
 @dataclass(frozen=True, slots=True)
-class WorkersChanged:
-    """Workers came or left."""
+class Requeue:
+    """The job is queued again. counted: the attempt counts as one of the job's attempts."""
+
+    message: str
+    counted: bool = False
 
 
-Message = (
-    AttemptStarted
-    | AttemptLogged
-    | AttemptEnded
-    | AttemptGone
-    | DeviceChecked
-    | DeviceCalibrated
-    | WorkersChanged
-)
+def conclude(attempt: Attempt, outcome: Outcome, *, patient: bool = True) -> Outcome | Requeue:
+    """Decide about a job from the outcome of an attempt: its final state, or another attempt.
+
+    patient: while the store or a disk fails, the job waits, whatever its number of attempts.
+    """
+    if outcome.interruption is Interruption.LAB:
+        if attempt.cancelled:
+            return replace(outcome, state=State.CANCELLED)
+        if patient or attempt.may_repeat:
+            return Requeue(outcome.error, counted=not patient)
+    elif outcome.interruption is Interruption.KILLED:
+        if attempt.may_repeat and not attempt.cancelled:
+            return Requeue(outcome.error, counted=True)
+    elif outcome.state is State.DEVICE_LOST:
+        begun = outcome.busy_seconds > 0
+        if attempt.cancelled:
+            return replace(outcome, state=State.CANCELLED)
+        if not begun or attempt.may_repeat:
+            return Requeue(f"the device was lost: {outcome.error}", counted=begun)
+    elif outcome.state is State.CANCELLED and not attempt.cancelled:
+        return Requeue("the lab was stopped")
+    return outcome
+
+
+def conclude_without_outcome(attempt: Attempt, gone: AttemptGone) -> Outcome | Requeue:
+    """Decide about a job when its attempt will not report an outcome."""
+    if attempt.cancelled:
+        return no_result(attempt, State.CANCELLED, "stopped on request")
+    if not gone.worker_lost:
+        error = f"the worker cannot run jobs: {gone.why}"
+        return no_result(attempt, State.FAILED, error, LabError.slug)
+    if attempt.may_repeat or gone.cluster_lost or not attempt.started:
+        return Requeue(gone.why, counted=attempt.started and not gone.cluster_lost)
+    return no_result(attempt, State.DEVICE_LOST, f"{gone.why}, in every attempt", "device-lost")
+
+
+def no_result(attempt: Attempt, state: State, error: str, slug: str = "") -> Outcome:
+    return Outcome(attempt.job.id, attempt.token, state, error=error, error_slug=slug)
+
+
+class Listener(Protocol):
+    """Hears of a cluster: of attempts and calibrations by their tokens."""
+
+    def started(self, token: str, worker: str) -> None: ...
+    def logged(self, token: str, text: str) -> None: ...
+    def ended(self, token: str, outcome: Outcome) -> None: ...
+    def gone(self, gone: AttemptGone) -> None: ...
+    def checked(self, device: str, check: worker.DeviceCheck) -> None: ...
+    def calibrated(self, device: str, token: str, outcome: CalibrationOutcome) -> None: ...
+    def workers_changed(self) -> None: ...
+
+
+Message = Callable[[Listener], None]  # to be called by the listener's own thread
 
 
 class Cluster:
@@ -182,49 +202,55 @@ class Cluster:
 
         def ended(done: Future) -> None:
             try:
-                self._say(AttemptEnded(token, done.result()))
+                outcome = done.result()
             except (KilledWorker, worker.AlreadyBegun):
-                self._say(AttemptGone(token, "its worker was killed", worker_lost=True))
+                gone = AttemptGone(token, "its worker was killed", worker_lost=True)
             except Exception as error:
                 if done.status == "cancelled":  # withdrawn, or the scheduler is gone
-                    self._say(AttemptGone.with_cluster(token))
+                    gone = AttemptGone.with_cluster(token)
                 else:
                     why = f"{type(error).__name__}: {error}"
-                    self._say(AttemptGone(token, why, worker_lost=False))
+                    gone = AttemptGone(token, why, worker_lost=False)
+            else:
+                self._say(lambda listener: listener.ended(token, outcome))
+                return
+            self._say(lambda listener: listener.gone(gone))
 
         future.add_done_callback(ended)
 
     def check(self, config: DeviceConfig) -> None:
         """Check a device, after its present job."""
-        future = self._submit(config.name, worker.check, config)
-        self._futures[f"check:{config.name}"] = future
 
-        def ended(done: Future) -> None:
-            try:
-                check = done.result()
-            except Exception as error:  # of Dask: a killed worker, a scheduler that is gone
-                why = f"could not be checked: {type(error).__name__}: {error}"
-                check = worker.DeviceCheck(error=why)
-            self._say(DeviceChecked(config.name, check))
+        def ended(check: worker.DeviceCheck | None, why: str) -> None:
+            found = check or worker.DeviceCheck(error=f"could not be checked: {why}")
+            self._say(lambda listener: listener.checked(config.name, found))
 
-        future.add_done_callback(ended)
+        self._ask(f"check:{config.name}", ended, config.name, worker.check, config)
 
     def calibrate(self, order: CalibrationOrder) -> None:
         """Calibrate a device, after its present jobs."""
         name, token = order.device.name, order.token
-        future = self._submit(name, worker.calibrate, order)
-        self._futures[token] = future
 
-        def ended(done: Future) -> None:
+        def ended(outcome: CalibrationOutcome | None, why: str) -> None:
+            found = outcome or CalibrationOutcome(message=why)
+            self._say(lambda listener: listener.calibrated(name, token, found))
+
+        self._ask(token, ended, name, worker.calibrate, order)
+
+    def _ask(
+        self, key: str, ended: Callable[[Any, str], None], device: str, function: Any, argument: Any
+    ) -> None:
+        """Call a function on a device's worker; `ended` gets its result, or None and why."""
+        self._futures[key] = future = self._submit(device, function, argument)
+
+        def hear(done: Future) -> None:
             try:
-                outcome = done.result()
-            except KilledWorker:
-                outcome = CalibrationOutcome(message="its worker was killed")
-            except Exception as error:  # of Dask: a scheduler that is gone
-                outcome = CalibrationOutcome(message=f"{type(error).__name__}: {error}")
-            self._say(DeviceCalibrated(name, token, outcome))
+                result, why = done.result(), ""
+            except Exception as error:  # of Dask: a killed worker, a scheduler that is gone
+                result, why = None, f"{type(error).__name__}: {error}"
+            ended(result, why)
 
-        future.add_done_callback(ended)
+        future.add_done_callback(hear)
 
     def forget(self, token: str) -> None:
         """Drop an attempt, or a calibration, that ended."""
@@ -268,15 +294,15 @@ class Cluster:
         # See `worker.Tell`. Clients of other users of the scheduler may write to our topic.
         match event[1]:
             case {"kind": "started", "token": str(token), "by": str(by)}:
-                self._say(AttemptStarted(token, by))
+                self._say(lambda listener: listener.started(token, by))
             case {"kind": "log", "token": str(token), "text": str(text)}:
-                self._say(AttemptLogged(token, text))
+                self._say(lambda listener: listener.logged(token, text))
             case _:
                 _logger.warning("ignored a malformed message of a worker: %.200r", event[1])
 
     def _hear_of_workers(self, event: tuple[float, Mapping[str, Any]]) -> None:
         if event[1].get("action") in ("add-worker", "remove-worker"):
-            self._say(WorkersChanged())
+            self._say(lambda listener: listener.workers_changed())
 
 
 def open_cluster(
@@ -291,8 +317,8 @@ def open_cluster(
 
     say: receives the messages. in_process: the workers are threads of this process, which start at
     once. Otherwise they are processes, which are restarted when they are killed and take orders of
-    this cluster only. Raises `LabError` when no scheduler answers at the address, workers cannot be
-    started, or each of them would run the calling script again.
+    this cluster only. Raises `LabError` when no scheduler answers at the address, or workers cannot
+    be started, as by a script without `if __name__ == "__main__":`.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if scheduler is None:
@@ -341,8 +367,6 @@ class _Local:
 
 
 def _start_local(devices: Sequence[str], in_process: bool) -> _Local:
-    if not in_process:
-        _check_main()
     waits = iter(_AGAIN)  # a worker may die as it starts while the machine has no memory left
     while True:
         # Not Dask's folder: all clusters of the machine share its locks.
@@ -355,24 +379,6 @@ def _start_local(devices: Sequence[str], in_process: bool) -> _Local:
             if wait is None:
                 raise LabError(f"workers cannot be started on this machine: {error}") from error
             time.sleep(wait)
-
-
-def _check_main() -> None:
-    """Reject a script that each worker would run again from its first line, as far as its source
-    shows it: `multiprocessing` prints a long message about it for each worker."""
-    main = sys.modules["__main__"]
-    again = getattr(multiprocessing.current_process(), "_inheriting", False)
-    source = ""
-    if getattr(main, "__spec__", None) is None and getattr(main, "__file__", None):
-        with suppress(OSError):
-            source = Path(str(main.__file__)).read_text("utf-8", "replace")
-    guarded = not source or "__name__" in source or "parent_process" in source
-    if again or not guarded:
-        raise LabError(
-            f"{Path(str(main.__file__)).name} starts the lab's workers, and each of them would run "
-            "it again from its first line",
-            hint='put the script\'s code under `if __name__ == "__main__":`',
-        )
 
 
 def _local(devices: Sequence[str], in_process: bool, folder: str) -> SpecCluster:

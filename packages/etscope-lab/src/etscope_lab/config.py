@@ -168,7 +168,7 @@ class LabConfig(_Strict):
     a Dask scheduler; None: own workers of this process. calibrate: measure the peaks of each
     device after its first job. sweeps: files of sweeps that have a schedule. log: the form of the
     lines that `etscope lab serve` and `worker` write. projects: limits of projects by name; other
-    projects have none."""
+    projects have none. keep_days: after that many, the files of jobs are removed."""
 
     database: _Text | None = None
     store: _Text | None = None
@@ -180,6 +180,7 @@ class LabConfig(_Strict):
     watch: WatchConfig = WatchConfig()
     sweeps: tuple[_Text, ...] = ()
     projects: Mapping[_Name, ProjectConfig] = Field(default_factory=dict)
+    keep_days: int | None = Field(None, ge=1)
     log: Literal["text", "json"] = "text"
     server: ServerConfig = ServerConfig()
 
@@ -409,77 +410,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return super().construct_mapping(node, deep=deep)
 
 
-EXAMPLE = """\
-# A lab of etscope. Every key may be left out: what is commented out here is the default, or an
-# example. Relative paths begin in this folder.
-
-# Jobs and results: a file for one machine, PostgreSQL for a team
-# (postgresql://user@host/database; the password in ~/.pgpass or $PGPASSWORD).
-# database: sqlite:///lab.db
-
-# What jobs read and write: a folder, or a URL that fsspec knows (s3://bucket/lab, …). Workers on
-# other machines must reach it by the same name.
-# store: store
-
-# Address of the Dask scheduler for the devices' workers (`etscope lab worker`); by default
-# the server starts its own workers.
-# scheduler: tcp://10.0.0.1:8786
-
-# Devices. name: unique. driver: host, ssh, adb, or one of another package ("package.module:Class").
-# attributes: what jobs can select by, in addition to what the driver finds.
-devices:
-  - name: host
-    driver: host
-#   - name: board-1
-#     driver: ssh
-#     options: {host: board-1.local}
-#     attributes: {soc: rk3588, room: "2"}
-#   - name: phone-1
-#     driver: adb
-#     options: {serial: 1A2B3C4D}
-
-# The peaks of a device are measured once, after its first job (a minute or two), for rooflines and
-# for what limits an operator.
-# calibrate: true
-
-# Models that become slower: a suspicion is checked by an A/B job, then alarms are sent to these.
-# watch:
-#   enabled: true
-#   min_effect: 0.03
-#   webhooks: [https://example.org/hook]
-#   slack: [https://hooks.slack.com/services/…]
-#   email: {server: "mail.example.org:587", sender: lab@example.org, to: [team@example.org]}
-#   github: {repository: owner/name}   # the status of the commit; the token in $GITHUB_TOKEN
-
-# Sweeps that the server submits at their times (schedule = "0 2 * * *" in the file, UTC).
-# sweeps: [nightly.toml]
-
-# Projects, by the token of who submits (etscope lab token add NAME --project vision): their shares
-# of the devices' time while others wait, and how many of their jobs may wait or be at work.
-# projects:
-#   vision: {share: 2, max_queued: 1000}
-#   nightly: {share: 0.5, max_running: 2}
-
-# Lines of the log of `etscope lab serve` and `worker`: text, or json for a collector of logs.
-# log: text
-
-# `etscope lab serve`. Tokens are needed off the loopback, and once there is one.
-# server:
-#   host: 127.0.0.1
-#   port: 8585
-#   hosts: []             # further names of this server, such as a proxy's
-#   trusted_proxies: []   # addresses that may set X-Forwarded-* headers
-#   require_tokens: false
-#   max_upload_bytes: 4294967296
-#   oidc:                 # users sign in at an OpenID Connect provider, beside tokens
-#     issuer: https://login.example.org
-#     client_id: etscope-lab             # its secret in $ETSCOPE_LAB_OIDC_SECRET
-#     claim: groups                      # of the ID token
-#     grants:
-#       - {group: "*", scope: read}      # everybody who can sign in
-#       - {group: lab-admins, scope: admin}
-#       - {group: vision, scope: submit, project: vision}
-"""
+EXAMPLE = (Path(__file__).parent / "example.yaml").read_text("utf-8")
 
 # Lines of the example, and what a team has in their place.
 _TEAM = (

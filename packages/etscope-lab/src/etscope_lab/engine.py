@@ -5,8 +5,9 @@ process put messages into its inbox. Each attempt at a job has a token, and a re
 while its token is the job's. So no job is lost and none is done twice, whatever is killed and when.
 
 A device has one attempt at work and another one waiting at its worker (`AHEAD`), so that it does
-not wait for this thread between two jobs. The database is polled about once a second for what other
-processes wrote into it.
+not wait for this thread between two jobs. The database is asked twice a second whether something
+happened to a job; only then the queue is read. Steps of jobs that come together are written
+together.
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from etscope.errors import EtscopeError, LabError, UsageError
 from etscope_lab.cluster import (
-    AttemptEnded,
+    Attempt,
     AttemptGone,
-    AttemptLogged,
-    AttemptStarted,
     Cluster,
-    DeviceCalibrated,
-    DeviceChecked,
     Message,
-    WorkersChanged,
+    Requeue,
+    conclude,
+    conclude_without_outcome,
+    no_result,
     open_cluster,
 )
 from etscope_lab.config import Home
 from etscope_lab.counters import count_end, count_requeue, note_claim
 from etscope_lab.database import Database
 from etscope_lab.devices.calibrator import Calibrator
+from etscope_lab.devices.peaks import CalibrationOutcome
 from etscope_lab.jobs.records import (
     Device,
     DeviceConfig,
@@ -52,38 +54,26 @@ from etscope_lab.jobs.records import (
     State,
 )
 from etscope_lab.outbox import Outbox
-from etscope_lab.shares import Shares
+from etscope_lab.shares import HALF_LIFE, Shares
 from etscope_lab.store import Store
+from etscope_lab.worker.worker import DeviceCheck
 
 AHEAD = 2  # attempts a device has: one at work, and one that is ready when that ends
 
 # Seconds between checks of a lost device, and of a pause: doubled each time.
 _CHECK_AGAIN, _CHECK_LATEST = 5.0, 300.0
 _POLL = 1.0  # seconds
+_LOOK = 0.5  # between two looks whether something happened to a job
+_REST = 5.0  # between two looks at the queue and devices if nothing did
 _REFRESH = 15.0  # between two polls of the cluster's workers; changes are reported at once
 _CHECK = 600.0  # between two checks of an idle device
 _CLUSTER_AGAIN = 5.0  # between two attempts to reach a cluster that went away
 _END = 120.0  # for what the engine writes and closes at its end, in addition to running jobs
 _FIRST, _DEEPEST = 100, 10_000  # queued jobs that are read
+_AT_ONCE = 100  # jobs that are claimed in a transaction
+_SHARE = 10.0  # seconds between two looks at what other engines gave to projects
 
 _logger = logging.getLogger("etscope_lab")
-
-
-@dataclass(slots=True)
-class Attempt:
-    """A job that was given to a device. started: the device works on it. cancelled: its
-    cancellation was requested."""
-
-    job: Job
-    token: str
-    device: str
-    started: bool = False
-    cancelled: bool = False
-
-    @property
-    def may_repeat(self) -> bool:
-        """True when the job has attempts left after this one."""
-        return self.job.attempt < self.job.spec.attempts
 
 
 @dataclass(slots=True)
@@ -180,61 +170,9 @@ def _wait(failures: int) -> float:
 
 
 def choose(slots: Sequence[Slot], job: Job) -> Slot | None:
-    """Return the least busy device with room that matches a job's selector; None without one."""
-    matching = [
-        slot
-        for slot in slots
-        if slot.ready and slot.has_room and job.spec.device.takes(slot.config.name, slot.attributes)
-    ]
-    return min(matching, key=lambda slot: len(slot.attempts), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Requeue:
-    """The job is queued again. counted: the attempt counts as one of the job's attempts."""
-
-    message: str
-    counted: bool = False
-
-
-def conclude(attempt: Attempt, outcome: Outcome, *, patient: bool = True) -> Outcome | Requeue:
-    """Decide about a job from the outcome of an attempt: its final state, or another attempt.
-
-    patient: while the store or a disk fails, the job waits, whatever its number of attempts.
-    """
-    if outcome.interruption is Interruption.LAB:
-        if attempt.cancelled:
-            return replace(outcome, state=State.CANCELLED)
-        if patient or attempt.may_repeat:
-            return Requeue(outcome.error, counted=not patient)
-    elif outcome.interruption is Interruption.KILLED:
-        if attempt.may_repeat and not attempt.cancelled:
-            return Requeue(outcome.error, counted=True)
-    elif outcome.state is State.DEVICE_LOST:
-        begun = outcome.busy_seconds > 0
-        if attempt.cancelled:
-            return replace(outcome, state=State.CANCELLED)
-        if not begun or attempt.may_repeat:
-            return Requeue(f"the device was lost: {outcome.error}", counted=begun)
-    elif outcome.state is State.CANCELLED and not attempt.cancelled:
-        return Requeue("the lab was stopped")
-    return outcome
-
-
-def conclude_without_outcome(attempt: Attempt, gone: AttemptGone) -> Outcome | Requeue:
-    """Decide about a job when its attempt will not report an outcome."""
-    if attempt.cancelled:
-        return _ended(attempt, State.CANCELLED, "stopped on request")
-    if not gone.worker_lost:
-        error = f"the worker cannot run jobs: {gone.why}"
-        return _ended(attempt, State.FAILED, error, LabError.slug)
-    if attempt.may_repeat or gone.cluster_lost or not attempt.started:
-        return Requeue(gone.why, counted=attempt.started and not gone.cluster_lost)
-    return _ended(attempt, State.DEVICE_LOST, f"{gone.why}, in every attempt", "device-lost")
-
-
-def _ended(attempt: Attempt, state: State, error: str, slug: str = "") -> Outcome:
-    return Outcome(attempt.job.id, attempt.token, state, error=error, error_slug=slug)
+    """Return the first device that matches a job's selector; None without one."""
+    takes = job.spec.device.takes
+    return next((slot for slot in slots if takes(slot.config.name, slot.attributes)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +232,10 @@ class Engine:
         self._shares = Shares(home.config.projects)
         self._attempts: dict[str, Attempt] = {}  # by token
         self._later: dict[str, float] = {}  # job: when it may be tried again (monotonic clock)
-        self._outbox = Outbox(lambda: time.sleep(0 if self._closing else _POLL))
+        self._outbox = Outbox(database.together, lambda: time.sleep(0 if self._closing else _POLL))
+        self._unshown: dict[str, Slot] = {}  # devices to write
+        self._waiting = True  # jobs were left in the queue
+        self._last_event = -1  # of the jobs in the database
         self._inbox: queue.Queue[Message | None] = queue.Queue()
         self._due: dict[str, float] = {}
         self._deep_from = 0.0
@@ -341,7 +282,7 @@ class Engine:
     def _run(self) -> None:
         self._outbox.attempt(self._begin)
         while not self._closing:
-            self._step(_POLL)
+            self._step(_LOOK)
         self._drain()
 
     def _begin(self) -> None:
@@ -356,59 +297,62 @@ class Engine:
 
     def _step(self, patience: float) -> None:
         """Receive messages, write what they change, do what is due, and give out work."""
-        woken = False
+        heard: list[Message | None] = []
         with suppress(queue.Empty):
-            self._hear(self._inbox.get(timeout=patience))
-            woken = True
+            heard.append(self._inbox.get(timeout=patience))
             while True:
-                self._hear(self._inbox.get_nowait())
-        if self._outbox.save() and not self._closing:
-            self._outbox.attempt(self._housekeep, woken)
+                heard.append(self._inbox.get_nowait())
+        for message in filter(None, heard):
+            message(self)
+        if not self._save() or self._closing:
+            return
+        self._outbox.attempt(self._housekeep)
+        if heard:
             self._outbox.attempt(self._calibrate)
+        if None in heard:
+            self._due.pop("look", None)
+        if self._is_due("look", _LOOK):
+            self._outbox.attempt(self._look)
+        elif heard and self._waiting:
             self._outbox.attempt(self._dispatch)
 
-    # -- messages; nothing here touches the database: that is left to the outbox
+    # -- messages (`Listener`); nothing here touches the database: that is left to the outbox
 
-    def _hear(self, message: Message | None) -> None:
-        if isinstance(message, AttemptStarted):
-            self._hear_started(message)
-        elif isinstance(message, AttemptLogged):
-            attempt = self._attempts.get(message.token)
-            if attempt is not None:
-                log = self._home.live_log(attempt.job.id)
-                with suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as file:
-                    file.write(message.text)
-        elif isinstance(message, AttemptEnded):
-            attempt = self._drop(message.token)
-            if attempt is not None:
-                outcome = message.outcome
-                self._shares.note_use(attempt.job.project, outcome.busy_seconds)
-                if outcome.state is State.DEVICE_LOST:
-                    begun = outcome.busy_seconds > 0
-                    self._slots[attempt.device].lose(outcome.error if begun else "")
-                elif outcome.interruption is Interruption.LAB:
-                    self._pause(attempt, outcome.error)
-                elif outcome.state is State.DONE:
-                    self._slots[attempt.device].pauses = 0
-                    self._calibrator.note_done(attempt.device, outcome.environment, outcome.marks)
-                # With `only`, a user waits for these jobs.
-                patient = self._only is None
-                self._apply(attempt, conclude(attempt, outcome, patient=patient))
-        elif isinstance(message, AttemptGone):
-            attempt = self._drop(message.token)
-            if attempt is not None:
-                if message.worker_lost:
-                    attempt.started = attempt.started or self._began(attempt)
-                    # Until the cluster shows a worker again.
-                    self._slots[attempt.device].address = None
-                    self._due.pop("workers", None)
-                self._apply(attempt, conclude_without_outcome(attempt, message))
-        elif isinstance(message, DeviceChecked):
-            self._hear_checked(message)
-        elif isinstance(message, DeviceCalibrated):
-            self._hear_calibrated(message)
-        elif isinstance(message, WorkersChanged):
-            self._due.pop("workers", None)
+    def logged(self, token: str, text: str) -> None:
+        attempt = self._attempts.get(token)
+        if attempt is not None:
+            log = self._home.live_log(attempt.job.id)
+            with suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+
+    def ended(self, token: str, outcome: Outcome) -> None:
+        attempt = self._drop(token)
+        if attempt is None:
+            return
+        self._shares.note_use(attempt.job.project, outcome.busy_seconds)
+        if outcome.state is State.DEVICE_LOST:
+            begun = outcome.busy_seconds > 0
+            self._slots[attempt.device].lose(outcome.error if begun else "")
+        elif outcome.interruption is Interruption.LAB:
+            self._pause(attempt, outcome.error)
+        elif outcome.state is State.DONE:
+            self._slots[attempt.device].pauses = 0
+            self._calibrator.note_done(attempt.device, outcome.environment, outcome.marks)
+        # With `only`, a user waits for these jobs.
+        self._apply(attempt, conclude(attempt, outcome, patient=self._only is None))
+
+    def gone(self, gone: AttemptGone) -> None:
+        attempt = self._drop(gone.token)
+        if attempt is None:
+            return
+        if gone.worker_lost:
+            attempt.started = attempt.started or self._began(attempt)
+            self._slots[attempt.device].address = None  # until the cluster shows a worker again
+            self.workers_changed()
+        self._apply(attempt, conclude_without_outcome(attempt, gone))
+
+    def workers_changed(self) -> None:
+        self._due.pop("workers", None)
 
     def _began(self, attempt: Attempt) -> bool:
         """True when a worker has begun an attempt; it may have been killed before it said so."""
@@ -417,8 +361,8 @@ class Engine:
         except EtscopeError:  # of the store; its jobs wait until it is back
             return False
 
-    def _hear_started(self, started: AttemptStarted) -> None:
-        attempt = self._attempts.get(started.token)
+    def started(self, token: str, worker: str) -> None:
+        attempt = self._attempts.get(token)
         if attempt is None:
             return
         log = self._home.live_log(attempt.job.id)
@@ -427,16 +371,17 @@ class Engine:
             log.write_text("")
         attempt.started = True
 
-        def save() -> None:
-            if not self._database.started(attempt.job.id, attempt.token, started.worker):
+        def then(counts: bool) -> None:
+            if not counts:
                 self._give_up(attempt)
             self._changed()
 
-        self._outbox.add(save)
+        job = attempt.job.id
+        self._outbox.add(lambda: self._database.started(job, token, worker), then)
         self._show(self._slots[attempt.device])
 
-    def _hear_checked(self, checked: DeviceChecked) -> None:
-        slot, check = self._slots[checked.device], checked.check
+    def checked(self, device: str, check: DeviceCheck) -> None:
+        slot = self._slots[device]
         slot.checking = False
         if check.error:
             slot.lose(check.error)
@@ -446,17 +391,17 @@ class Engine:
             slot.check_at = None if self._only is not None else time.monotonic() + _CHECK
         self._show(slot)
 
-    def _hear_calibrated(self, message: DeviceCalibrated) -> None:
-        slot, outcome = self._slots[message.device], message.outcome
-        if slot.calibrating != message.token:
+    def calibrated(self, device: str, token: str, outcome: CalibrationOutcome) -> None:
+        slot = self._slots[device]
+        if slot.calibrating != token:
             return
         slot.calibrating = ""
         if self._cluster is not None:
-            self._cluster.forget(message.token)
+            self._cluster.forget(token)
         if (found := outcome.kept) is not None:
             self._outbox.add(lambda: self._calibrator.keep(found))
         elif outcome.message and not self._closing:
-            _logger.warning("%s was not calibrated: %s", message.device, outcome.message)
+            _logger.warning("%s was not calibrated: %s", device, outcome.message)
         self._show(slot)
 
     def _pause(self, attempt: Attempt, why: str) -> None:
@@ -480,8 +425,8 @@ class Engine:
             self._finish(attempt, decision)
 
     def _finish(self, attempt: Attempt, outcome: Outcome) -> None:
-        def save() -> None:
-            if self._database.finish(outcome):
+        def then(counts: bool) -> None:
+            if counts:
                 count_end(outcome.state, outcome.error_slug)
                 _logger.info(
                     "ended on %s: %s%s", attempt.device, outcome.state,
@@ -491,15 +436,16 @@ class Engine:
                 self._home.live_log(outcome.job_id).unlink(missing_ok=True)
             self._changed()
 
-        self._outbox.add(save)
+        self._outbox.add(lambda: self._database.finish(outcome), then)
         self._show(self._slots[attempt.device])
 
     def _release(self, attempt: Attempt, why: Requeue) -> None:
         job, token = attempt.job, attempt.token
         self._outbox.add(
-            lambda: self._database.release(job.id, token, why.message, counted=why.counted)
+            lambda: self._database.release(job.id, token, why.message, counted=why.counted),
+            lambda _: self._changed(),
         )
-        self._outbox.add(self._changed)
+        self._waiting = True
         count_requeue()
         _logger.info("is queued again: %s", why.message, extra={"job": job.id})
         self._show(self._slots[attempt.device])
@@ -526,16 +472,29 @@ class Engine:
 
     def _show(self, slot: Slot) -> None:
         """Write the device into the database at the next `save`, in its state then."""
-        self._outbox.add(lambda: self._database.set_device(slot.record()))
+        self._unshown[slot.config.name] = slot
+
+    def _save(self) -> bool:
+        """Write what changed. False if the database cannot be reached."""
+        if slots := self._unshown:
+            self._unshown = {}
+            write = self._database.set_devices
+            self._outbox.add(lambda: write(*(slot.record() for slot in slots.values())))
+        return self._outbox.save()
 
     # -- what is due
 
-    def _housekeep(self, woken: bool) -> None:
+    def _housekeep(self) -> None:
         if self._is_due("dead", _POLL):
             self._home.dead_engines(self._forget_engine)
         if self._is_due("leases", self._lease / 3):
             self._database.renew(self.id, self._lease)
             self._acquire()
+        if self._is_due("shares", _SHARE):
+            if unsaved := self._shares.unsaved:
+                self._database.note_use(unsaved, HALF_LIFE)
+                unsaved.clear()
+            self._shares.load(self._database.used(HALF_LIFE))
         if self._is_due("expired", self._lease / 3):
             for job_id in self._database.requeue_expired():
                 for attempt in [a for a in self._attempts.values() if a.job.id == job_id]:
@@ -549,13 +508,22 @@ class Engine:
                 before, slot.address = slot.address, offered.get(name)
                 if before != slot.address and slot.held:
                     self._show(slot)
-        if self._is_due("poll", _POLL) or woken:
+        if self._is_due("poll", _POLL):
             if not all(slot.held for slot in self._slots.values()):
                 self._acquire()
-            self._heed_disabled()
-            self._cancel_requested(cluster)
             self._check_devices(cluster)
             self._resume()
+            self._balance()
+
+    def _look(self) -> None:
+        """Do what other processes ask for in the database, if something happened in it."""
+        before, self._last_event = self._last_event, self._database.last_event()
+        if self._last_event == before and not self._is_due("rest", _REST):
+            return
+        self._heed_disabled()
+        if self._cluster is not None:
+            self._cancel_requested(self._cluster)
+        self._dispatch()
 
     def _forget_engine(self, engine: str) -> None:
         self._database.abandon(engine)
@@ -570,15 +538,15 @@ class Engine:
         return True
 
     def _acquire(self) -> None:
+        mine = self._database.acquire_devices(self._slots, self.id)
         for name, slot in self._slots.items():
-            held = self._database.acquire_device(name, self.id, self._lease)
-            if slot.held and not held:
+            if slot.held and name not in mine:
                 for attempt in list(slot.attempts):
                     self._give_up(attempt)
-            if held != slot.held:
-                slot.held = held
-                if held:
-                    self._database.set_device(slot.record())
+            elif name in mine and not slot.held:
+                self._show(slot)
+                self.wake()
+            slot.held = name in mine
 
     def _live_cluster(self) -> Cluster | None:
         """The cluster. One that went away is looked for at its address every few seconds."""
@@ -586,7 +554,7 @@ class Engine:
             self._cluster.close()
             self._cluster = None
             for token in list(self._attempts):
-                self._hear(AttemptGone.with_cluster(token))
+                self.gone(AttemptGone.with_cluster(token))
             for slot in self._slots.values():
                 slot.checking, slot.address, slot.calibrating = False, None, ""
         if self._cluster is None and self._is_due("cluster", _CLUSTER_AGAIN):
@@ -604,15 +572,16 @@ class Engine:
         )
 
     def _cancel_requested(self, cluster: Cluster) -> None:
+        wanted = self._database.cancelled_of(self.id) if self._attempts else ()
         for attempt in list(self._attempts.values()):
-            if attempt.cancelled or not self._database.job(attempt.job.id).cancel_requested:
+            if attempt.cancelled or attempt.job.id not in wanted:
                 continue
             attempt.cancelled = True
             if attempt.started:
                 cluster.stop(attempt.token, self._slots[attempt.device].address)
             else:
                 self._withdraw(attempt)
-                self._finish(attempt, _ended(attempt, State.CANCELLED, "stopped on request"))
+                self._finish(attempt, no_result(attempt, State.CANCELLED, "stopped on request"))
 
     def _heed_disabled(self) -> None:
         """Take waiting jobs from devices that were taken out of service; running ones end there."""
@@ -638,6 +607,7 @@ class Engine:
             if slot.paused and slot.paused_until <= now:
                 slot.paused = ""
                 self._show(slot)
+                self.wake()
         self._later = {job: moment for job, moment in self._later.items() if moment > now}
 
     def _calibrate(self) -> None:
@@ -656,72 +626,107 @@ class Engine:
 
     def _dispatch(self) -> None:
         cluster = self._cluster
-        slots = [slot for slot in self._slots.values() if slot.ready]
+        slots = [slot for slot in self._slots.values() if slot.ready and slot.has_room]
+        self._waiting = True
         if cluster is None or not slots:
             return
-        jobs = self._queued(slots)
+        if self._only is not None:
+            jobs = [self._database.job(job_id) for job_id in self._only]
+            jobs = [job for job in jobs if job.state is State.QUEUED]
+            attempts = self._chosen(slots, jobs)
+        else:
+            first = _FIRST + len(slots)
+            jobs = self._database.queued(first)
+            attempts = self._chosen(slots, jobs)
+            now = time.monotonic()
+            if not attempts and len(jobs) >= first and now >= self._deep_from:
+                jobs = self._database.queued(_DEEPEST)
+                attempts = self._chosen(slots, jobs)
+                took = time.monotonic() - now
+                self._deep_from = now + 20 * took  # at most 5 % of the time goes into this
+        for first in range(0, len(attempts), _AT_ONCE):
+            self._claim(cluster, attempts[first : first + _AT_ONCE])
+        self._waiting = len(jobs) > len(attempts)
+
+    def _chosen(self, slots: Sequence[Slot], jobs: Sequence[Job]) -> list[Attempt]:
+        """Attempts at the jobs whose turn it is, on the devices that have least to do."""
         at_work: Counter[str] = Counter()
         if self._shares.matter(jobs):
             for (_, project), count in self._database.counts(State.CLAIMED, State.RUNNING).items():
                 at_work[project] += count
+        free = sorted(slots, key=lambda slot: len(slot.attempts))
+        room = {slot.config.name: AHEAD - len(slot.attempts) for slot in slots}
+        found: list[Attempt] = []
+        nowhere: set[str] = set()  # selectors that match none of those that are left
         for job in self._shares.order(jobs, at_work):
-            slot = None if job.id in self._later else choose(slots, job)
-            if slot is not None and self._claim(cluster, slot, job):
-                at_work[job.project] += 1
-        self._balance(slots)
-
-    def _queued(self, slots: Sequence[Slot]) -> Sequence[Job]:
-        """Queued jobs in their order: the first ones, or many more when no device takes these."""
-        if self._only is not None:
-            jobs = [self._database.job(job_id) for job_id in self._only]
-            return [job for job in jobs if job.state is State.QUEUED]
-        if not any(slot.has_room for slot in slots):
-            return []
-        jobs = self._database.queued(_FIRST)
-        now = time.monotonic()
-        if len(jobs) < _FIRST or any(choose(slots, job) for job in jobs) or now < self._deep_from:
-            return jobs
-        jobs = self._database.queued(_DEEPEST)
-        took = time.monotonic() - now
-        self._deep_from = now + 20 * took  # at most 5 % of the time goes into this
-        return jobs
-
-    def _claim(self, cluster: Cluster, slot: Slot, job: Job) -> bool:
-        token = uuid.uuid4().hex
-        name = slot.config.name
-        try:
-            known = self._calibrator.known_of(name)
-            claimed = self._database.claim(
-                job.id, device=name, engine=self.id, token=token, lease_seconds=self._lease
-            )
-        except Exception:
-            # It may have been claimed all the same, and would never be worked on.
-            why = "the database was away"
-            self._outbox.add(lambda: self._database.release(job.id, token, why, counted=False))
-            raise
-        if claimed is None:
-            return False
-        note_claim(claimed)
-        _logger.info("is given to %s, attempt %d", name, claimed.attempt, extra={"job": job.id})
-        attempt = Attempt(claimed, token, name)
-        self._attempts[token] = attempt
-        slot.attempts.append(attempt)
-        spec = claimed.spec.model_dump(mode="json")
-        store = self._home.store_url
-        cluster.run(Order(claimed.id, claimed.attempt, token, spec, slot.config, store, known))
-        return True
-
-    def _balance(self, slots: Sequence[Slot]) -> None:
-        """Take back attempts that wait behind another one when an idle device can do them."""
-        for idle in (slot for slot in slots if not slot.attempts):
-            for busy in slots:
-                waiting = [a for a in busy.attempts if not a.started and not a.cancelled]
-                if busy.working is None or not waiting or choose([idle], waiting[0].job) is None:
-                    continue
-                self._withdraw(waiting[0])
-                self._release(waiting[0], Requeue(f"taken to {idle.config.name}"))
-                self.wake()
+            wanted = repr(job.spec.device)
+            if job.id in self._later or wanted in nowhere:
+                continue
+            slot = choose(free, job)
+            if slot is None:
+                nowhere.add(wanted)
+                continue
+            name = slot.config.name
+            found.append(Attempt(job, uuid.uuid4().hex, name))
+            at_work[job.project] += 1
+            room[name] -= 1
+            free.remove(slot)
+            if room[name]:
+                free.append(slot)
+            if not free:
                 break
+        return found
+
+    def _claim(self, cluster: Cluster, attempts: Sequence[Attempt]) -> None:
+        """Claim the jobs of attempts, and send the attempts to the workers."""
+        known = self._calibrator.known_of(*(one.device for one in attempts))
+        claim, release = self._database.claim, self._database.release
+        try:
+            claimed = self._database.together(
+                [
+                    partial(
+                        claim, one.job.id, device=one.device, engine=self.id, token=one.token,
+                        limit=self._shares.limit_of(one.job.project),
+                    )
+                    for one in attempts
+                ]
+            )  # fmt: skip
+        except Exception:
+            # They may have been claimed all the same, and would never be worked on.
+            why = "the database was away"
+            for one in attempts:
+                self._outbox.add(partial(release, one.job.id, one.token, why, counted=False))
+            raise
+        for one, job in zip(attempts, claimed, strict=True):
+            if job is None:
+                continue
+            one.job = job
+            note_claim(job)
+            name, slot = one.device, self._slots[one.device]
+            _logger.info("is given to %s, attempt %d", name, job.attempt, extra={"job": job.id})
+            self._attempts[one.token] = one
+            slot.attempts.append(one)
+            spec = job.spec.model_dump(mode="json")
+            store, peaks = self._home.store_url, known[name]
+            cluster.run(Order(job.id, job.attempt, one.token, spec, slot.config, store, peaks))
+
+    def _balance(self) -> None:
+        """Take back attempts that wait behind another one when an idle device can do them."""
+        slots = self._slots.values()
+        idle = [one for one in slots if one.ready and one.has_room and not one.attempts]
+        nowhere: set[str] = set()
+        for waiting in [attempt for one in slots if one.working for attempt in one.attempts]:
+            wanted = repr(waiting.job.spec.device)
+            if waiting.started or waiting.cancelled or wanted in nowhere:
+                continue
+            to = choose(idle, waiting.job)
+            if to is None:
+                nowhere.add(wanted)
+                continue
+            idle.remove(to)
+            self._withdraw(waiting)
+            self._release(waiting, Requeue(f"taken to {to.config.name}"))
+            self.wake()
 
     # -- the end
 
@@ -743,7 +748,7 @@ class Engine:
                 self._show(slot)
         self._outbox.add(lambda: self._database.release_devices(self.id))
         for _ in range(3):
-            if self._outbox.save():
+            if self._save():
                 break
             time.sleep(_POLL)
         if self._cluster is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.statistics.compare_samples import Policy
-from etscope.errors import LabError, MissingDataError, MissingFileError, UsageError
+from etscope.errors import MissingDataError, MissingFileError, UsageError
 from etscope_lab.config import Home
 from etscope_lab.counters import count_end
 from etscope_lab.database import Database
@@ -31,6 +31,7 @@ from etscope_lab.jobs.records import (
     State,
 )
 from etscope_lab.jobs.spec import FileRef, JobSpec, base_name
+from etscope_lab.retention import Retention
 from etscope_lab.store import Store
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ _POLL = 0.5  # seconds: the delay after which the end of a job of another proces
 
 
 class Lab:
-    """A `LabApi` over a database and a store. Usable from several threads.
+    """A lab over a database and a store; `Client` has the same methods. For several threads.
+
+    Raises `MissingDataError` for a job, device or file that does not exist, `UsageError` for
+    invalid arguments.
 
     Jobs stay queued until an engine works on them (`start_engine`, which `etscope lab serve`
     calls), in this process or another one of the same lab.
@@ -54,6 +58,7 @@ class Lab:
         self.store = store
         self.engine: Engine | None = None
         self._watch: Watch | None = None
+        self._retention: Retention | None = None
         self._changed = threading.Condition()
 
     @classmethod
@@ -74,6 +79,8 @@ class Lab:
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
+        if self._retention is not None:
+            self._retention.close()
         engine, self.engine = self.engine, None
         if engine is not None:
             engine.close()
@@ -103,11 +110,16 @@ class Lab:
 
             self._watch = Watch(self.home, self.database, self)
             self._watch.start()
+        if only is None and self.home.config.keep_days is not None:
+            self._retention = Retention(self.database, self.store, self.home.config.keep_days)
+            self._retention.start()
         return self.engine
 
     def submit(
         self, spec: JobSpec, *, again: bool = False, submitter: str = "", project: str = ""
     ) -> Job:
+        """Queue a job, after copying its files by path into the store. A job of the same content
+        that is queued, at work or done is returned instead, unless `again`."""
         return self.submit_new(spec, again=again, submitter=submitter, project=project)[0]
 
     def submit_new(
@@ -123,25 +135,30 @@ class Lab:
         it ends at once, as a user's error. Raises `LabError` if as many jobs of the project wait as
         may."""
         limits = self.home.config.projects.get(project)
-        if limits is not None and limits.max_queued is not None:
-            waiting = self.database.counts(State.QUEUED).get((State.QUEUED, project), 0)
-            if waiting >= limits.max_queued:
-                raise LabError(
-                    f"{waiting} jobs of the project {project} wait, and no more may",
-                    hint="submit it when some have ended; max_queued in lab.yaml is the limit",
-                )
+        most = None if limits is None else limits.max_queued
         files = {field: self._taken(ref) for field, ref in spec.files.items()}
-        known = spec.with_files(files)
         job, new = self.database.add(
-            known, submitter=submitter, project=project, again=again, failure=failure
-        )
+            spec.with_files(files), submitter=submitter, project=project, again=again, most=most,
+            failure=failure,
+        )  # fmt: skip
         if job.state is State.USER_ERROR:
             count_end(job.state)
+            return job, new
+        # From here on no file of the job is removed; one may have been since it was looked for.
+        needed = files.items() if new else ()
+        gone = [field for field, ref in needed if not self.store.has(str(ref.sha256))]
+        try:
+            for field in gone:
+                self._taken(spec.files[field])
+        except MissingDataError:  # only who submits has it
+            self.database.request_cancel(job.id)
+            raise
         if new and self.engine is not None:
             self.engine.wake()
         return job, new
 
     def job(self, job_id: str) -> Job:
+        """The job of an id or an unambiguous beginning of one."""
         return self.database.job(job_id)
 
     def jobs(
@@ -153,6 +170,7 @@ class Lab:
         return self.database.events(self.job(job_id).id)
 
     def log(self, job_id: str) -> str:
+        """The log of the job's processes; of a running job, so far."""
         job = self.job(job_id)
         if "log.txt" in job.artifacts:
             pieces = self._pieces(job.artifacts["log.txt"])
@@ -162,6 +180,7 @@ class Lab:
         return ""
 
     def cancel(self, job_id: str, by: str = "") -> Job:
+        """Stop a job. Raises `UsageError` when it has ended."""
         job = self.database.request_cancel(self.job(job_id).id, by)
         if job.state.is_final:  # it was queued; the engine counts others
             count_end(job.state)
@@ -171,6 +190,7 @@ class Lab:
         return job
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """Wait for the end of a job; return it. Raises `TimeoutError` after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             while not (job := self.job(job_id)).state.is_final:
@@ -186,6 +206,7 @@ class Lab:
     def fetch(
         self, job_id: str, folder: str | os.PathLike[str], names: Sequence[str] = ()
     ) -> list[Path]:
+        """Copy files of a job into a folder: all, or some by name. Their content is checked."""
         folder = Path(folder)
         job = self.job(job_id)
         found = [job.artifact(name) for name in names or sorted(job.artifacts)]
@@ -222,6 +243,8 @@ class Lab:
         limit: int = 200,
         most: int | None = None,
     ) -> Sequence[Series]:
+        """Done jobs as series, those with the newest results first. limit: points of each, the
+        newest. most: number of series."""
         from etscope_lab.comparison.changes import judged
 
         policy = Policy(self.home.config.watch.min_effect)
@@ -235,6 +258,8 @@ class Lab:
         return self.database.alarms(states)
 
     def set_alarm(self, alarm_id: str, state: AlarmState, by: str = "") -> Alarm:
+        """Acknowledge, close or open an alarm again. Raises `UsageError` for another state, and
+        for an alarm whose A/B job has not ended."""
         alarm = self.database.alarm(alarm_id)
         if state not in TOLD or alarm.state not in TOLD:
             raise UsageError(
@@ -247,20 +272,25 @@ class Lab:
         return changed
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:
+        """The verdict on the times of two done jobs, and what differs."""
         from etscope_lab.comparison.compare import compare
 
         return compare(self, first, second, store=self.store)
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Remove files older than `older_than_seconds`: those in the store that no job reads or
-        wrote, and leftovers of killed servers and engines in the home's folder. Return the number
-        of objects removed from the store."""
+        """Remove the files of jobs that are older than the lab keeps them; then files older than
+        `older_than_seconds`: those in the store that no job reads or wrote, and leftovers of killed
+        servers and engines in the home's folder. Return the number of objects removed from the
+        store."""
         for folder in ("uploads", "live"):
             for path in (self.home.folder / folder).glob("*"):
                 with contextlib.suppress(OSError):
                     if time.time() - path.stat().st_mtime > older_than_seconds:
                         path.unlink()
-        return self.store.sweep(self.database.referenced(), older_than_seconds)
+        removed = 0
+        if (days := self.home.config.keep_days) is not None:
+            removed = Retention(self.database, self.store, days).sweep()
+        return removed + self.store.sweep(self.database.remove_unused, older_than_seconds)
 
     def _taken(self, ref: FileRef) -> FileRef:
         """A file by its content, after copying it into the store if it is named by path."""

@@ -4,39 +4,53 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from etscope.errors import EtscopeError
 
+_AT_ONCE = 200  # changes of a transaction, which others wait for
+
 _logger = logging.getLogger("etscope_lab")
+
+Change = Callable[[], Any]
 
 
 class Outbox:
     """Changes to the database, which may be away for a while, written in the order they were added.
 
-    To be used by one thread. rest: called when a write failed, to wait before the next try.
+    To be used by one thread. together: makes changes in one transaction (`Database.together`).
+    rest: called when a write failed, to wait before the next try.
     """
 
-    def __init__(self, rest: Callable[[], None]) -> None:
-        self._rest = rest
-        self._unsaved: deque[Callable[[], object]] = deque()
+    def __init__(
+        self, together: Callable[[Sequence[Change]], Sequence[Any]], rest: Callable[[], None]
+    ) -> None:
+        self._together, self._rest = together, rest
+        self._unsaved: deque[tuple[Change, Callable[[Any], object]]] = deque()
         self._complained = ""
 
-    def add(self, change: Callable[[], object]) -> None:
-        """Call `change` in the next `save`. It is called twice if the connection breaks before the
-        database answers; the second call must change nothing.
+    def add(self, change: Change, then: Callable[[Any], object] = lambda _: None) -> None:
+        """Call `change` in the next `save`, and `then` with its result when that is committed.
+        `change` is called again if the connection breaks before the database answers; the second
+        call must change nothing.
         """
-        self._unsaved.append(change)
+        self._unsaved.append((change, then))
 
     def save(self) -> bool:
         """Write all changes. False if some are left because the database cannot be reached."""
 
         def write() -> None:
             while self._unsaved:
-                self._unsaved[0]()
-                self._unsaved.popleft()
+                batch = [*islice(self._unsaved, _AT_ONCE)]
+                results = self._together([change for change, _ in batch])
+                for _ in batch:
+                    self._unsaved.popleft()
+                for (_, then), result in zip(batch, results, strict=True):
+                    self.attempt(then, result)
 
         return self.attempt(write)
 

@@ -15,10 +15,11 @@ import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -38,9 +39,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OBJECTS, _PARTS, _DAMAGED, _ATTEMPTS = "sha256", "parts", "damaged", "attempts"
 _TOKEN = re.compile(r"[0-9A-Za-z-]{1,64}")
 _ATTEMPTS_KEPT = 7 * 86_400  # seconds; a job may wait at its worker behind another one
+_AT_ONCE = 100  # objects that a sweep looks for in the database together
+_NEW = 43_200.0  # seconds; shorter than what a sweep keeps
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _Result = TypeVar("_Result")
+RemoveUnused = Callable[[Collection[str], Callable[[str], bool]], int]
 
 
 # Both backends have files by name: a path with "/" below their root, which the store makes of hex
@@ -48,7 +52,7 @@ _Result = TypeVar("_Result")
 # failures.
 
 
-def open_backend(url: str) -> FolderBackend | FsspecBackend:
+def open_backend(url: str) -> FsspecBackend:
     """Open the store at a URL. Raises `UsageError` for an unknown kind of URL,
     `MissingDependencyError` if the package for it is not installed."""
     if "://" not in url:
@@ -67,73 +71,6 @@ def open_backend(url: str) -> FolderBackend | FsspecBackend:
     if "file" in _protocols(filesystem):
         return FolderBackend(Path(root))
     return FsspecBackend(filesystem, root.rstrip("/"))
-
-
-class FolderBackend:
-    """A folder of this machine. Finished files survive a power failure."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def create(self, name: str) -> BinaryIO:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("xb")
-
-    def finish(self, file: BinaryIO) -> None:
-        """Close a file so that its content lasts."""
-        try:
-            file.flush()
-            os.fsync(file.fileno())
-        finally:
-            file.close()
-
-    def abandon(self, file: BinaryIO) -> None:
-        file.close()
-
-    def move(self, name: str, to: str) -> None:
-        """Rename a file; replace the file of that name, if any."""
-        target = self.root / to
-        if not target.parent.is_dir():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _sync(target.parent.parent)
-        (self.root / name).replace(target)
-        _sync(target.parent)
-
-    def open(self, name: str) -> BinaryIO:
-        return (self.root / name).open("rb")
-
-    def has(self, name: str) -> bool:
-        """True when there is a file or folder of this name."""
-        return (self.root / name).exists()
-
-    def size(self, name: str) -> int:
-        return (self.root / name).stat().st_size
-
-    def touch(self, name: str) -> None:
-        """Set the time of the last change of a file to now."""
-        with suppress(PermissionError):  # another user's, in a folder of a team
-            os.utime(self.root / name)
-
-    def remove(self, name: str) -> None:
-        (self.root / name).unlink(missing_ok=True)
-
-    def free_bytes(self) -> int:
-        """Return the space that is free for this user. The folder is made by the first file."""
-        return shutil.disk_usage(self.root if self.root.exists() else self.root.parent).free
-
-    def older(self, folder: str, seconds: float) -> Iterator[str]:
-        """Yield the names of files below a folder that were written more than `seconds` ago."""
-        top = self.root / folder
-        for parent, _, names in os.walk(top):
-            for name in names:
-                path = Path(parent, name)
-                try:
-                    age = time.time() - path.stat().st_mtime
-                except FileNotFoundError:
-                    continue
-                if age > seconds:
-                    yield path.relative_to(self.root).as_posix()
 
 
 class FsspecBackend:
@@ -169,6 +106,7 @@ class FsspecBackend:
         return cast(BinaryIO, self._filesystem.open(self._path(name), "rb"))
 
     def has(self, name: str) -> bool:
+        """True when there is a file or folder of this name."""
         self._filesystem.invalidate_cache()
         return bool(self._filesystem.exists(self._path(name)))
 
@@ -180,31 +118,78 @@ class FsspecBackend:
             raise FileNotFoundError(path)
         return int(size)
 
-    def touch(self, name: str) -> None:
-        """Do nothing: most file systems cannot. A `sweep` goes by the time an object was put."""
+    def touch(self, name: str) -> bool:
+        """Let a file count as new. False where it was put long ago: most file systems cannot."""
+        return self.age(name) < _NEW
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._filesystem.rm_file(self._path(name))
 
-    def older(self, folder: str, seconds: float) -> Iterator[str]:
+    def age(self, name: str) -> float:
+        """The seconds since a file was written, or touched."""
+        written: datetime = self._filesystem.modified(self._path(name))
+        if written.tzinfo is None:
+            written = written.replace(tzinfo=timezone.utc)
+        return (datetime.now(timezone.utc) - written).total_seconds()
+
+    def names(self, folder: str) -> Iterator[str]:
+        """Yield the names of the files below a folder."""
         self._filesystem.invalidate_cache()
-        now = datetime.now(timezone.utc)
         top = self._path(folder)
-        if not self._filesystem.exists(top):
-            return
-        for path in self._filesystem.find(top):
-            try:
-                written: datetime = self._filesystem.modified(path)
-            except FileNotFoundError:
-                continue
-            if written.tzinfo is None:
-                written = written.replace(tzinfo=timezone.utc)
-            if (now - written).total_seconds() > seconds:
-                yield path[len(self._root) :].lstrip("/")
+        if self._filesystem.exists(top):
+            yield from (p[len(self._root) :].lstrip("/") for p in self._filesystem.find(top))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+class FolderBackend(FsspecBackend):
+    """A folder of this machine. Finished files survive a power failure."""
+
+    def __init__(self, root: Path) -> None:
+        from fsspec.implementations.local import LocalFileSystem
+
+        super().__init__(LocalFileSystem(), str(root))
+        self.root = root
+
+    def create(self, name: str) -> BinaryIO:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("xb")
+
+    def finish(self, file: BinaryIO) -> None:
+        """Close a file so that its content lasts."""
+        try:
+            file.flush()
+            os.fsync(file.fileno())
+        finally:
+            file.close()
+
+    def move(self, name: str, to: str) -> None:
+        """Rename a file; replace the file of that name, if any."""
+        target = self.root / to
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _sync(target.parent.parent)
+        (self.root / name).replace(target)
+        _sync(target.parent)
+
+    def open(self, name: str) -> BinaryIO:
+        return (self.root / name).open("rb")
+
+    def names(self, folder: str) -> Iterator[str]:
+        for parent, _, names in os.walk(self.root / folder):  # millions: not all at once
+            yield from (Path(parent, name).relative_to(self.root).as_posix() for name in names)
+
+    def touch(self, name: str) -> bool:
+        with suppress(PermissionError):  # another user's, in a folder of a team
+            os.utime(self.root / name)
+        return True
+
+    def free_bytes(self) -> int:
+        """Return the space that is free for this user. The folder is made by the first file."""
+        return shutil.disk_usage(self.root if self.root.exists() else self.root.parent).free
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:
@@ -379,34 +364,48 @@ class Store:
         with self._errors("the lab's store cannot be read"):
             return self._backend.has(f"{_ATTEMPTS}/{token}")
 
-    def sweep(self, keep: Collection[str], older_than_seconds: float) -> int:
-        """Remove objects that are not in `keep` and were put, or held, longer ago than that, and
-        leftovers of killed writers. Return the number of removed objects."""
-        kept = frozenset(keep)
+    def remove(self, sha256: str, older_than_seconds: float) -> bool:
+        """Remove an object that was put, or held, longer ago than that. False if there is none."""
         with self._errors("the lab's store cannot be swept"):
-            for folder in (_PARTS, _DAMAGED):
-                for path in self._backend.older(folder, older_than_seconds):
-                    self._backend.remove(path)
-            for path in self._backend.older(_ATTEMPTS, max(older_than_seconds, _ATTEMPTS_KEPT)):
-                self._backend.remove(path)
+            return self._remove(_path_of(sha256), older_than_seconds)
+
+    def _remove(self, name: str, older_than_seconds: float) -> bool:
+        try:
+            is_old = self._backend.age(name) > older_than_seconds
+        except FileNotFoundError:
+            return False
+        if is_old:
+            self._backend.remove(name)
+        return is_old
+
+    def sweep(self, remove_unused: RemoveUnused, older_than_seconds: float) -> int:
+        """Remove unused objects that were put, or held, longer ago than that, and leftovers of
+        killed writers. remove_unused: `Database.remove_unused`. Return the number of removed
+        objects."""
+        with self._errors("the lab's store cannot be swept"):
+            for folder in (_PARTS, _DAMAGED, _ATTEMPTS):
+                kept = max(older_than_seconds, _ATTEMPTS_KEPT if folder == _ATTEMPTS else -1)
+                for name in self._backend.names(folder):
+                    self._remove(name, kept)
+            names = (name.rpartition("/")[2] for name in self._backend.names(_OBJECTS))
+            objects = filter(_SHA256.fullmatch, names)
             removed = 0
-            for path in self._backend.older(_OBJECTS, older_than_seconds):
-                sha256 = path.rpartition("/")[2]
-                if _SHA256.fullmatch(sha256) and sha256 not in kept:
-                    self._backend.remove(path)
-                    removed += 1
+            while batch := list(islice(objects, _AT_ONCE)):
+                removed += remove_unused(
+                    batch, partial(self.remove, older_than_seconds=older_than_seconds)
+                )
             return removed
 
     def _renew(self, sha256: str, size: int | None) -> bool:
-        """Let an object count as new. False when there is none, or it has another size."""
+        """Let an object count as new. False when there is none, or it has to be put again: it has
+        another size, or cannot count as new."""
         path = _path_of(sha256)
         try:
             with self._errors("the lab's store cannot be read"):
                 found = self._backend.size(path)
                 if size is not None and found != size:
                     return False
-                self._backend.touch(path)
-                return True
+                return self._backend.touch(path) or size is None
         except _Missing:  # there is none, or a sweep has just removed it
             return False
 

@@ -18,7 +18,6 @@ import pytest
 from etscope.cli import main
 from etscope_lab.jobs.records import State
 from etscope_lab.lab import Lab
-from etscope_lab.server.settings import Settings
 from lab_support.jobs import run_through, spec_of_number
 from lab_support.server import a_done_job, a_job, program, running
 from tests.support.artifacts import artifacts
@@ -45,7 +44,7 @@ def run(
     if request.param == "home":
         yield runner("--home", str(lab.home.folder))
     else:
-        with running(lab, Settings(look_seconds=0.05)) as url:
+        with running(lab) as url:
             yield runner("--server", url)
 
 

@@ -30,8 +30,7 @@ from tests.support.ports import free_port, nobody_listens
 
 @pytest.fixture
 def client(lab: Lab) -> Iterator[Client]:
-    settings = Settings(look_seconds=0.05, stream_seconds=5)
-    with running(lab, settings) as url, Client(url) as opened:
+    with running(lab) as url, Client(url) as opened:
         yield opened
 
 
@@ -144,10 +143,10 @@ def test_waits_for_the_end(client: Client, lab: Lab) -> None:
 
 def test_a_restart_of_the_server_is_waited_for(lab: Lab) -> None:
     job = a_job(lab)
-    settings, port = Settings(look_seconds=0.05), free_port()
+    port = free_port()
     found: list[Any] = []
     asked = threading.Event()
-    with running(lab, settings, port) as url:
+    with running(lab, None, port) as url:
         client = Client(url)
         client._http.event_hooks = {"request": [lambda request: asked.set()]}
         waiting = threading.Thread(target=lambda: found.append(client.wait(job.id, 300)))
@@ -156,7 +155,7 @@ def test_a_restart_of_the_server_is_waited_for(lab: Lab) -> None:
     asked.clear()
     assert asked.wait(300)  # while nobody is there
     assert not found
-    with running(lab, settings, port):
+    with running(lab, None, port):
         lab.cancel(job.id)
         waiting.join(300)
     client.close()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 from distributed import SpecCluster
@@ -18,8 +15,7 @@ from distributed.security import Security
 
 from etscope.errors import LabError
 from etscope_lab import cluster as clusters
-from etscope_lab.cluster import AttemptLogged, AttemptStarted, Message, WorkersChanged, open_cluster
-from tests.support.warm import SOURCES
+from etscope_lab.cluster import Message, open_cluster
 
 
 def test_only_who_has_the_certificate_gets_in() -> None:
@@ -55,6 +51,7 @@ def test_messages_that_no_worker_of_ours_says_are_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     heard: queue.Queue[Message] = queue.Queue()
+    listener = Mock()
     opened = open_cluster(["d"], topic="t", say=heard.put, in_process=True)
     try:
         while heard.empty():  # until the scheduler knows that somebody listens
@@ -70,15 +67,13 @@ def test_messages_that_no_worker_of_ours_says_are_left_out(
             {"kind": "log", "token": "1", "text": "a"},
         ):
             opened._client.log_event("t", message)
-        said: list[Message] = []
-        while AttemptLogged("1", "a") not in said:
-            said.append(heard.get(timeout=60))
+        while call.logged("1", "a") not in listener.mock_calls:
+            heard.get(timeout=60)(listener)
     finally:
         opened.close()
-    ours = [
-        one for one in said if not isinstance(one, WorkersChanged) and one != AttemptLogged("0", "")
-    ]
-    assert ours == [AttemptStarted("1", "here"), AttemptLogged("1", "a")]
+    others = (call.workers_changed(), call.logged("0", ""))
+    ours = [one for one in listener.mock_calls if one not in others]
+    assert ours == [call.started("1", "here"), call.logged("1", "a")]
     left_out = [r.getMessage() for r in caplog.records if "malformed" in r.getMessage()]
     assert len(left_out) == 5
     assert "'hello'" in left_out[0]
@@ -107,19 +102,3 @@ def test_workers_that_do_not_start_are_tried_again(monkeypatch: pytest.MonkeyPat
     left.extend(OSError(f"no memory ({n})") for n in range(3))
     with pytest.raises(LabError, match="cannot be started on this machine: no memory"):
         open_cluster(["d"], topic="t", say=lambda message: None)
-
-
-def test_a_script_that_its_workers_would_run_again(tmp_path: Path) -> None:
-    script = tmp_path / "bare.py"
-    script.write_text("from etscope_lab.lab import Lab\nLab.open().start_engine()\n")
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(SOURCES),
-        "ETSCOPE_LAB": str(tmp_path / "lab"),
-    }
-    ended = subprocess.run(
-        [sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=300
-    )
-    assert ended.returncode == 1, ended.stderr
-    assert "LabError: bare.py starts the lab's workers" in ended.stderr
-    assert "freeze_support" not in ended.stderr

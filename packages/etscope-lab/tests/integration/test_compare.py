@@ -33,7 +33,7 @@ def done(
     """The id of a finished job: samples made of a seed, a real dump with its times lengthened."""
     cnn = artifacts("cnn_portable")
     job = lab.submit(JobSpec(**{"model": {"path": str(cnn.etrecord)}, **more}), again=True)
-    assert lab.database.claim(job.id, device=device, engine="e", token=job.id, lease_seconds=60)
+    assert lab.database.claim(job.id, device=device, engine="e", token=job.id)
     random = np.random.default_rng(seed)
     runs = 2e6 * factor * random.lognormal(random.normal(0, process), 0.01, 60)
     samples = np.rint(runs).astype(int).tolist()

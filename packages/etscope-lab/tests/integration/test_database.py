@@ -33,10 +33,10 @@ def test_a_job_from_queue_to_result(database: Database) -> None:
     assert job.content_hash == spec.content_hash and job.submitter == "somebody"
     assert before < job.created_at and job.created_at.utcoffset() == timedelta(0)
 
-    taken = database.claim(job.id, device="host", engine="e", token="t", lease_seconds=LEASE)
+    taken = database.claim(job.id, device="host", engine="e", token="t")
     assert taken is not None and taken.state is State.CLAIMED
     assert (taken.attempt, taken.device, taken.worker) == (1, "host", None)
-    assert database.claim(job.id, device="b", engine="e2", token="u", lease_seconds=LEASE) is None
+    assert database.claim(job.id, device="b", engine="e2", token="u") is None
     assert database.job(job.id).device == "host" and database.queued() == []
     assert database.started(job.id, "t", "tcp://worker:1")
     running = database.job(job.id)
@@ -152,7 +152,7 @@ def test_release_counts_as_an_attempt_or_not(database: Database) -> None:
 def test_leases_run_out_and_can_be_renewed(database: Database) -> None:
     lost, kept, done = (database.add(spec_of_number(n))[0] for n in range(3))
     for job, engine in ((lost, "dead"), (kept, "alive"), (done, "dead")):
-        assert database.claim(job.id, device="d", engine=engine, token=job.id, lease_seconds=-1)
+        assert database.claim(job.id, device="d", engine=engine, token=job.id)
     assert database.finish(measured(done.id, done.id))
     assert database.started(lost.id, lost.id, "worker")
     database.renew("alive", LEASE)
@@ -170,7 +170,7 @@ def test_a_job_that_brings_the_lab_down_each_time_fails_in_the_end(database: Dat
     job, _ = database.add(spec_of_number(1))
     for number in range(100):
         token = f"{number}"
-        if not database.claim(job.id, device="d", engine="e", token=token, lease_seconds=-1):
+        if not database.claim(job.id, device="d", engine="e", token=token):
             break
         database.started(job.id, token, "worker")
         assert database.requeue_expired() == [job.id]
@@ -182,7 +182,7 @@ def test_cancel_in_every_state(database: Database) -> None:
     queued, taken, running, released, late = (database.add(spec_of_number(n))[0] for n in range(5))
     assert database.request_cancel(queued.id).state is State.CANCELLED
     assert states(database, queued)[-1] is State.CANCELLED and database.job(queued.id).finished_at
-    assert database.claim(queued.id, device="d", engine="e", token="t", lease_seconds=LEASE) is None
+    assert database.claim(queued.id, device="d", engine="e", token="t") is None
 
     token = claimed(database, taken)
     asked = database.request_cancel(taken.id)
@@ -202,7 +202,7 @@ def test_cancel_in_every_state(database: Database) -> None:
     assert database.release(released.id, token, "the worker was lost")
     assert database.job(released.id).state is State.CANCELLED  # and not queued again
 
-    assert database.claim(late.id, device="d", engine="e", token="t", lease_seconds=-1)
+    assert database.claim(late.id, device="d", engine="e", token="t")
     database.request_cancel(late.id)
     database.requeue_expired()
     assert database.job(late.id).state is State.CANCELLED
@@ -254,14 +254,14 @@ def test_no_text_is_more_than_text(database: Database) -> None:
                 act(text)
         with pytest.raises(UsageError):
             database.jobs(cursor=text)
-        claim = database.claim(text, device=text, engine=text, token=text, lease_seconds=LEASE)
+        claim = database.claim(text, device=text, engine=text, token=text)
         assert claim is None and not database.release(text, text, text)
         assert not database.started(job.id, text, text)
         assert not database.finish(Outcome(text, text, State.DONE))
         assert database.check_token(text) is None
         assert database.history(text, text) == []
         database.renew(text, 1)
-        assert database.acquire_device(text[:200], text, 1)
+        assert database.acquire_devices([text[:200]], text)
         database.release_devices(text)
         token = claimed(database, job, f"token {text}", device=text)
         assert database.started(job.id, token, text)
@@ -273,8 +273,10 @@ def test_all_files_that_jobs_have_or_need(database: Database) -> None:
     spec = spec_of_number(1).model_copy(update={"inputs": FileRef(sha256="1" * 64)})
     database.add(spec)
     run_through(database, spec_of_number(2))
-    found = set(database.referenced())
-    assert found == {"1" * 64, f"{1:064x}", f"{2:064x}", "ab" * 32, "cd" * 32}
+    used = {"1" * 64, f"{1:064x}", f"{2:064x}", "ab" * 32, "cd" * 32}
+    removed: list[str] = []
+    assert database.remove_unused([*used, "e" * 64], lambda one: not removed.append(one)) == 1
+    assert removed == ["e" * 64]
 
 
 def _fields(outcome: Outcome) -> dict[str, object]:

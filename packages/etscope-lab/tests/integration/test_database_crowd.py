@@ -46,6 +46,7 @@ def work(name, mortal):
     random.seed(name)
     database = Database(url)
     database.requeue_expired()
+    database.renew(name, lease)
     for number in random.sample(range(jobs), jobs):
         job, new = database.add(spec_of_number(number))
         survive()
@@ -55,7 +56,7 @@ def work(name, mortal):
         job = random.choice(waiting)
         token = f"{name} {os.urandom(8).hex()}"
         survive()
-        if not database.claim(job.id, device=name, engine=name, token=token, lease_seconds=lease):
+        if not database.claim(job.id, device=name, engine=name, token=token):
             continue
         survive()
         assert database.started(job.id, token, name)
@@ -148,9 +149,10 @@ def test_threads_of_one_process(database: Database) -> None:
         barrier.wait(_SECONDS)
         job, new = database.add(spec_of_number(0))
         token = f"thread {number}"
-        taken = database.claim(job.id, device="d", engine=token, token=token, lease_seconds=LEASE)
+        database.renew(token, LEASE)
+        taken = database.claim(job.id, device="d", engine=token, token=token)
         ended = database.finish(measured(token, job.id, float(number)))
-        held = database.acquire_device("d", token, LEASE)
+        held = bool(database.acquire_devices(["d"], token))
         return job.id, new, taken is not None and ended, held
 
     with ThreadPoolExecutor(12) as pool:
@@ -161,10 +163,37 @@ def test_threads_of_one_process(database: Database) -> None:
     assert database.job(found[0][0]).summary["latency"]["p50_ms"] == winner
 
 
+def test_limits_of_a_project_hold_in_a_burst(database: Database) -> None:
+    """Threads of several engines at the same moment."""
+    barrier = threading.Barrier(8)
+
+    def add(number: int) -> str | None:
+        barrier.wait(_SECONDS)
+        try:
+            return database.add(spec_of_number(number), project="p", most=3)[0].id
+        except LabError as error:
+            assert error.message == "3 jobs of the project p wait, and no more may"
+            return None
+
+    def claim(number: int) -> bool:
+        job, engine = ids[number % 3], f"engine {number % 2}"
+        barrier.wait(_SECONDS)
+        claim = database.claim(
+            job, device=f"d{number}", engine=engine, token=f"t{number}", limit=("p", 2)
+        )
+        return claim is not None
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = [one for one in pool.map(add, range(8)) if one]
+        assert len(ids) == 3
+        assert sum(pool.map(claim, range(8))) == 2
+    assert database.add(spec_of_number(9), project="q", most=3)[1]
+
+
 def test_expired_leases_are_taken_back_once(database: Database) -> None:
     ids = {database.add(spec_of_number(n))[0].id for n in range(8)}
     for job_id in ids:
-        database.claim(job_id, device="d", engine="e", token=job_id, lease_seconds=-1)
+        database.claim(job_id, device="d", engine="e", token=job_id)
     with ThreadPoolExecutor(6) as pool:
         found = [
             i for part in pool.map(lambda _: database.requeue_expired(), range(6)) for i in part
@@ -184,9 +213,7 @@ def test_a_restart_of_postgresql_in_mid_work(postgresql_server: PostgreSql) -> N
             done = 0
             while waiting := database.queued(4):
                 job, token = dice.choice(waiting), f"{name} {dice.random()}"
-                if database.claim(
-                    job.id, device=name, engine=name, token=token, lease_seconds=LEASE
-                ):
+                if database.claim(job.id, device=name, engine=name, token=token):
                     assert database.started(job.id, token, name)
                     assert crashed.wait(_SECONDS)  # once at least, however fast the work is
                     time.sleep(0.02)

@@ -166,26 +166,29 @@ def test_devices_are_remembered_as_last_seen(database: Database) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, 678901, timezone.utc)
     config = DeviceConfig("b", "ssh", {"host": "board", "port": 22}, {"room": "2"})
     device = Device(config, {"arch": "aarch64"}, "busy", "job", at, {"load": [0.5]}, "why")
-    database.set_device(
+    database.set_devices(
         Device(DeviceConfig("c", "host", {}, {}), {}, conditions={"t": float("nan")})
     )
-    database.set_device(Device(config, {}))
-    database.set_device(device)
+    database.set_devices(Device(config, {}))
+    database.set_devices(device)
     assert [one.config.name for one in database.devices()] == ["b", "c"]
     assert database.devices()[0] == device
     assert database.devices()[1].conditions == {"t": None}
 
 
 def test_one_engine_has_a_device(database: Database) -> None:
-    assert database.acquire_device("d", "one", LEASE)
-    assert database.acquire_device("d", "one", LEASE)  # it has it already
-    assert not database.acquire_device("d", "two", LEASE)
-    assert database.acquire_device("e", "two", -1)
-    assert database.acquire_device("e", "one", LEASE)  # the lease of the other ran out
+    for engine in ("one", "two"):
+        database.renew(engine, LEASE)
+    for _ in range(2):
+        assert database.acquire_devices(["d", "c"], "one") == {"d", "c"}
+    assert database.acquire_devices(["d", "e"], "two") == {"e"}
+    database.renew("two", -1)
+    assert database.engines() == {"one"}
+    assert database.acquire_devices(["d", "e"], "one") == {"d", "e"}
     database.release_devices("one")
-    assert database.acquire_device("d", "two", -1)
+    assert database.acquire_devices(["d"], "two") == {"d"}
     database.renew("two", LEASE)
-    assert not database.acquire_device("d", "one", LEASE)
+    assert database.acquire_devices(["d"], "one") == set()
 
 
 def test_tokens(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -202,10 +203,8 @@ def test_two_engines_do_not_share_a_device(lab: Lab, tmp_path: Path) -> None:
 
 def test_a_dead_engines_jobs_are_taken_over(lab: Lab) -> None:
     jobs = submit(lab, 2)
-    claimed = lab.database.claim(
-        jobs[0].id, device="sim-0", engine="dead", token="old", lease_seconds=0.5
-    )
-    assert claimed is not None
+    lab.database.renew("dead", 0.5)
+    assert lab.database.claim(jobs[0].id, device="sim-0", engine="dead", token="old")
     start(lab, lease_seconds=3.0)
     check_all_done_once(lab, jobs, controls(lab))
     states = [event.state for event in lab.events(jobs[0].id)]
@@ -230,23 +229,18 @@ def test_a_database_that_is_away_for_a_while(lab: Lab, monkeypatch: pytest.Monke
     jobs = submit(lab, 3)
     down = [True]
 
-    def unreliable(name: str) -> None:
-        real = getattr(lab.database, name)
-        turns = iter(range(1000))
+    real, dice = lab.database.together, Random(3)
 
-        def call(*arguments: object, **more: object) -> object:
-            turn = next(turns)
-            if down and turn % 3 == 0:
-                raise LabError("the database is away")
-            answer = real(*arguments, **more)
-            if down and turn % 3 == 1:  # carried out, and its answer is lost
-                raise LabError("the database is away")
-            return answer
+    def together(actions: Any) -> Any:
+        turn = dice.random()
+        if down and turn < 1 / 3:
+            raise LabError("the database is away")
+        answer = real(actions)
+        if down and turn < 2 / 3:  # carried out, and its answer is lost
+            raise LabError("the database is away")
+        return answer
 
-        monkeypatch.setattr(lab.database, name, call, raising=True)
-
-    for name in ("claim", "started", "finish", "release", "set_device"):
-        unreliable(name)
+    monkeypatch.setattr(lab.database, "together", together)
     start(lab)
     check_all_done_once(lab, jobs, controls(lab))
     down.clear()

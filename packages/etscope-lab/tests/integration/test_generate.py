@@ -316,9 +316,7 @@ def in_a_lab(lab: Lab, done: tuple[Path, dict[str, Any]], **more: Any) -> Job:
     plain = json.loads((folder / "order.json").read_text())["spec"]
     set_files(plain, {"model": str(llama()), "prompts": str(folder.parent / "prompts.txt")})
     queued = lab.submit(spec_of({**plain, **more}), again=True)
-    assert lab.database.claim(
-        queued.id, device="host", engine="e", token=queued.id, lease_seconds=60
-    )
+    assert lab.database.claim(queued.id, device="host", engine="e", token=queued.id)
     assert lab.database.started(queued.id, queued.id, "worker")
     kept: list[Artifact] = [
         lab.store.put_file(path, path.name) for path in sorted((folder / "out").iterdir())
@@ -367,7 +365,7 @@ def test_two_jobs_compared(lab: Lab, done: tuple[Path, dict[str, Any]]) -> None:
     # The prefill and the decode steps are compared apart.
     assert found["operators"]
     other = lab.submit(spec_of({"model": str(llama())}), again=True)
-    lab.database.claim(other.id, device="host", engine="e", token="t", lease_seconds=60)
+    lab.database.claim(other.id, device="host", engine="e", token="t")
     samples = {"latencies": [{"traced": None, "method": "forward", "samples_ns": [1000] * 20}]}
     kept = lab.store.put_stream([json.dumps(samples).encode()], "run.json")
     assert lab.database.finish(Outcome(other.id, "t", State.DONE, {}, {}, (), (kept,)))

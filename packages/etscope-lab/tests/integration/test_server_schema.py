@@ -21,16 +21,18 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from etscope_lab.jobs.records import Alarm, AlarmState
+from etscope_lab.jobs.spec import JobSpec
 from etscope_lab.lab import Lab
 from etscope_lab.server.app import create_app
 from etscope_lab.server.settings import Settings, local_secret
 from lab_support.server import a_done_job, a_job
 from tests.support.fuzz import IS_NIGHT
 
+_FILES = {"reference", "tokens"} | {
+    name for name, field in JobSpec.model_fields.items() if "FileRef" in str(field.annotation)
+}
 _settings = Settings(
     hosts=("testserver",),
-    stream_seconds=0.02,
-    look_seconds=0.01,
     require_tokens=True,
     failures_per_minute=10**6,
 )
@@ -65,9 +67,14 @@ def description(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             }
 
         def map_body(context: Any, body: Any) -> Any:
-            if isinstance(body, dict) and isinstance(body.get("model"), str):
-                return {**body, "model": f"sha256:{real['sha256']}"}
-            return body
+            """Name files by content: the schema is that of a job, which may have paths, too."""
+            if not isinstance(body, dict):
+                return body
+            stored = f"sha256:{real['sha256']}"
+            return {
+                name: stored if name in _FILES and value else map_body(context, value)
+                for name, value in body.items()
+            }
 
         found = schemathesis.openapi.from_asgi("/api/openapi.json", create_app(lab, _settings))
         found.hook(map_path_parameters)

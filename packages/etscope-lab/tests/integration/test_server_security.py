@@ -98,7 +98,7 @@ def test_devices_options_are_for_admins(http: TestClient, lab: Lab) -> None:
 
     device = lab.devices()[0]
     options = {"host": "10.0.0.1", "user": "root"}
-    lab.database.set_device(replace(device, config=replace(device.config, options=options)))
+    lab.database.set_devices(replace(device, config=replace(device.config, options=options)))
     shown = {}
     for scope in ("submit", "admin"):
         headers = bearer(lab.database.add_token(scope, [scope]))

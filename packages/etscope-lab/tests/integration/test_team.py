@@ -20,6 +20,7 @@ from etscope_lab.jobs.records import State
 from etscope_lab.lab import Lab
 from etscope_lab.server.app import create_app
 from etscope_lab.server.settings import Settings
+from etscope_lab.shares import HALF_LIFE
 from etscope_lab.worker import worker
 from lab_support.checks import ended, submit
 from lab_support.server import a_job, running
@@ -81,7 +82,7 @@ def test_roles(http: TestClient, lab: Lab) -> None:
         "operator": token(lab, "operator", "operate"),
         "admin": token(lab, "admin", "admin"),
     }
-    lab.database.set_device(lab.devices()[0])
+    lab.database.set_devices(lab.devices()[0])
 
     def allowed(method: str, path: Any, **more: Any) -> list[str]:
         answers = {
@@ -121,6 +122,18 @@ def test_projects_take_turns_on_a_device(lab: Lab) -> None:
     assert [job.project for job in done[-2:]] == ["night", "night"]
 
 
+def test_a_new_engine_knows_what_projects_have_used(lab: Lab) -> None:
+    lab.database.note_use({"night": 900.0, "": 5.0}, HALF_LIFE)
+    lab.database.note_use({"night": 100.0}, HALF_LIFE)
+    used = lab.database.used(HALF_LIFE)
+    assert used == {"night": pytest.approx(1000, rel=0.1), "": pytest.approx(5, rel=0.1)}
+    assert lab.database.used(1e-6)["night"] < 1
+    jobs = [*submit(lab, 2, "night", device="sim-0"), *submit(lab, 2, "vision", device="sim-0")]
+    start(lab, devices=["sim-0"])
+    done = sorted(ended(lab, jobs), key=lambda job: job.started_at or job.created_at)
+    assert [job.project for job in done] == ["vision", "vision", "night", "night"]
+
+
 def test_a_project_has_no_more_jobs_at_work_than_it_may(lab: Lab) -> None:
     controls = [lab.home.folder / name for name in ("sim-0", "sim-1")]
     waits = [fault(control, "wait") for control in controls]
@@ -158,7 +171,7 @@ def test_the_audit_log_has_who_did_what(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = lab.database.add_token("boss", ["admin"])
-    lab.database.set_device(lab.devices()[0])
+    lab.database.set_devices(lab.devices()[0])
     lab.database.note_settings("", lab.home.hashes())
     lab.database.note_settings("", lab.home.hashes())  # the same: no entry
     job = a_job(lab)
@@ -200,7 +213,7 @@ def test_the_audit_log_has_who_did_what(
 def test_devices_are_taken_out_of_service_by_command(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab.database.set_device(lab.devices()[0])
+    lab.database.set_devices(lab.devices()[0])
     command = ["lab", "--home", str(lab.home.folder), "devices"]
     assert main([*command, "disable", "sim-0", "hot"]) == 0
     assert "disabled" in capsys.readouterr().out

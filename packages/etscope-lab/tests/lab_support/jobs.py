@@ -18,9 +18,10 @@ def spec_of_number(number: int, **more: Any) -> JobSpec:
 
 
 def claimed(database: Database, job: Job, token: str = "", device: str = "host") -> str:
-    """Claim a job; the token."""
+    """Claim a job for an engine that lives; the token."""
     token = token or f"token of {job.id}"
-    found = database.claim(job.id, device=device, engine="engine", token=token, lease_seconds=LEASE)
+    database.renew("engine", LEASE)
+    found = database.claim(job.id, device=device, engine="engine", token=token)
     assert found is not None
     return token
 

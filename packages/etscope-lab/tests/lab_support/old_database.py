@@ -1,5 +1,5 @@
 """Write the SQL of a lab's database, with jobs of several kinds and states, as the code at hand
-makes it: `python -m lab_support.old_database tests/corpus/version-5`, at the last commit before the
+makes it: `python -m lab_support.old_database tests/corpus/version-6`, at the last commit before the
 version of the database changes. Adds .sql of SQLite and .postgresql.sql to that name.
 """
 
@@ -16,7 +16,7 @@ from etscope_lab.database import Database
 from etscope_lab.jobs.records import Device, DeviceConfig, State
 from etscope_lab.jobs.spec import FileRef
 from lab_support import postgresql
-from lab_support.jobs import LEASE, claimed, run_through, spec_of_number
+from lab_support.jobs import claimed, run_through, spec_of_number
 
 _NOT_KEPT = ("--", "\\", "SET ", "SELECT pg_catalog.set_config")
 _ENVIRONMENT: dict[str, Any] = {
@@ -34,13 +34,25 @@ def main(name: str) -> None:
         for one in (f"sqlite:///{path}", url):
             with Database(one) as database:
                 _fill(database)
-        with closing(sqlite3.connect(path)) as connection:
-            text = "".join(f"{line}\n" for line in connection.iterdump())
-        Path(f"{name}.sql").write_text(text)
+        Path(f"{name}.sql").write_text(_sqlite_dump(path))
         # Without comments, settings of the session, and psql's own commands.
         lines = server.dump(url, "--no-owner", "--inserts").splitlines()
         kept = [line for line in lines if line and not line.startswith(_NOT_KEPT)]
         Path(f"{name}.postgresql.sql").write_text("\n".join(kept) + "\n")
+
+
+def _sqlite_dump(path: Path) -> str:
+    """The statements that make the database. Those of Python for a virtual table cannot be read
+    again, so the index of texts is made anew."""
+    with closing(sqlite3.connect(path)) as connection:
+        query = "select sql from sqlite_master where {} order by type desc"
+        virtual = connection.execute(query.format("sql like 'create virtual%'")).fetchall()
+        triggers = connection.execute(query.format("type = 'trigger'")).fetchall()
+        connection.execute("drop table lab_seeks")
+        for (name,) in connection.execute("select name from sqlite_master where type = 'trigger'"):
+            connection.execute(f"drop trigger {name}")
+        lines = [*connection.iterdump(), *(f"{sql};" for (sql,) in (*virtual, *triggers))]
+    return "\n".join([*lines, "INSERT INTO lab_seeks (lab_seeks) VALUES ('rebuild');", ""])
 
 
 def _fill(database: Database) -> None:
@@ -62,8 +74,8 @@ def _fill(database: Database) -> None:
     run_through(database, spec_of_number(13, **net), 1.0, state=State.FAILED, error="it broke")
     claimed(database, database.add(spec_of_number(14, **net))[0])
     database.add(spec_of_number(15, priority=3, **net))
-    database.set_device(Device(DeviceConfig("host", "host"), {"arch": "x86_64"}))
-    database.acquire_device("host", "engine", LEASE)
+    database.set_devices(Device(DeviceConfig("host", "host"), {"arch": "x86_64"}))
+    database.acquire_devices(["host"], "engine")
     database.add_token("ci", ["read", "submit"])
 
 

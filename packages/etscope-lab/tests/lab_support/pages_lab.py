@@ -41,7 +41,7 @@ def ended(
 def running(lab: Lab, wanted: JobSpec) -> Job:
     job = lab.submit(wanted, again=True)
     token = f"token {job.id}"
-    lab.database.claim(job.id, device="host", engine="e", token=token, lease_seconds=600)
+    lab.database.claim(job.id, device="host", engine="e", token=token)
     lab.database.started(job.id, token, "worker-1")
     return lab.job(job.id)
 

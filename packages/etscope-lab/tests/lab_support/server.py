@@ -34,9 +34,7 @@ def a_job(lab: Lab, **fields: object) -> Job:
 def a_done_job(lab: Lab, files: dict[str, bytes], energy: object = None, **fields: object) -> Job:
     """A job that a device did, with these files."""
     queued = a_job(lab, **fields)
-    claimed = lab.database.claim(
-        queued.id, device="host", engine="tests", token=queued.id, lease_seconds=60
-    )
+    claimed = lab.database.claim(queued.id, device="host", engine="tests", token=queued.id)
     assert claimed is not None
     assert lab.database.started(queued.id, queued.id, "worker-1")
     kept = tuple(lab.store.put_stream([data], name) for name, data in files.items())

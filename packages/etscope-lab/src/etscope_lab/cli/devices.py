@@ -100,7 +100,7 @@ def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
                 seen_at=datetime.now(timezone.utc),
                 message="",
             )
-        lab.database.set_device(now)
+        lab.database.set_devices(now)
         checked.append(now)
     return checked
 

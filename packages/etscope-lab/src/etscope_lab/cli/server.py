@@ -21,8 +21,8 @@ from etscope_lab.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from etscope_lab.client import Client, TokenInfo
-    from etscope_lab.database import Database, Token
+    from etscope_lab.client import Client
+    from etscope_lab.database import Database
 
 _SCOPES = ("read", "submit", "operate", "admin")
 
@@ -167,7 +167,7 @@ def list_tokens(where: LabOptions, output: OutputOptions) -> None:
         return None if moment is None else f"{moment:%Y-%m-%d %H:%M}"
 
     with _token_store(where) as lab:
-        tokens: list[Token | TokenInfo] = [*lab.tokens()]
+        tokens = [*lab.tokens()]
     now = datetime.now(timezone.utc)
     columns: dict[Column, list[Any]] = {
         Column("name"): [one.name for one in tokens],
@@ -255,8 +255,8 @@ def _age(context: click.Context, parameter: click.Parameter, value: str) -> int:
 @in_lab
 def sweep(seconds: int, where: LabOptions) -> None:
     """Remove from the artefact store the files that no job reads or wrote: uploads that were never
-    submitted, and files of killed processes. Prints the number of files removed. The lab may be
-    running meanwhile.
+    submitted, and files of killed processes; before that, the files of jobs that are older than
+    keep_days of lab.yaml. Prints the number of files removed. The lab may be running meanwhile.
     """
     from etscope_lab.lab import Lab
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from etscope_lab.database.database import SCOPES, Database, Token
+from etscope_lab.database.database import Database
+from etscope_lab.jobs.records import SCOPES, Token
 
 __all__ = ["SCOPES", "Database", "Token"]

@@ -7,13 +7,15 @@ the job's id or the attempt's token whether it was committed the first time.
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import create_engine, event, func, select
+from sqlalchemy import Table, create_engine, event, func, select, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import (
     ArgumentError,
@@ -59,6 +61,7 @@ class Connections:
         if self._engine.dialect.name == "postgresql":
             # All statements of a reader see the same moment, as in SQLite.
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._joined = threading.local()
 
     def read(
         self,
@@ -67,6 +70,8 @@ class Connections:
         **named: _Arguments.kwargs,
     ) -> _Result:
         """Run one transaction that only reads: `work` of a connection and the arguments."""
+        if joined := getattr(self._joined, "to", None):
+            return work(joined[0], *arguments, **named)
         return self._tried(self._reader, lambda one, _: work(one, *arguments, **named))
 
     def write(
@@ -77,7 +82,22 @@ class Connections:
     ) -> _Result:
         """Run one transaction. The second argument of `work` is True when an earlier try of it may
         have been committed: the connection broke before the answer came."""
+        if joined := getattr(self._joined, "to", None):
+            return work(*joined, *arguments, **named)
         return self._tried(self._writer, lambda one, unsure: work(one, unsure, *arguments, **named))
+
+    def together(self, actions: Sequence[Callable[[], _Result]]) -> list[_Result]:
+        """Call the actions, and make what they read and write one transaction. When it is tried
+        again, all of them are called again."""
+
+        def work(connection: Connection, unsure: bool) -> list[_Result]:
+            self._joined.to = connection, unsure
+            try:
+                return [action() for action in actions]
+            finally:
+                self._joined.to = None
+
+        return self._tried(self._writer, work)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -115,6 +135,24 @@ def now(connection: Connection) -> datetime:
         found: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
         return found.astimezone(timezone.utc)
     return datetime.now(timezone.utc)
+
+
+def lock(connection: Connection, what: str, *, shared: bool = False) -> None:
+    """Wait until no other transaction has this lock, or a shared one, and hold it to the end of
+    this one. In SQLite there is one that writes at a time."""
+    if connection.dialect.name == "postgresql":
+        function = f"pg_advisory_xact_lock{'_shared' if shared else ''}"
+        query = text(f"SELECT {function}(hashtext(:what))")
+        connection.execute(query, {"what": f"etscope_lab {what}"})
+
+
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows in the place of those with the same key, where columns without a value stay."""
+    is_postgresql = connection.dialect.name == "postgresql"
+    query = (postgresql if is_postgresql else sqlite).insert(table)
+    keys = [column.name for column in table.primary_key]
+    changed = {name: query.excluded[name] for name in rows[0] if name not in keys}
+    connection.execute(query.on_conflict_do_update(index_elements=keys, set_=changed), rows)
 
 
 def _parse(url: str) -> URL:

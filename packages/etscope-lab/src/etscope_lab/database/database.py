@@ -13,20 +13,21 @@ import hmac
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from sqlalchemy import and_, delete, or_, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.engine import Connection, Row
 
 from etscope.errors import MissingDataError, UsageError
-from etscope_lab.database import alarms, audit, jobs, migrations, schema
-from etscope_lab.database.connection import Connections, now
+from etscope_lab.database import alarms, audit, files, jobs, migrations, schema
+from etscope_lab.database.connection import Connections, lock, now, upsert
 from etscope_lab.database.jobs import SeriesKey
 from etscope_lab.devices.peaks import DeviceCalibration
 from etscope_lab.jobs.records import (
+    SCOPES,
     SERIES_KEY,
     Alarm,
     AlarmState,
@@ -40,10 +41,9 @@ from etscope_lab.jobs.records import (
     Page,
     Series,
     State,
+    Token,
 )
 from etscope_lab.jobs.spec import JobSpec
-
-SCOPES = ("read", "submit", "operate", "admin")
 
 _PATIENCE = 15.0  # seconds: a restart of PostgreSQL takes less
 _PATIENCE_AT_FIRST = 3.0
@@ -51,23 +51,12 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@-]{0,99}")
 _SECRET = re.compile(r"etl_([0-9a-f]{12})_[0-9A-Za-z_-]{43}")
 _LATE_US = 60_000_000  # a result appears when its transaction ends, after the time that it has
 _USED = timedelta(minutes=1)  # the precision of a token's last use
+_AT_ONCE = 200  # jobs whose steps are one transaction
+
+_Result = TypeVar("_Result")
 
 _devices, _leases, _tokens = schema.devices.c, schema.leases.c, schema.tokens.c
 _calibrations = schema.calibrations.c
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token without its secret. scopes: from `SCOPES`; each scope includes the scopes before it.
-    last_used_at: accurate to the minute. project: of the jobs that are submitted with it.
-    """
-
-    name: str
-    scopes: frozenset[str]
-    created_at: datetime
-    expires_at: datetime | None = None
-    last_used_at: datetime | None = None
-    project: str = ""
 
 
 class Database:
@@ -114,6 +103,15 @@ class Database:
 
     # -- jobs
 
+    def together(self, actions: Sequence[Callable[[], _Result]]) -> list[_Result]:
+        """Call functions that call methods of this object, in one transaction. All of them are
+        called again when that is repeated."""
+        return self._connections.together(actions)
+
+    def last_event(self) -> int:
+        """The number of the last event of all jobs: it grows when one is queued, or should stop."""
+        return self._connections.read(jobs.last_event)
+
     def add(
         self,
         spec: JobSpec,
@@ -121,17 +119,19 @@ class Database:
         submitter: str = "",
         project: str = "",
         again: bool = False,
+        most: int | None = None,
         failure: str = "",
     ) -> tuple[Job, bool]:
         """Queue a job; return it and True when it is new. A job of the same content that is
-        queued, at work or done is returned instead, unless `again`, also when both are added at the
-        same moment. failure: why it has no program; then it ends at once, as a user's error.
+        queued, at work or done is returned instead, unless `again` or its files were removed, also
+        when both are added at the same moment. failure: why it has no program; then it ends at
+        once, as a user's error.
 
-        Raises `UsageError` when not all of its files are named by SHA-256.
+        most: jobs of the project that may wait. Raises `LabError` beyond it, `UsageError` when not
+        all files are named by SHA-256.
         """
-        owner = submitter, project
-        job_id = secrets.token_hex(8)
-        return self._connections.write(jobs.add, job_id, spec, owner, again, failure)
+        owner, new_id = (submitter, project), secrets.token_hex(8)
+        return self._connections.write(jobs.add, new_id, spec, owner, again, most, failure)
 
     def job(self, job_id: str) -> Job:
         """The job of an id or an unambiguous beginning of one. Raises `MissingDataError` without
@@ -156,9 +156,17 @@ class Database:
         """The number of jobs by state and project, if there are any."""
         return self._connections.read(jobs.counts, states)
 
-    def referenced(self) -> set[str]:
-        """SHA-256 of all files that jobs read or wrote, for `Store.sweep` to keep."""
-        return self._connections.read(jobs.referenced)
+    def remove_unused(self, shas: Collection[str], remove: Callable[[str], bool]) -> int:
+        """Call `remove` with those of the files (SHA-256) that no job reads or wrote; return how
+        often it was True. No job is added meanwhile, so they should be few."""
+        return self._connections.write(files.remove_unused, shas, remove)
+
+    def forget_files(
+        self, after: datetime, before: datetime, limit: int
+    ) -> tuple[datetime | None, set[str]]:
+        """Forget the files of at most `limit` jobs that ended between two times; see
+        `etscope_lab.retention`. Return the end of the last one, and the files."""
+        return self._connections.write(files.forget_files, after, before, limit)
 
     def history(
         self,
@@ -227,12 +235,19 @@ class Database:
     # -- the steps of a job
 
     def claim(
-        self, job_id: str, *, device: str, engine: str, token: str, lease_seconds: float
+        self,
+        job_id: str,
+        *,
+        device: str,
+        engine: str,
+        token: str,
+        limit: tuple[str, int] | None = None,
     ) -> Job | None:
-        """Start an attempt at a queued job; None if the job is no longer queued. token: identifies
-        this attempt; each attempt has a new one.
+        """Start an attempt at a queued job; None if the job is no longer queued, or as many are at
+        work as may. token: identifies this attempt; each attempt has a new one. limit: of a
+        project, by its name.
         """
-        return self._connections.write(jobs.claim, job_id, device, engine, token, lease_seconds)
+        return self._connections.write(jobs.claim, job_id, device, engine, token, limit)
 
     def started(self, job_id: str, token: str, worker: str) -> bool:
         """Note that the device works on the job. False when the attempt no longer counts."""
@@ -249,19 +264,30 @@ class Database:
         return self._connections.write(jobs.release, job_id, token, message, counted)
 
     def renew(self, engine: str, lease_seconds: float) -> None:
-        """Extend the leases of an engine's jobs and devices to that long from now."""
+        """Extend the lease that an engine has of its jobs and devices to that long from now."""
         self._connections.write(jobs.renew, engine, lease_seconds)
 
     def abandon(self, engine: str) -> None:
-        """End the leases of an engine that has ended: `requeue_expired` then takes its jobs, and
-        `acquire_device` its devices."""
+        """End the lease of an engine that has ended: `requeue_expired` then takes its jobs, and
+        `acquire_devices` its devices."""
         self._connections.write(jobs.renew, engine, -1.0)
 
     def requeue_expired(self) -> list[str]:
-        """Take jobs from engines that stopped renewing their leases; return the jobs' ids. They are
+        """Take jobs from engines that stopped renewing their lease; return the jobs' ids. They are
         queued again, which is not counted as an attempt; a job fails when that happens often."""
         late = self._connections.read(jobs.expired_ids)
-        return [one for one in late if self._connections.write(jobs.requeue_expired, one)]
+        found: list[str] = []
+        for first in range(0, len(late), _AT_ONCE):
+            these = late[first : first + _AT_ONCE]
+            taken = self.together(
+                [partial(self._connections.write, jobs.requeue_expired, one) for one in these]
+            )
+            found += [one for one, was_taken in zip(these, taken, strict=True) if was_taken]
+        return found
+
+    def cancelled_of(self, engine: str) -> set[str]:
+        """The ids of an engine's jobs that should stop."""
+        return self._connections.read(jobs.cancelled_of, engine)
 
     def request_cancel(self, job_id: str, by: str = "") -> Job:
         """Stop a job: a queued one at once, one at work when its engine sees it. by: for its
@@ -270,27 +296,23 @@ class Database:
 
     # -- devices
 
-    def set_device(self, device: Device) -> None:
-        config = device.config
-        row: dict[str, Any] = {
-            "driver": config.driver,
-            "options": dict(config.options),
-            "configured": dict(config.attributes),
-            "attributes": dict(device.attributes),
-            "state": device.state,
-            "job": device.job,
-            "seen_at": device.seen_at,
-            "conditions": dict(device.conditions),
-            "message": schema.clean(device.message),
-        }
-
-        def put(connection: Connection, _: bool) -> None:
-            query = update(schema.devices).where(_devices.name == config.name).values(**row)
-            if connection.execute(query).rowcount == 0:
-                # `IntegrityError` when another process adds it now; the next try updates it.
-                connection.execute(schema.devices.insert().values(name=config.name, **row))
-
-        self._connections.write(put)
+    def set_devices(self, *devices: Device) -> None:
+        rows = [
+            {
+                "name": device.config.name,
+                "driver": device.config.driver,
+                "options": dict(device.config.options),
+                "configured": dict(device.config.attributes),
+                "attributes": dict(device.attributes),
+                "state": device.state,
+                "job": device.job,
+                "seen_at": device.seen_at,
+                "conditions": dict(device.conditions),
+                "message": schema.clean(device.message),
+            }
+            for device in devices
+        ]
+        self._connections.write(lambda connection, _: upsert(connection, schema.devices, rows))
 
     def devices(self) -> list[Device]:
         """All devices by name."""
@@ -337,8 +359,9 @@ class Database:
 
     def keep_calibration(self, found: DeviceCalibration) -> None:
         """Keep a device's calibration in the place of an earlier one of the same runner."""
-        key = {"device": found.device, "runner": found.runner}
         row = {
+            "device": found.device,
+            "runner": found.runner,
             "description": found.description,
             "threads": found.threads,
             "at": found.at,
@@ -347,18 +370,11 @@ class Database:
             "error": schema.clean(found.error),
         }
 
-        def put(connection: Connection, _: bool) -> None:
-            same = and_(*(schema.calibrations.c[name] == value for name, value in key.items()))
-            if connection.execute(update(schema.calibrations).where(same).values(**row)).rowcount:
-                return
-            # `IntegrityError` when another process adds it now; the next try updates it.
-            connection.execute(schema.calibrations.insert().values(**key, **row))
+        self._connections.write(lambda one, _: upsert(one, schema.calibrations, [row]))
 
-        self._connections.write(put)
-
-    def calibrations(self, device: str) -> list[DeviceCalibration]:
-        """The calibrations of a device, by runner."""
-        query = select(schema.calibrations).where(_calibrations.device == device)
+    def calibrations(self, *devices: str) -> list[DeviceCalibration]:
+        """The calibrations of devices, by runner."""
+        query = select(schema.calibrations).where(_calibrations.device.in_(devices))
         query = query.order_by(_calibrations.runner)
         return [
             DeviceCalibration(
@@ -373,23 +389,21 @@ class Database:
             for row in self._connections.read(lambda connection: connection.execute(query).all())
         ]
 
-    def acquire_device(self, name: str, engine: str, lease_seconds: float) -> bool:
-        """Make this engine the one that gives work to a device. Return False if another engine
-        is.
-        """
+    def acquire_devices(self, names: Iterable[str], engine: str) -> set[str]:
+        """Make this engine the one that gives work to devices, while it renews its lease. Return
+        those of them that no other engine has."""
 
-        def acquire(connection: Connection, _: bool) -> bool:
-            at = now(connection)
-            lease = {"engine": engine, "until": at + timedelta(seconds=lease_seconds)}
-            free = or_(_leases.engine == engine, _leases.until < at)
-            query = update(schema.leases).where(and_(_leases.device == name, free))
-            if connection.execute(query.values(**lease)).rowcount:
-                return True
-            if connection.execute(select(_leases.engine).where(_leases.device == name)).first():
-                return False
-            # `IntegrityError` when another engine takes it now; the next try finds that.
-            connection.execute(schema.leases.insert().values(device=name, **lease))
-            return True
+        def acquire(connection: Connection, _: bool) -> set[str]:
+            lock(connection, "devices")
+            alive = set(connection.execute(jobs.alive(connection)).scalars())
+            held = {row.device: row.engine for row in connection.execute(select(schema.leases))}
+            wanted = {schema.clean(name) for name in names}
+            mine = {one for one in wanted if held.get(one) not in alive - {engine}}
+            if rows := [
+                {"device": one, "engine": engine} for one in mine if held.get(one) != engine
+            ]:
+                upsert(connection, schema.leases, rows)
+            return mine
 
         return self._connections.write(acquire)
 
@@ -397,14 +411,37 @@ class Database:
         """The engines that have devices now."""
 
         def alive(connection: Connection) -> set[str]:
-            query = select(_leases.engine).where(_leases.until > now(connection))
-            return set(connection.execute(query).scalars())
+            query = select(_leases.engine).where(_leases.engine.in_(jobs.alive(connection)))
+            return set(connection.execute(query.distinct()).scalars())
 
         return self._connections.read(alive)
 
     def release_devices(self, engine: str) -> None:
-        query = delete(schema.leases).where(_leases.engine == engine)
-        self._connections.write(lambda connection, _: connection.execute(query))
+        def release(connection: Connection, _: bool) -> None:
+            for table in (schema.leases, schema.engines):
+                connection.execute(delete(table).where(table.c.engine == engine))
+
+        self._connections.write(release)
+
+    # -- shares
+
+    def note_use(self, seconds: Mapping[str, float], half_life: float) -> None:
+        """Add the device time of projects; what was used before halves in this many seconds."""
+
+        def add(connection: Connection, unsure: bool) -> None:
+            lock(connection, "shares")
+            now_used, at = jobs.used(connection, half_life)
+            rows = [
+                {"project": one, "seconds": now_used.get(one, 0.0) + more, "at": at}
+                for one, more in seconds.items()
+            ]
+            upsert(connection, schema.shares, rows)
+
+        self._connections.write(add)
+
+    def used(self, half_life: float) -> dict[str, float]:
+        """The device time of projects, of which half is forgotten in that many seconds."""
+        return self._connections.read(jobs.used, half_life)[0]
 
     # -- tokens
 

@@ -34,7 +34,8 @@ from sqlalchemy.engine import Connection, Row
 
 from etscope.errors import LabError, MissingDataError, UsageError, VersionError
 from etscope_lab.database import audit, schema
-from etscope_lab.database.connection import now
+from etscope_lab.database.connection import lock, now, upsert
+from etscope_lab.database.files import FILES
 from etscope_lab.jobs.generations import (
     ENERGY,
     EXECUTION,
@@ -78,9 +79,9 @@ _results = schema.results.c
 _COLUMNS = [
     column
     for column in schema.jobs.columns
-    if column.name not in ("sole", "priority", "expired", "token", "engine", "lease_until", "seeks")
+    if column.name not in ("sole", "priority", "expired", "token", "engine", "seeks")
 ]
-_NO_ENGINE: dict[str, Any] = {"token": None, "engine": None, "lease_until": None}
+_NO_ENGINE: dict[str, Any] = {"token": None, "engine": None}
 _AT_ONCE = 500  # jobs that a migration reads together
 _TIMES = ("p50_ms", "p90_ms", "load_ms", "first_ms")
 _POINT = (
@@ -103,13 +104,14 @@ def add(
     spec: JobSpec,
     owner: tuple[str, str],
     again: bool,
+    most: int | None,
     failure: str,
 ) -> tuple[Job, bool]:
-    """Return the job and True when it is new. owner: submitter and project. failure: why it ends
-    at once; "" queues it.
+    """Return the job and True when it is new. owner: submitter and project. most: jobs of the
+    project that may wait. failure: why it ends at once; "" queues it.
 
     Raises `IntegrityError` when another process adds the same job at this moment; the next try then
-    finds that job. `UsageError`: too many labels.
+    finds that job. `UsageError`: too many labels. `LabError`: as many jobs wait as may.
     """
     if len(spec.labels) > MOST_LABELS or max(map(len, spec.labels.values()), default=0) > (
         LONGEST_LABEL
@@ -118,16 +120,27 @@ def add(
             f"a job has at most {MOST_LABELS} labels of at most {LONGEST_LABEL} characters"
         )
     content_hash = spec.content_hash
-    if unsure and (mine := _row_by_id(connection, job_id)) is not None:
-        return _with_artifacts(connection, [mine])[0], True
+    if unsure and _exists(connection, _jobs.id == job_id):
+        return _job_by_id(connection, job_id), True
     if not again:
-        same = and_(_jobs.content_hash == content_hash, _jobs.state.in_(_ANSWERS))
+        same = and_(
+            _jobs.content_hash == content_hash,
+            _jobs.state.in_(_ANSWERS),
+            _jobs.files_removed_at.is_(None),
+        )
         newest = _select().where(same).order_by(_jobs.seq.desc()).limit(1)
         other = connection.execute(newest).first()
         if other is not None:
             return _with_artifacts(connection, [other])[0], False
-    at = now(connection)
     project = schema.clean(owner[1], 200)
+    if most is not None and not _has_room(connection, project, most, State.QUEUED):
+        raise LabError(
+            f"{most} jobs of the project {project} wait, and no more may",
+            hint="submit it when some have ended; max_queued in lab.yaml is the limit",
+        )
+    # `files.remove_unused` looks for references now, or when this transaction has ended.
+    lock(connection, FILES, shared=True)
+    at = now(connection)
     pairs = [f"{key}={text}" for key, text in spec.labels.items()]
     values = {
         "id": job_id,
@@ -165,8 +178,14 @@ def claim(
     device: str,
     engine: str,
     token: str,
-    lease_seconds: float,
+    limit: tuple[str, int] | None,
 ) -> Job | None:
+    """limit: a project, and how many of its jobs may be at work."""
+    mine = and_(_jobs.id == job_id, _jobs.token == token, _jobs.state == State.CLAIMED)
+    if unsure and _exists(connection, mine):
+        return _job_by_id(connection, job_id)
+    if limit is not None and not _has_room(connection, *limit, *_AT_WORK):
+        return None
     at = now(connection)
     row = _step(
         connection,
@@ -179,13 +198,11 @@ def claim(
         token=token,
         claimed_at=at,
         started_at=None,
-        lease_until=at + timedelta(seconds=lease_seconds),
     )
-    if row is not None:
-        _note(connection, row, at, State.CLAIMED)
-        return _job_by_id(connection, job_id)
-    mine = and_(_jobs.id == job_id, _jobs.token == token, _jobs.state == State.CLAIMED)
-    return _job_by_id(connection, job_id) if unsure and _exists(connection, mine) else None
+    if row is None:
+        return None
+    _note(connection, row, at, State.CLAIMED)
+    return _job_by_id(connection, job_id)
 
 
 def start(connection: Connection, _: bool, job_id: str, token: str, worker: str) -> bool:
@@ -219,7 +236,6 @@ def finish(connection: Connection, unsure: bool, outcome: Outcome) -> bool:
         "error": schema.clean(outcome.error),
         "error_slug": schema.clean(outcome.error_slug, 100),
         "engine": None,
-        "lease_until": None,
     }
     if state is not State.DONE:
         changes["sole"] = None
@@ -263,13 +279,14 @@ def release(
 
 
 def expired_ids(connection: Connection) -> list[str]:
-    late = and_(_jobs.state.in_(_AT_WORK), _jobs.lease_until < now(connection))
+    late = and_(_jobs.state.in_(_AT_WORK), _jobs.engine.not_in(alive(connection)))
     return [*connection.execute(select(_jobs.id).where(late).order_by(_jobs.seq)).scalars()]
 
 
 def requeue_expired(connection: Connection, unsure: bool, job_id: str) -> bool:
-    """Take a job from an attempt after its lease ran out."""
-    late = and_(_jobs.id == job_id, _jobs.state.in_(_AT_WORK), _jobs.lease_until < now(connection))
+    """Take a job from an attempt after the lease of its engine ran out."""
+    gone = _jobs.engine.not_in(alive(connection))
+    late = and_(_jobs.id == job_id, _jobs.state.in_(_AT_WORK), gone)
     row = _locked(connection, late)
     if row is None:
         return unsure
@@ -286,7 +303,7 @@ def requeue_expired(connection: Connection, unsure: bool, job_id: str) -> bool:
 def request_cancel(connection: Connection, unsure: bool, job_id: str, by: str) -> Job:
     who, by = by, f" by {by}" if by else ""
     seq = _row_of(connection, job_id).seq
-    row = _there(_locked(connection, _jobs.seq == seq))
+    row = connection.execute(_lock().where(_jobs.seq == seq)).one()
     if row.state == State.QUEUED:
         _end(connection, row, State.CANCELLED, f"stopped on request{by}", "")
     elif row.state in _AT_WORK:
@@ -303,10 +320,33 @@ def request_cancel(connection: Connection, unsure: bool, job_id: str, by: str) -
 
 def renew(connection: Connection, _: bool, engine: str, lease_seconds: float) -> None:
     until = now(connection) + timedelta(seconds=lease_seconds)
+    upsert(connection, schema.engines, [{"engine": engine, "until": until}])
+
+
+def alive(connection: Connection) -> Select[tuple[str]]:
+    """Select the engines whose lease has not run out: their jobs and devices are theirs."""
+    return select(schema.engines.c.engine).where(schema.engines.c.until >= now(connection))
+
+
+def cancelled_of(connection: Connection, engine: str) -> set[str]:
+    """The jobs of an engine that should stop."""
     mine = and_(_jobs.engine == engine, _jobs.state.in_(_AT_WORK))
-    connection.execute(update(schema.jobs).where(mine).values(lease_until=until))
-    table = schema.leases
-    connection.execute(update(table).where(table.c.engine == engine).values(until=until))
+    return set(connection.execute(select(_jobs.id).where(mine, _jobs.cancel_requested)).scalars())
+
+
+def used(connection: Connection, half_life: float) -> tuple[dict[str, float], datetime]:
+    """The device time of projects, halved each `half_life` seconds, and the time."""
+    at = now(connection)
+    return {
+        row.project: row.seconds * 0.5 ** ((at - row.at).total_seconds() / half_life)
+        for row in connection.execute(select(schema.shares))
+    }, at
+
+
+def _has_room(connection: Connection, project: str, most: int, *states: State) -> bool:
+    """True when another job of a project may come into these states, in this transaction."""
+    lock(connection, f"limits of {states[0]}")
+    return sum(n for (_, one), n in counts(connection, states).items() if one == project) < most
 
 
 def _requeue(
@@ -355,7 +395,11 @@ def _step(connection: Connection, where: ColumnElement[bool], **changes: Any) ->
 
 def _locked(connection: Connection, where: ColumnElement[bool]) -> Row[Any] | None:
     """The job for which `where` holds, locked until this transaction ends."""
-    return connection.execute(select(schema.jobs).where(where).with_for_update()).one_or_none()
+    return connection.execute(_lock().where(where)).one_or_none()
+
+
+def _lock() -> Select[Any]:
+    return select(schema.jobs).with_for_update()
 
 
 def _note(
@@ -429,6 +473,11 @@ def events(connection: Connection, job_id: str) -> list[JobEvent]:
     ]
 
 
+def last_event(connection: Connection) -> int:
+    """The number of the last event of any job."""
+    return connection.execute(select(func.max(schema.events.c.seq))).scalar() or 0
+
+
 def counts(connection: Connection, states: Sequence[State]) -> dict[tuple[State, str], int]:
     key = _jobs.state, _jobs.project
     query = select(*key, func.count()).where(_jobs.state.in_([one.value for one in states]))
@@ -436,14 +485,6 @@ def counts(connection: Connection, states: Sequence[State]) -> dict[tuple[State,
         (State(state), project): count
         for state, project, count in connection.execute(query.group_by(*key))
     }
-
-
-def referenced(connection: Connection) -> set[str]:
-    """SHA-256 of all files that jobs read or wrote."""
-    found: set[str] = set()
-    for table in (schema.inputs, schema.artifacts):
-        found |= set(connection.execute(select(table.c.sha256).distinct()).scalars())
-    return found
 
 
 def _matching(connection: Connection, wanted: Filter) -> tuple[Select[Any], ColumnElement[int]]:
@@ -509,18 +550,9 @@ def _row_of(connection: Connection, job_id: str) -> Row[Any]:
     return rows[0]
 
 
-def _row_by_id(connection: Connection, job_id: str) -> Row[Any] | None:
-    return connection.execute(_select().where(_jobs.id == job_id)).one_or_none()
-
-
-def _there(row: Row[Any] | None) -> Row[Any]:
-    if row is None:
-        raise LabError("a job vanished from the lab's database", hint="was it changed by hand?")
-    return row
-
-
 def _job_by_id(connection: Connection, job_id: str) -> Job:
-    return _with_artifacts(connection, [_there(_row_by_id(connection, job_id))])[0]
+    row = connection.execute(_select().where(_jobs.id == job_id)).one()
+    return _with_artifacts(connection, [row])[0]
 
 
 def _with_artifacts(connection: Connection, rows: Sequence[Row[Any]]) -> list[Job]:
@@ -554,6 +586,7 @@ def _job(row: Row[Any], artifacts: Mapping[str, Artifact]) -> Job:
         marks=tuple(row.marks),
         artifacts=artifacts,
         cancel_requested=row.cancel_requested,
+        files_removed_at=row.files_removed_at,
     )
 
 

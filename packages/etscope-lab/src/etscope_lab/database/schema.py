@@ -30,7 +30,7 @@ from sqlalchemy.types import TypeDecorator
 
 from etscope_lab.jobs.records import SERIES_KEY
 
-VERSION = 6  # of the last revision in `migrations/versions`
+VERSION = 7  # of the last revision in `migrations/versions`
 
 
 class Instant(TypeDecorator[datetime]):
@@ -106,8 +106,9 @@ version = Table("etscope_lab", metadata, Column("version", Integer, nullable=Fal
 revision = Table("lab_revision", metadata, Column("version_num", String(32), primary_key=True))
 
 # seq: the order of submission. sole: the content hash while no other job of that content may be
-# added; NULL for jobs added "again" and for jobs that ended without a result. token, engine,
-# lease_until: of the present attempt. seeks: the text that searches look at, case folded.
+# added; NULL for jobs added "again" and for jobs that ended without a result, or whose files were
+# removed. token, engine: of the present attempt. seeks: the text that searches look at, case
+# folded.
 jobs = Table(
     "lab_jobs",
     metadata,
@@ -125,7 +126,6 @@ jobs = Table(
     Column("expired", Integer, nullable=False, default=0),
     Column("token", Words),
     Column("engine", Words, index=True),
-    Column("lease_until", Instant),
     Column("cancel_requested", Boolean, nullable=False, default=False),
     Column("created_at", Instant, nullable=False),
     Column("claimed_at", Instant),
@@ -140,6 +140,7 @@ jobs = Table(
     Column("summary", Plain, nullable=False, default=dict),
     Column("environment", Plain, nullable=False, default=dict),
     Column("marks", Plain, nullable=False, default=list),
+    Column("files_removed_at", Instant),
     sqlite_autoincrement=True,  # numbers are never reused
 )
 Index("lab_jobs_queue", jobs.c.state, jobs.c.project, jobs.c.priority.desc(), jobs.c.seq)
@@ -148,6 +149,7 @@ Index("lab_jobs_by_device", jobs.c.device, jobs.c.seq)
 Index("lab_jobs_by_model", jobs.c.model_sha256, jobs.c.seq)
 Index("lab_jobs_by_kind", jobs.c.kind, jobs.c.seq)
 Index("lab_jobs_by_time", jobs.c.created_at, jobs.c.seq)
+Index("lab_jobs_by_end", jobs.c.finished_at, jobs.c.seq)
 
 # An index of each three letters of `seeks`, so that a search does not read all jobs: in SQLite a
 # table that triggers fill, in PostgreSQL an index that a search by LIKE uses.
@@ -189,7 +191,7 @@ inputs = Table(
     metadata,
     _job_column(primary_key=True),
     Column("field", String(32), primary_key=True),
-    Column("sha256", _Sha256, nullable=False),
+    Column("sha256", _Sha256, nullable=False, index=True),
 )
 
 artifacts = Table(
@@ -197,7 +199,7 @@ artifacts = Table(
     metadata,
     _job_column(primary_key=True),
     Column("name", Words, primary_key=True),
-    Column("sha256", _Sha256, nullable=False),
+    Column("sha256", _Sha256, nullable=False, index=True),
     Column("size", BigInteger, nullable=False),
     Column("media_type", Words, nullable=False),
 )
@@ -303,13 +305,29 @@ calibrations = Table(
     Column("error", Words, nullable=False),
 )
 
+# An engine renews one row, however many jobs and devices it has: they are its own until then.
+engines = Table(
+    "lab_engines",
+    metadata,
+    Column("engine", Words, primary_key=True),
+    Column("until", Instant, nullable=False),
+)
+
 # The engine that gives work to a device.
 leases = Table(
     "lab_leases",
     metadata,
     Column("device", Words, primary_key=True),
     Column("engine", Words, nullable=False, index=True),
-    Column("until", Instant, nullable=False),
+)
+
+# The device time of projects, as of that time (`etscope_lab.shares`).
+shares = Table(
+    "lab_shares",
+    metadata,
+    Column("project", Words, primary_key=True),
+    Column("seconds", Float, nullable=False),
+    Column("at", Instant, nullable=False),
 )
 
 tokens = Table(

@@ -94,10 +94,13 @@ class Calibrator:
         else:
             _logger.info("%s (%s runner) is calibrated", found.device, found.runner)
 
-    def known_of(self, device: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the contents of a device's calibrations, for an order."""
-        found = self._database.calibrations(device)
-        return tuple(one.content for one in found if one.content is not None)
+    def known_of(self, *devices: str) -> dict[str, tuple[Mapping[str, Any], ...]]:
+        """Return the contents of devices' calibrations by device, for orders."""
+        known: dict[str, tuple[Mapping[str, Any], ...]] = dict.fromkeys(devices, ())
+        for one in self._database.calibrations(*known):
+            if one.content is not None:
+                known[one.device] += (one.content,)
+        return known
 
 
 def _case_of(one: DeviceCalibration) -> tuple[Any, ...]:

@@ -1,10 +1,9 @@
 """Jobs, their files and devices as plain values, the same from the database, over HTTP and on the
-command line; and `LabApi`, the calls that a lab answers.
+command line.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -195,6 +194,7 @@ class Job:
     error. summary: see `etscope_lab.jobs.records`; empty until the job is measured. marks:
     conditions that could not be kept or read ("governor not readable"); they are a caveat to the
     result. artifacts: the job's files by name. cancel_requested: True if it should stop.
+    files_removed_at: when its files were removed, as they were older than the lab keeps them.
     """
 
     id: str
@@ -217,11 +217,14 @@ class Job:
     marks: tuple[str, ...] = ()
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)
     cancel_requested: bool = False
+    files_removed_at: datetime | None = None
 
     def artifact(self, name: str) -> Artifact:
         """Return a file by its name. Raises `MissingDataError` with the existing names."""
         if name not in self.artifacts:
             held = ", ".join(sorted(self.artifacts)) or "no files"
+            if self.files_removed_at is not None:
+                held = f"no files: they were removed on {self.files_removed_at:%Y-%m-%d}"
             raise MissingDataError(f"job {self.id} has no {name!r}", hint=f"it has {held}")
         return self.artifacts[name]
 
@@ -389,6 +392,23 @@ class Point:
     before: str | None = None
 
 
+SCOPES = ("read", "submit", "operate", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret. scopes: from `SCOPES`; each scope includes the scopes before it.
+    last_used_at: accurate to the minute. project: of the jobs that are submitted with it.
+    """
+
+    name: str
+    scopes: frozenset[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    project: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """A change by a person or program.
@@ -505,72 +525,16 @@ SERIES_KEY = ("model", "method", "device", "backend", "runner", "threads", "inpu
 
 
 class LabApi(Protocol):
-    """The calls of a lab, in this process (`Lab`) or behind HTTP (`Client`).
+    """Calls of a lab, in this process (`Lab`) or behind HTTP (`Client`)."""
 
-    Raises `MissingDataError` for a job, device or file that does not exist, `UsageError` for
-    invalid arguments.
-    """
-
-    def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
-        """Queue a job, after copying its files by path into the store. A job of the same content
-        that is queued, at work or done is returned instead, unless `again`."""
-        ...
-
-    def job(self, job_id: str) -> Job:
-        """The job of an id or an unambiguous beginning of one."""
-        ...
-
+    def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job: ...
+    def job(self, job_id: str) -> Job: ...
     def jobs(
         self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
     ) -> Page: ...
-
-    def events(self, job_id: str) -> Sequence[JobEvent]: ...
-
-    def log(self, job_id: str) -> str:
-        """The log of the job's processes; of a running job, so far."""
-        ...
-
-    def cancel(self, job_id: str) -> Job:
-        """Stop a job. Raises `UsageError` when it has ended."""
-        ...
-
-    def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Wait for the end of a job; return it. Raises `TimeoutError` after `timeout` seconds."""
-        ...
-
-    def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
-        """A file of a job, in pieces."""
-        ...
-
-    def fetch(
-        self, job_id: str, folder: str | os.PathLike[str], names: Sequence[str] = ()
-    ) -> list[Path]:
-        """Copy files of a job into a folder: all, or some by name. Their content is checked."""
-        ...
-
-    def devices(self) -> Sequence[Device]: ...
-
+    def read(self, job_id: str, artifact: str) -> Iterator[bytes]: ...
+    def fetch(self, job_id: str, folder: Path, names: Sequence[str] = ()) -> list[Path]: ...
+    def compare(self, first: str, second: str) -> Mapping[str, Any]: ...
     def history(
-        self,
-        model: str | None = None,
-        device: str | None = None,
-        *,
-        limit: int = 200,
-        most: int | None = None,
-    ) -> Sequence[Series]:
-        """Done jobs as series, those with the newest results first. limit: points of each, the
-        newest. most: number of series."""
-        ...
-
-    def compare(self, first: str, second: str) -> Mapping[str, Any]:
-        """The verdict on the times of two done jobs, and what differs."""
-        ...
-
-    def alarms(self, states: Sequence[AlarmState] = ()) -> Sequence[Alarm]:
-        """The alarms in these states, or all; the newest first."""
-        ...
-
-    def set_alarm(self, alarm_id: str, state: AlarmState) -> Alarm:
-        """Acknowledge, close or open an alarm again. Raises `UsageError` for another state, and
-        for an alarm whose A/B job has not ended."""
-        ...
+        self, model: str | None = None, device: str | None = None, *, limit: int = 200
+    ) -> Sequence[Series]: ...

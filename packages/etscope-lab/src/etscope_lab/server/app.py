@@ -9,18 +9,19 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h11
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.middleware.sessions import SessionMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from etscope import __version__
-from etscope.errors import LabError, MissingDataError, UsageError
+from etscope.errors import LabError, UsageError
 from etscope.reporting.serve import is_own_name
 from etscope_lab.pages import router as pages
 from etscope_lab.server import files, jobs, security, service
@@ -38,57 +39,21 @@ _DESCRIPTION = """Benchmark models on the devices of this lab.
 Submit a job with `POST /api/v1/jobs`; upload its files first, by content, with `PUT
 /api/v1/files/{sha256}`. Every error response has the same body: `error`, `slug`, `hint`."""
 
-# The API's documentation page: Swagger UI. Its files come from a package, so from this server.
+# The API's documentation page: Swagger UI, whose files come from a package, so from this server.
 _documentation = APIRouter(include_in_schema=False)
-_FILES = {
-    "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
-    "swagger-ui.css": "text/css; charset=utf-8",
-}
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>etscope lab: API</title>
-<link rel="stylesheet" href="/api/docs/swagger-ui.css">
-<link rel="icon" href="data:,">
-</head>
-<body>
-<div id="swagger-ui"></div>
-<script src="/api/docs/swagger-ui-bundle.js"></script>
-<script src="/api/docs/start.js"></script>
-</body>
-</html>
-"""
-_START = """SwaggerUIBundle({
-  url: "/api/openapi.json",
-  dom_id: "#swagger-ui",
-  deepLinking: true,
-  validatorUrl: null,
-});
-"""
+_OWN = Path(__file__).parent / "documentation"
+_SWAGGER: list[str | tuple[str, str]] = [("fastapi_swagger", "resources")]
 
 
 @_documentation.get("/api/docs", response_model=None)
-def documentation(request: Request) -> HTMLResponse:
-    return HTMLResponse(_PAGE)
-
-
-@_documentation.get("/api/docs/{name}", response_model=None)
-def documentation_file(name: str) -> Response:
-    if name == "start.js":
-        return Response(_START, media_type="text/javascript; charset=utf-8")
-    if name not in _FILES:
-        raise MissingDataError("the file does not exist")
-    data = resources.files("fastapi_swagger.resources").joinpath(name).read_bytes()
-    headers = {"Cache-Control": "public, max-age=86400"}
-    return Response(data, media_type=_FILES[name], headers=headers)
+def documentation() -> HTMLResponse:
+    return HTMLResponse((_OWN / "page.html").read_text("utf-8"))
 
 
 def create_app(lab: Lab, settings: Settings | None = None) -> FastAPI:
     """Return the application that serves a lab. It does not close the lab.
 
-    `app.state` has `lab`, `settings`, `authenticator` and `is_stopping`.
+    `app.state` has `lab`, `settings` and `authenticator`.
     """
     settings = settings or Settings()
     app = FastAPI(
@@ -101,12 +66,12 @@ def create_app(lab: Lab, settings: Settings | None = None) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.lab, app.state.settings = lab, settings
-    app.state.is_stopping = lambda: False  # replaced by the server's own
     app.state.authenticator = security.Authenticator(lab.database, settings)
     for operations in (jobs, files, service):
         app.include_router(operations.router, prefix=API)
     app.include_router(service.metrics)
     app.include_router(_documentation)
+    app.mount("/api/docs", StaticFiles(directory=_OWN, packages=_SWAGGER))
     app.include_router(security.router)
     app.include_router(pages.router(lab))
     install_error_handlers(app)
@@ -199,7 +164,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def server_of(lab: Lab, settings: Settings) -> uvicorn.Server:
-    """Return the server of a lab; its streams end when it stops."""
+    """Return the server of a lab."""
     app = create_app(lab, settings)
     config = uvicorn.Config(
         app,
@@ -214,9 +179,7 @@ def server_of(lab: Lab, settings: Settings) -> uvicorn.Server:
         ws="none",
         lifespan="on",
     )
-    server = _Server(config)
-    app.state.is_stopping = lambda: server.should_exit
-    return server
+    return _Server(config)
 
 
 class _PatientProtocol(H11Protocol):

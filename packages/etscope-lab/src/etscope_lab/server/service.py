@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from etscope import __version__
 from etscope.errors import LabError, UsageError
+from etscope_lab.database import Token
 from etscope_lab.jobs.records import Alarm, AlarmState, AuditEntry, Device, Series
 from etscope_lab.jobs.spec import JobSpec
 from etscope_lab.monitoring import Part, Status, parts, registry_of
@@ -147,16 +148,6 @@ TOKEN_NAME = r"^[0-9A-Za-z][0-9A-Za-z._@-]*$"
 _Name = Annotated[str, Path(pattern=TOKEN_NAME, max_length=100)]
 
 
-class TokenBody(BaseModel):
-    """A token without its secret; the lab keeps only a hash of that."""
-
-    name: str
-    scopes: list[str]
-    project: str
-    created_at: AwareDatetime
-    expires_at: AwareDatetime | None
-
-
 class TokenRequest(BaseModel):
     """A token to make."""
 
@@ -177,18 +168,10 @@ class NewToken(BaseModel):
     secret: str
 
 
-@_tokens.get("/tokens", response_model=list[TokenBody], responses=error_responses())
-def list_tokens(request: Request, _: Admin) -> list[TokenBody]:
-    return [
-        TokenBody(
-            name=one.name,
-            scopes=sorted(one.scopes),
-            project=one.project,
-            created_at=one.created_at,
-            expires_at=one.expires_at,
-        )
-        for one in lab_of(request).database.tokens()
-    ]
+@_tokens.get("/tokens", response_model=list[Token], responses=error_responses())
+def list_tokens(request: Request, _: Admin) -> list[Token]:
+    """List the tokens, without their secrets."""
+    return lab_of(request).database.tokens()
 
 
 @_tokens.post(

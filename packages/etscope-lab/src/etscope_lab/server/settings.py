@@ -23,10 +23,9 @@ class Settings:
     host: the address to listen on. hosts: further names of the server, such as a proxy's.
     trusted_proxies: addresses that may set X-Forwarded-For and X-Forwarded-Proto. require_tokens:
     require tokens even on a loopback address and before one exists; else they are required once
-    there is one. key: signs sessions and forms. stream_seconds: the length of a stream of events or
-    of a log, after which the client connects again. look_seconds: time between two checks for new
-    content of a stream. failures_per_minute: wrong tokens of one address before it has to wait.
-    oidc: a provider at which users sign in. uploads: folder for files while they are uploaded.
+    there is one. key: signs sessions and forms. failures_per_minute: wrong tokens of one address
+    before it has to wait. oidc: a provider at which users sign in. uploads: folder for files while
+    they are uploaded.
     """
 
     host: str = "127.0.0.1"
@@ -38,8 +37,6 @@ class Settings:
     max_upload_bytes: int = 4 << 30
     max_body_bytes: int = 1 << 20
     session_seconds: int = 12 * 3600
-    stream_seconds: float = 60.0
-    look_seconds: float = 0.5
     failures_per_minute: int = 20
     oidc: OidcConfig | None = None
 

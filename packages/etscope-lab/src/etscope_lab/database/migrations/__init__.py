@@ -17,7 +17,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from sqlalchemy import func, inspect, select, text
+from sqlalchemy import column, func, inspect, select, table, text
 from sqlalchemy.engine import Connection
 
 from etscope.errors import LabError, VersionError
@@ -70,8 +70,8 @@ def _migrate(connection: Connection, found: int) -> None:
     from alembic import command
     from alembic.config import Config
 
-    lease = schema.leases.c
-    at_work = select(lease.engine).where(lease.until > now(connection)).limit(1)
+    leases = table("lab_leases", column("engine"), column("until", schema.Instant))
+    at_work = select(leases.c.engine).where(leases.c.until > now(connection)).limit(1)
     if engine := connection.execute(at_work).scalar():
         raise LabError(
             f"the lab's database is of version {found}, and an etscope of that version works on it "
