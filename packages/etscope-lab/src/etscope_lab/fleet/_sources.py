@@ -140,6 +140,9 @@ class Source:
     has_dump: bool = True
 
 
+_Found = Source | tuple[str, EtscopeError]  # or a file that failed, with its error
+
+
 def find_sources(
     names: Iterable[str | os.PathLike[str]],
 ) -> tuple[list[Source], list[tuple[str, EtscopeError]]]:
@@ -156,7 +159,7 @@ def find_sources(
     found: dict[str, Source] = {}
     wrong: list[tuple[str, EtscopeError]] = []
     for name in _expanded(os.fspath(name) for name in names):
-        sources: list[Source] = []
+        sources: list[_Found] = []
         try:
             sources = list(_sources_of(name))
         except EtscopeError as error:
@@ -168,6 +171,9 @@ def find_sources(
                 raise
             wrong.append((name, FormatError(f"cannot be listed: {error}")))
         for source in sources:
+            if isinstance(source, tuple):
+                wrong.append(source)
+                continue
             found.setdefault(source.url if source.has_dump else str(source.sha256), source)
     return list(found.values()), wrong
 
@@ -204,7 +210,7 @@ def _expanded(names: Iterable[str]) -> Iterator[str]:
         yield from (line.strip() for line in lines if line.strip() and line[0] != "#")
 
 
-def _sources_of(name: str) -> Iterator[Source]:
+def _sources_of(name: str) -> Iterator[_Found]:
     if is_url(name):
         yield from _remote(name)
         return
@@ -241,7 +247,7 @@ def _local(path: Path) -> Source:
     return Source(os.path.abspath(path), status.st_size, status.st_mtime)  # noqa: PTH100
 
 
-def _below(folder: Path) -> Iterator[Source]:
+def _below(folder: Path) -> Iterator[_Found]:
     """Yield all ETDumps below a folder. Raises `UsageError` if it contains a lab: its store has no
     device, time and label of a dump, and a dump once collected is not collected again."""
     for parent, folders, files in os.walk(folder):
@@ -260,7 +266,10 @@ def _below(folder: Path) -> Iterator[Source]:
                 yield _local(path)
             elif name.endswith(".json") and _RECORDS.match(head):
                 is_report = name == APP_RECORDS and any(n.endswith(_SUFFIXES) for n in files)
-                yield from () if is_report else _file(path)
+                try:
+                    yield from () if is_report else _file(path)
+                except EtscopeError as error:  # the folder's other files count
+                    yield str(path), error
 
 
 def _remote(name: str) -> Iterator[Source]:

@@ -10,9 +10,10 @@ jobs that ended since then are collected in the order in which they ended, some 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePath
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _CONDITIONS = "conditions.json"
 _VERDICTS = ("ab", "sustained", "numerics")  # parts of a summary that have one
 _PAGE = 200
+_logger = logging.getLogger("etscope_lab")
 
 
 @contextmanager
@@ -228,13 +230,19 @@ def _add_new(lab: Lab, dataset: Dataset) -> None:
         with tempfile.TemporaryDirectory(prefix="etscope-lab-") as folder:
             found = list(_sources(lab, jobs, dataset.dump_ids(), Path(folder), {}))
         if found:
-            collect(found, dataset.folder)
+            _collect_of(found, dataset)
             with atomic_write(until_path) as file:
                 file.write(json.dumps({"until": place[0].isoformat()}).encode())
         if len(jobs) < _AT_ONCE:
             break
     records = lab.home.folder / _RECORDS
-    if records.is_dir() and any(records.iterdir()):
-        collect([records], dataset.folder)
+    if records.is_dir():
+        with suppress(MissingDataError):  # nothing is in it
+            _collect_of([records], dataset)
     for key in changed:
         dataset.add_standings(_standings(lab.history(*key)))
+
+
+def _collect_of(found: Sequence[Source | Path], dataset: Dataset) -> None:
+    for bad in collect(found, dataset.folder).bad:
+        _logger.warning("%s is not in the lab's dataset: %s", bad.url, bad.error)
