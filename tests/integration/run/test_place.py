@@ -59,13 +59,13 @@ def place(carrier: Folder) -> Elsewhere:
 
 def test_a_program_goes_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, carrier, read = artifacts("cnn_portable"), Folder(tmp_path), list[Path]()
-    sha256 = _place._sha256
+    sha256 = _place.sha256_of
 
     def noted(path: Path) -> str:
         read.append(path)
         return sha256(path)
 
-    monkeypatch.setattr(_place, "_sha256", noted)
+    monkeypatch.setattr(_place, "sha256_of", noted)
     there = place(carrier)
     with run(made.pte, made.inputs_pt, place=there, iterations=2, profiled_iterations=3) as done:
         assert done.passes["latency"].result.runner == "native"
