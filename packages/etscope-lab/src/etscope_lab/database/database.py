@@ -14,6 +14,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -359,33 +360,16 @@ class Database:
 
     def keep_calibration(self, found: DeviceCalibration) -> None:
         """Keep a device's calibration in the place of an earlier one of the same runner."""
-        row = {
-            "device": found.device,
-            "runner": found.runner,
-            "description": found.description,
-            "threads": found.threads,
-            "at": found.at,
-            "content": found.content,
-            "summary": found.summary(),
-            "error": schema.clean(found.error),
-        }
-
-        self._connections.write(lambda one, _: upsert(one, schema.calibrations, [row]))
+        row = {one.name: getattr(found, one.name) for one in fields(found)}
+        rows = [{**row, "summary": found.summary()}]
+        self._connections.write(lambda one, _: upsert(one, schema.calibrations, rows))
 
     def calibrations(self, *devices: str) -> list[DeviceCalibration]:
         """The calibrations of devices, by runner."""
-        query = select(schema.calibrations).where(_calibrations.device.in_(devices))
-        query = query.order_by(_calibrations.runner)
+        query = select(*(_calibrations[one.name] for one in fields(DeviceCalibration)))
+        query = query.where(_calibrations.device.in_(devices)).order_by(_calibrations.runner)
         return [
-            DeviceCalibration(
-                device=row.device,
-                runner=row.runner,
-                description=row.description,
-                threads=tuple(row.threads),
-                at=row.at,
-                content=row.content,
-                error=row.error,
-            )
+            DeviceCalibration(**{**row._asdict(), "threads": tuple(row.threads)})
             for row in self._connections.read(lambda connection: connection.execute(query).all())
         ]
 
@@ -580,11 +564,5 @@ def _hash(secret: str) -> str:
 
 
 def _token(row: Row[Any]) -> Token:
-    return Token(
-        row.name,
-        frozenset(row.scopes),
-        row.created_at,
-        row.expires_at,
-        row.last_used_at,
-        row.project,
-    )
+    values = {one.name: getattr(row, one.name) for one in fields(Token)}
+    return Token(**{**values, "scopes": frozenset(row.scopes)})

@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
@@ -76,11 +76,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _jobs = schema.jobs.c
 _results = schema.results.c
-_COLUMNS = [
-    column
-    for column in schema.jobs.columns
-    if column.name not in ("sole", "priority", "expired", "token", "engine", "seeks")
-]
+_OF_JOB = tuple(one.name for one in fields(Job) if one.name in _jobs)
+_COLUMNS = [_jobs.seq, *(_jobs[name] for name in _OF_JOB)]
 _NO_ENGINE: dict[str, Any] = {"token": None, "engine": None}
 _AT_ONCE = 500  # jobs that a migration reads together
 _TIMES = ("p50_ms", "p90_ms", "load_ms", "first_ms")
@@ -303,7 +300,8 @@ def requeue_expired(connection: Connection, unsure: bool, job_id: str) -> bool:
 def request_cancel(connection: Connection, unsure: bool, job_id: str, by: str) -> Job:
     who, by = by, f" by {by}" if by else ""
     seq = _row_of(connection, job_id).seq
-    row = connection.execute(_lock().where(_jobs.seq == seq)).one()
+    row = _locked(connection, _jobs.seq == seq)
+    assert row is not None  # jobs are never removed
     if row.state == State.QUEUED:
         _end(connection, row, State.CANCELLED, f"stopped on request{by}", "")
     elif row.state in _AT_WORK:
@@ -395,11 +393,7 @@ def _step(connection: Connection, where: ColumnElement[bool], **changes: Any) ->
 
 def _locked(connection: Connection, where: ColumnElement[bool]) -> Row[Any] | None:
     """The job for which `where` holds, locked until this transaction ends."""
-    return connection.execute(_lock().where(where)).one_or_none()
-
-
-def _lock() -> Select[Any]:
-    return select(schema.jobs).with_for_update()
+    return connection.execute(select(schema.jobs).with_for_update().where(where)).one_or_none()
 
 
 def _note(
@@ -565,29 +559,9 @@ def _with_artifacts(connection: Connection, rows: Sequence[Row[Any]]) -> list[Jo
 
 
 def _job(row: Row[Any], artifacts: Mapping[str, Artifact]) -> Job:
-    return Job(
-        id=row.id,
-        spec=_spec(row.spec),
-        content_hash=row.content_hash,
-        state=State(row.state),
-        created_at=row.created_at,
-        submitter=row.submitter,
-        project=row.project,
-        device=row.device,
-        worker=row.worker,
-        attempt=row.attempt,
-        claimed_at=row.claimed_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        error=row.error,
-        error_slug=row.error_slug,
-        summary=row.summary,
-        environment=row.environment,
-        marks=tuple(row.marks),
-        artifacts=artifacts,
-        cancel_requested=row.cancel_requested,
-        files_removed_at=row.files_removed_at,
-    )
+    values = {name: getattr(row, name) for name in _OF_JOB}
+    values |= {"spec": _spec(row.spec), "state": State(row.state), "marks": tuple(row.marks)}
+    return Job(**values, artifacts=artifacts)
 
 
 @lru_cache(maxsize=4096)  # the same ones are read again and again, and never change
