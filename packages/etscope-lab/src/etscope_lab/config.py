@@ -109,8 +109,8 @@ class ServerConfig(_Strict):
     """Defaults for the options of `etscope lab serve`.
 
     hosts: further names of the server, such as a proxy's. trusted_proxies: addresses that may set
-    X-Forwarded-For and X-Forwarded-Proto. require_tokens: even on the loopback. oidc: users who
-    sign in elsewhere.
+    X-Forwarded-For and X-Forwarded-Proto. require_tokens: even on the loopback and
+    before there is a token. oidc: users who sign in elsewhere.
     """
 
     host: _Text = "127.0.0.1"

@@ -14,14 +14,13 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from etscope.errors import EtscopeError
-from etscope_lab.jobs.records import State
+from etscope_lab.jobs.records import UNFINISHED
 
 if TYPE_CHECKING:
     from etscope_lab.lab import Lab
 
 Status = Literal["ok", "degraded", "failing"]
 
-_UNFINISHED = tuple(state for state in State if not state.is_final)
 _LITTLE_SPACE = 1 << 30  # bytes: some jobs with their dumps
 
 
@@ -50,8 +49,8 @@ class _LabCollector:
     def _jobs(self) -> GaugeMetricFamily:
         labels = ["state", "project"]
         jobs = GaugeMetricFamily("etscope_lab_jobs", "Jobs that have not ended.", labels=labels)
-        counts = {(state, ""): 0 for state in _UNFINISHED}
-        counts |= self._lab.database.counts(*_UNFINISHED)
+        counts = {(state, ""): 0 for state in UNFINISHED}
+        counts |= self._lab.database.counts(*UNFINISHED)
         for (state, project), count in counts.items():
             jobs.add_metric([state.value, project], count)
         return jobs

@@ -144,8 +144,8 @@ def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None
         files = _run_files(folder)
         with quiet():
             numerics = None
-            logged = None if files.dump is None else _logged(files)
-            if logged is not None:
+            if files.dump is not None and None not in files.logged:  # a run that logged values
+                logged = files.open(with_values=True)
                 numerics, _ = diagnosis(logged, _options(source, options), files.bundle)
             write_tensorboard(
                 target / "runs" / (folder.name if folder != source else "run"),
@@ -268,11 +268,6 @@ def _trace(files: RunFiles) -> Trace:
     if files.dump is None:
         raise MissingDataError("the job has no ETDump", hint="traced_iterations: 1 or more")
     return files.open()
-
-
-def _logged(files: RunFiles) -> Trace | None:
-    """Return the trace of the run that logged values; None without one."""
-    return None if None in files.logged else files.open(with_values=True)
 
 
 def _options(source: Path, options: Mapping[str, Any]) -> ReportOptions:

@@ -26,6 +26,7 @@ from etscope_lab.store import Store
 from etscope_lab.worker.subprocesses import Stop, run_child
 
 _BUILDERS = "etscope_lab.pages._artifact_builders"
+_AT_ONCE = 2  # artifacts that are made
 _RETRY_SECONDS = 60.0  # after a failure
 _ABANDONED = 4  # times the time limit: a folder of this age belongs to a server that was killed
 _LOG_SHOWN = 2000  # characters of a child's output that a page shows
@@ -59,24 +60,18 @@ class ArtifactState:
 
 
 class ArtifactCache:
-    """Makes artifacts in the background, `workers` at a time, and removes the least recently used
+    """Makes artifacts in the background, `_AT_ONCE` at a time, and removes the least recently used
     ones when all have more than `most_bytes`."""
 
     def __init__(
-        self,
-        folder: Path,
-        store: Store,
-        *,
-        workers: int = 2,
-        seconds: float = 300,
-        most_bytes: int = 4 << 30,
+        self, folder: Path, store: Store, *, seconds: float = 300, most_bytes: int = 4 << 30
     ) -> None:
         self._folder = folder
         self._store = store
         self._seconds = seconds
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="artifacts")
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="artifacts")
         self._running: dict[str, Future[None]] = {}
         self._failed: dict[str, tuple[float, str]] = {}
         self._children: set[Stop] = set()

@@ -30,7 +30,7 @@ from etscope_lab.jobs.records import Job
 from etscope_lab.lab import Lab
 from etscope_lab.pages._artifact_builders import INPUTS, MODEL, RECORD
 from etscope_lab.pages._artifact_cache import ArtifactCache, ArtifactState, Recipe
-from etscope_lab.pages._site import Site, headers
+from etscope_lab.pages._site import Site
 
 _MEASURED = (RUN_ETDP, VALUES_ETDP, DEBUG_BIN, RUN_JSON, CALIBRATION_JSON)
 _BASELINE_DUMP = f"baseline.{RUN_ETDP}"  # of the other side of an A/B job
@@ -231,14 +231,12 @@ class ArtifactPages:
         state = self.cache.request(report_recipe(self.lab.job(job_id)))
         if state.folder is None:
             return self._waiting(request, state, "the report", framed=True)
-        own = headers(
-            **{
-                "Content-Security-Policy": _REPORT_POLICY,
-                "Cache-Control": "private, max-age=600",
-                # Browsers do not open a page in a sandbox with another policy.
-                "Cross-Origin-Opener-Policy": "unsafe-none",
-            }
-        )
+        own = {
+            "Content-Security-Policy": _REPORT_POLICY,
+            "Cache-Control": "private, max-age=600",
+            # Browsers do not open a page in a sandbox with another policy.
+            "Cross-Origin-Opener-Policy": "unsafe-none",
+        }
         return FileResponse(state.folder / "report.html", media_type="text/html", headers=own)
 
     def tensorboard(self, request: Request, job_id: str) -> Response:

@@ -99,41 +99,37 @@ def download_name(job: Job, name: str) -> str:
 def chart(lab: Lab, job: Job) -> Mapping[str, Any] | None:
     """Return the samples of the untraced runs, in ms: {series: [{name, x, y}], count, x}; None if
     there are none."""
-    artifact = job.artifacts.get("ab.json") or job.artifacts.get(RUN_JSON)
-    if artifact is None or artifact.size > _MOST_BYTES:
-        return None
-    read = _round_chart if artifact.name == "ab.json" else _execution_chart
-    return _read_json(lab.store, artifact.sha256, read)
+    if "ab.json" in job.artifacts:
+        return _read_json(lab, job, "ab.json", _round_chart)
+    return _read_json(lab, job, RUN_JSON, _execution_chart)
 
 
 def token_charts(lab: Lab, job: Job) -> list[Mapping[str, Any]]:
     """Return a chart for each prompt of a generate job: {prompt, series: [{name, x, y}], count, x},
     the time from one token to the next, in ms, by position."""
-    found = []
-    for number in range(len(rows_of(job.summary))):
-        artifact = job.artifacts.get(prompt_file(number, RUN_JSON))
-        if artifact is None or artifact.size > _MOST_BYTES:
-            continue
-        chart = _read_json(lab.store, artifact.sha256, _token_chart)
-        if chart is not None:
-            found.append(chart)
-    return found
+    names = (prompt_file(number, RUN_JSON) for number in range(len(rows_of(job.summary))))
+    charts = (_read_json(lab, job, name, _token_chart) for name in names)
+    return [chart for chart in charts if chart is not None]
 
 
 def conditions(lab: Lab, job: Job, part: str) -> Any:
     """Return a part of the readings of the device's conditions (`_readings`); () if they were not
     stored."""
-    artifact = job.artifacts.get("conditions.json")
-    if artifact is None or artifact.size > _MOST_BYTES:
-        return ()
-    found = _read_json(lab.store, artifact.sha256, _readings)
+    found = _read_json(lab, job, "conditions.json", _readings)
     return () if found is None else found[part]
 
 
+def _read_json(lab: Lab, job: Job, name: str, read: Any) -> Mapping[str, Any] | None:
+    """Apply `read` to the content of a JSON file of a job; None if there is none, or it is too
+    large or damaged: then the page has no chart, and the download of the file reports why."""
+    artifact = job.artifacts.get(name)
+    if artifact is None or artifact.size > _MOST_BYTES:
+        return None
+    return _content(lab.store, artifact.sha256, read)
+
+
 @lru_cache(maxsize=_CACHED)
-def _read_json(store: Any, sha256: str, read: Any) -> Mapping[str, Any] | None:
-    """Apply `read` to the content of a JSON file; None if the file is missing or damaged: then
-    the page has no chart, and the download of the file reports why."""
+def _content(store: Any, sha256: str, read: Any) -> Mapping[str, Any] | None:
     try:
         with store.open(sha256) as file:
             found = read(json.loads(file.read()))

@@ -20,7 +20,7 @@ from etscope_lab.comparison.noise import device_noise, stability
 from etscope_lab.devices.peaks import peaks_in_words
 from etscope_lab.fleet.sql import DASHBOARDS, saved_queries, saved_query
 from etscope_lab.jobs.generations import EXECUTION, PROMPT, rows_of, times_of
-from etscope_lab.jobs.records import FINAL, LATENCY, TOLD, Device, Filter, Job, Series, State
+from etscope_lab.jobs.records import LATENCY, TOLD, UNFINISHED, Device, Filter, Job, Series, State
 from etscope_lab.lab import Lab
 from etscope_lab.pages._artifact_cache import Recipe
 from etscope_lab.pages._site import NOTHING, share, size
@@ -30,7 +30,6 @@ from etscope_lab.watch import sentence
 
 KINDS = ("benchmark", "generate", "accuracy", "ab")
 _PAGE_SIZE = 50
-_UNFINISHED = tuple(state for state in State if state not in FINAL)
 
 _MOST_SERIES = 24  # drawn on one page
 _MOST_NAMED = 200  # further series
@@ -52,7 +51,7 @@ def jobs(lab: Lab, query: QueryParams) -> dict[str, Any]:
     """Return the context of the page of all jobs. Raises `UsageError` for an invalid filter."""
     wanted = _filter(query)
     page = lab.jobs(wanted, limit=_PAGE_SIZE, cursor=query.get("cursor") or None)
-    unfinished = lab.jobs(Filter(states=_UNFINISHED), limit=1)
+    unfinished = lab.jobs(Filter(states=UNFINISHED), limit=1)
     asked = [(key, value) for key, value in query.multi_items() if key != "cursor" and value]
     return {
         "page": page,

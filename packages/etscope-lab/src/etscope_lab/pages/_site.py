@@ -36,12 +36,6 @@ POLICY = (
     "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-_HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 
 
 def duration(milliseconds: Any) -> str:
@@ -205,7 +199,8 @@ class Site:
             **context,
         )
         policy = POLICY.replace("ancestors 'none'", "ancestors 'self'") if framed else POLICY
-        return HTMLResponse(text, status, headers(**{"Content-Security-Policy": policy}))
+        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store"}
+        return HTMLResponse(text, status, headers)
 
     def failure(self, request: Request, error: EtscopeError) -> HTMLResponse:
         """Return the page of an error."""
@@ -220,8 +215,7 @@ def asset(name: str) -> Response | None:
         return None
     # The address has a hash of the content.
     kept = {"Cache-Control": "public, max-age=31536000, immutable"}
-    nosniff = {"X-Content-Type-Options": "nosniff"}
-    return Response((folder / name).read_bytes(), media_type=media_type, headers=kept | nosniff)
+    return Response((folder / name).read_bytes(), media_type=media_type, headers=kept)
 
 
 @cache
@@ -236,8 +230,3 @@ def _escape_invisible(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(value)
     return value
-
-
-def headers(**more: str) -> Mapping[str, str]:
-    """Return the headers of a response that is not a page; `more` overrides."""
-    return {**_HEADERS, **more}

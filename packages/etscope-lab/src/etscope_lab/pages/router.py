@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope_lab.jobs.records import AlarmState
@@ -67,6 +68,14 @@ class _PageRoutes:
         )
         return lambda endpoint: add(self._with_error_pages(endpoint))
 
+    def show(self, path: str, template: str, context: Callable[[QueryParams], Any]) -> None:
+        """Add a page of a template. context: returns its context for a query."""
+
+        def shown(request: Request) -> Response:
+            return self.site.page(request, template, **context(request.query_params))
+
+        self.page(path)(shown)
+
     def form(self, path: str) -> Callable[[Endpoint], Endpoint]:
         add = self._routes.post(path, dependencies=self._submit, response_model=None)
         return lambda endpoint: add(self._with_error_pages(endpoint))
@@ -84,44 +93,25 @@ class _PageRoutes:
 
 def _add_overviews(routes: _PageRoutes, lab: Lab) -> None:
     """Add the pages about many jobs and about the devices."""
-
-    @routes.page("/")
-    def jobs(request: Request) -> Response:
-        return routes.site.page(request, "jobs.html", **_overviews.jobs(lab, request.query_params))
-
-    @routes.page("/history")
-    def history(request: Request) -> Response:
-        return routes.site.page(
-            request, "history.html", **_overviews.history(lab, request.query_params)
-        )
+    routes.show("/", "jobs.html", lambda query: _overviews.jobs(lab, query))
+    routes.show("/history", "history.html", lambda query: _overviews.history(lab, query))
+    routes.show("/alarms", "alarms.html", lambda _: _overviews.alarms(lab))
+    routes.show("/compare", "compare.html", lambda query: _overviews.compare(lab, query))
+    routes.show("/devices", "devices.html", lambda _: _overviews.devices(lab))
 
     @routes.page("/sweeps/{name}")
     def sweep(request: Request, name: str) -> Response:
         return routes.site.page(request, "sweep.html", **_overviews.sweep(lab, name))
-
-    @routes.page("/alarms")
-    def alarms(request: Request) -> Response:
-        return routes.site.page(request, "alarms.html", **_overviews.alarms(lab))
 
     @routes.form("/alarms/{alarm_id}/{state}")
     def set_alarm(request: Request, alarm_id: str, state: AlarmState) -> Response:
         alarm = lab.set_alarm(alarm_id, state, request.state.principal.name)
         return _redirect(request, f"/alarms#{alarm.id}")
 
-    @routes.page("/compare")
-    def compare(request: Request) -> Response:
-        return routes.site.page(
-            request, "compare.html", **_overviews.compare(lab, request.query_params)
-        )
-
     @routes.page("/compare/verdict")
     def verdict(request: Request) -> Response:
         status, context = _overviews.verdict(lab, request.query_params)
         return routes.site.page(request, "verdict.html", status, **context)
-
-    @routes.page("/devices")
-    def devices(request: Request) -> Response:
-        return routes.site.page(request, "devices.html", **_overviews.devices(lab))
 
     @routes.page("/devices/{name}/noise")
     def noise(request: Request, name: str) -> Response:
@@ -137,25 +127,14 @@ def _add_job_pages(
     def job(request: Request, job_id: str) -> Response:
         return routes.site.page(request, "job.html", **_job.context(lab, cache, job_id))
 
-    @routes.page("/jobs/{job_id}/operators")
-    def operators(request: Request, job_id: str) -> Response:
-        return artifacts.operators(request, job_id)
-
-    @routes.page("/jobs/{job_id}/sides")
-    def sides(request: Request, job_id: str) -> Response:
-        return artifacts.sides(request, job_id)
-
-    @routes.page("/jobs/{job_id}/report")
-    def report(request: Request, job_id: str) -> Response:
-        return artifacts.report(request, job_id)
-
-    @routes.page("/jobs/{job_id}/tensorboard")
-    def tensorboard(request: Request, job_id: str) -> Response:
-        return artifacts.tensorboard(request, job_id)
-
-    @routes.page("/jobs/{job_id}/tensorboard/{rest:path}")
-    def inside_tensorboard(request: Request, job_id: str, rest: str) -> Response:
-        return artifacts.inside_tensorboard(request, job_id)
+    for path, endpoint in (
+        ("operators", artifacts.operators),
+        ("sides", artifacts.sides),
+        ("report", artifacts.report),
+        ("tensorboard", artifacts.tensorboard),
+        ("tensorboard/{rest:path}", artifacts.inside_tensorboard),
+    ):
+        routes.page(f"/jobs/{{job_id}}/{path}")(endpoint)
 
     @routes.page("/jobs/{job_id}/files/{name}")
     def file(request: Request, job_id: str, name: str) -> Response:
@@ -177,10 +156,7 @@ def _add_job_pages(
 
 def _add_dashboards(routes: _PageRoutes, lab: Lab, artifacts: ArtifactPages) -> None:
     """Add the pages of saved queries."""
-
-    @routes.page("/dashboards")
-    def dashboards(request: Request) -> Response:
-        return routes.site.page(request, "dashboards.html", **_overviews.dashboards(lab))
+    routes.show("/dashboards", "dashboards.html", lambda _: _overviews.dashboards(lab))
 
     @routes.page("/dashboards/{name}")
     def dashboard(request: Request, name: str) -> Response:

@@ -8,7 +8,6 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +110,7 @@ def serve(
     machines can reach while the lab has no tokens.
     """
     if is_reached_by_others(settings):
-        settings = replace(settings, require_tokens=True)
+        settings = settings.model_copy(update={"require_tokens": True})
         if not lab.database.tokens():
             by = settings.host
             if _is_on_loopback(settings):
@@ -145,22 +144,17 @@ def address_of(listening: socket.socket, host: str) -> str:
 
 def listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(_LISTEN_BACKLOG)
-        except OSError:
-            listening.close()
-            raise
+        both = family == socket.AF_INET6  # "::" is all addresses, also those of IPv4
+        return socket.create_server(
+            address, family=family, backlog=_LISTEN_BACKLOG, dualstack_ipv6=both
+        )
     except (OSError, OverflowError) as error:
         raise UsageError(
             f"cannot listen on {host}:{port} ({error})", hint="take any free port: --port 0"
         ) from error
-    return listening
 
 
 def server_of(lab: Lab, settings: Settings) -> uvicorn.Server:

@@ -19,7 +19,7 @@ from fastapi import Path as PathParameter
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
+from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError
 from etscope.formats import identify as formats
 from etscope.formats.bytes.files import open_source
 from etscope.formats.bytes.zip_archive import open_archive
@@ -57,7 +57,7 @@ _DOWNLOAD: dict[int | str, Any] = {
 router = APIRouter(tags=["files"])
 
 
-@router.get("/files/{sha256}", response_model=Artifact, responses=error_responses(404, 422))
+@router.get("/files/{sha256}", responses=error_responses(404, 422))
 def get_file(request: Request, _: Reader, sha256: Sha256) -> Artifact:
     """Look up a file by its content. A file that the lab has need not be sent."""
     store = lab_of(request).store
@@ -69,7 +69,6 @@ def get_file(request: Request, _: Reader, sha256: Sha256) -> Artifact:
 @router.put(
     "/files/{sha256}",
     status_code=201,
-    response_model=Artifact,
     responses={
         **error_responses(409, 413, 415, 422),
         200: {"model": Artifact, "description": "The lab had the file already."},
@@ -134,7 +133,6 @@ def download(
         "Content-Disposition": f'attachment; filename="{ascii_name}"; '
         f"filename*=UTF-8''{quote(name_in_browser, safe='')}",
         "Content-Security-Policy": SANDBOX,
-        "X-Content-Type-Options": "nosniff",
     }
     known = [one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")]
     if headers["ETag"] in known:
@@ -190,7 +188,6 @@ async def upload(
                 raise RequestError(
                     409,
                     f"the content has the sha256 {digest.hexdigest()}, not {sha256}",
-                    slug=UsageError.slug,
                     hint="the file changed or the transfer failed: send the file again",
                 )
             media_type = await run_in_threadpool(media_type_of, Path(file.name))

@@ -10,11 +10,10 @@ from pydantic import StringConstraints
 
 from etscope.errors import LabError, UsageError
 from etscope_lab.jobs.records import Filter, Job, JobEvent, Page, State
-from etscope_lab.jobs.spec import LONGEST_FAILURE, SHA256, JobSpec
+from etscope_lab.jobs.spec import LONGEST_FAILURE, SHA256, TEXT, JobSpec
 from etscope_lab.server.errors import RequestError, error_responses
 from etscope_lab.server.middleware import SANDBOX
 from etscope_lab.server.parameters import (
-    TEXT,
     JobId,
     Moment,
     Nothing,
@@ -41,7 +40,6 @@ _Kind = Literal["benchmark", "generate", "accuracy", "ab"]
 @router.post(
     "/jobs",
     status_code=201,
-    response_model=Job,
     dependencies=[Depends(json_only)],
     responses={
         **error_responses(404, 413, 415, 422),
@@ -90,7 +88,7 @@ def submit_job(
     return job
 
 
-@router.get("/jobs", response_model=Page, responses=error_responses(404, 422))
+@router.get("/jobs", responses=error_responses(404, 422))
 def list_jobs(
     request: Request,
     _: Reader,
@@ -114,14 +112,12 @@ def list_jobs(
         raise RequestError(404, error.message, hint=error.hint) from error
 
 
-@router.get("/jobs/{job_id}", response_model=Job, responses=error_responses(404, 422))
+@router.get("/jobs/{job_id}", responses=error_responses(404, 422))
 def get_job(request: Request, _: Reader, job_id: JobId) -> Job:
     return lab_of(request).job(job_id)
 
 
-@router.get(
-    "/jobs/{job_id}/events", response_model=list[JobEvent], responses=error_responses(404, 422)
-)
+@router.get("/jobs/{job_id}/events", responses=error_responses(404, 422))
 def list_events(request: Request, _: Reader, job_id: JobId) -> list[JobEvent]:
     """List the events of a job, the oldest first."""
     return list(lab_of(request).events(job_id))
@@ -160,7 +156,7 @@ def cancelled(lab: Lab, job_id: str, who: Principal) -> Job:
     return lab.cancel(job.id, who.name)
 
 
-@router.post("/jobs/{job_id}/cancel", response_model=Job, responses=error_responses(404, 409, 422))
+@router.post("/jobs/{job_id}/cancel", responses=error_responses(404, 409, 422))
 def cancel_job(request: Request, who: Submitter, job_id: JobId) -> Job:
     """Stop a job: a queued one at once, a running one soon. 403: it is of another submitter, and
     the token is not an operator's. 409: it has ended."""

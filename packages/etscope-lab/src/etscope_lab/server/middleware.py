@@ -12,13 +12,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from etscope.errors import LabError, UsageError
+from etscope.errors import LabError
 from etscope.reporting.serve import host_name, is_own_name
 from etscope_lab.server.errors import RequestError, error_body
 from etscope_lab.server.settings import Settings
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODY_SECONDS = 60.0  # between two pieces of a body
+_MOST_BYTES = 1 << 20  # of a body that is not an upload
 _UPLOAD = re.compile(r"/api/v1/files/[^/]*")
 
 # For pages made from our templates. Responses that need other rights set their own.
@@ -127,12 +128,10 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
-        limit = self._settings.max_upload_bytes if upload else self._settings.max_body_bytes
+        limit = self._settings.max_upload_bytes if upload else _MOST_BYTES
         length = Headers(scope=scope).get("content-length")
         if length is not None and not (length.isascii() and length.isdigit()):
-            await _respond(
-                RequestError(400, "Content-Length is not a number", slug=UsageError.slug), send
-            )
+            await _respond(RequestError(400, "Content-Length is not a number"), send)
             return
         if length is not None and (len(length) > 18 or int(length) > limit):
             await _respond(_too_large(limit), send)
@@ -149,7 +148,7 @@ class BodyLimit:
                 message = await asyncio.wait_for(receive(), _BODY_SECONDS)
             except asyncio.TimeoutError:
                 words = f"the body stopped coming for {_BODY_SECONDS:g} s"
-                fault = RequestError(408, words, slug=UsageError.slug)
+                fault = RequestError(408, words)
                 raise fault from None
             more = bool(message.get("more_body"))
             count += len(message.get("body", b""))
@@ -172,7 +171,7 @@ class BodyLimit:
 
 
 def _too_large(limit: int) -> RequestError:
-    return RequestError(413, f"the body has more than {limit:,} bytes", slug=UsageError.slug)
+    return RequestError(413, f"the body has more than {limit:,} bytes")
 
 
 async def _respond(error: RequestError, send: Send) -> None:

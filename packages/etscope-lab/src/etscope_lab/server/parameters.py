@@ -9,6 +9,7 @@ from fastapi import Depends, Path, Request
 from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 from pydantic.json_schema import SkipJsonSchema
 
+from etscope_lab.jobs.spec import SHA256, TEXT
 from etscope_lab.server.errors import RequestError
 from etscope_lab.server.security import Principal, content_type_of, needs, reader_if_any
 
@@ -16,15 +17,13 @@ if TYPE_CHECKING:
     from etscope_lab.lab import Lab
     from etscope_lab.server.settings import Settings
 
-# Without control characters: PostgreSQL rejects NUL, and logs and terminals need none of them.
-TEXT = r"^[^\x00-\x1f\x7f]*$"
 ID = r"^[0-9A-Za-z_-]+$"
 
 JobId = Annotated[
     str,
     Path(pattern=ID, max_length=64, description="A job's id, or an unambiguous beginning of it."),
 ]
-Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, in hex.")]
+Sha256 = Annotated[str, Path(pattern=SHA256, description="Of the content, in hex.")]
 # A parameter that is not given is None, but a URL cannot say None: keep it out of the schema.
 Nothing = SkipJsonSchema[None]
 Text = Annotated[str, StringConstraints(pattern=TEXT, max_length=200)] | Nothing

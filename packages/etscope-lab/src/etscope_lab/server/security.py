@@ -44,6 +44,7 @@ _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plai
 _NO_SESSION = "anybody"
 SEEN = ("GET", "HEAD")  # of a page: FastAPI adds no HEAD
 _LONGEST_PATH = 2000
+_SESSION_SECONDS = 12 * 3600
 
 _bearer = HTTPBearer(auto_error=False, description="`etscope lab token add NAME` makes a token.")
 _Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
@@ -153,7 +154,7 @@ class Authenticator:
         if not cookie:
             return None
         try:
-            content = self._sessions.loads(cookie, max_age=self.settings.session_seconds)
+            content = self._sessions.loads(cookie, max_age=_SESSION_SECONDS)
             session = content["session"]
             if "groups" in content:
                 user = User(content["name"], tuple(content["groups"]))
@@ -178,8 +179,8 @@ class Authenticator:
             content["token"] = _fingerprint(who)
         response.set_cookie(
             self.cookie,
-            _text(self._sessions.dumps(content)),
-            max_age=self.settings.session_seconds,
+            str(self._sessions.dumps(content)),
+            max_age=_SESSION_SECONDS,
             httponly=True,
             samesite="strict",
             secure=request.url.scheme == "https",
@@ -189,18 +190,14 @@ class Authenticator:
         response.delete_cookie(self.cookie, httponly=True, samesite="strict")
 
     def form_token(self, session: str) -> str:
-        return _text(self._forms.dumps(session))
+        return str(self._forms.dumps(session))
 
     def is_form_token(self, session: str, text: str) -> bool:
         try:
-            content = self._forms.loads(text, max_age=self.settings.session_seconds)
+            content = self._forms.loads(text, max_age=_SESSION_SECONDS)
         except BadSignature:
             return False
         return isinstance(content, str) and hmac.compare_digest(content.encode(), session.encode())
-
-
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode()
 
 
 def _fingerprint(token: Token) -> str:

@@ -14,12 +14,11 @@ from etscope import __version__
 from etscope.errors import LabError, UsageError
 from etscope_lab.database import Token
 from etscope_lab.jobs.records import Alarm, AlarmState, AuditEntry, Device, Series
-from etscope_lab.jobs.spec import JobSpec
+from etscope_lab.jobs.spec import TEXT, JobSpec
 from etscope_lab.monitoring import Part, Status, parts, registry_of
 from etscope_lab.server.errors import RequestError, error_responses
 from etscope_lab.server.parameters import (
     ID,
-    TEXT,
     Admin,
     Anybody,
     Moment,
@@ -43,7 +42,7 @@ _Number = Annotated[int, Field(ge=1, le=2**53)]
 _Id = Annotated[str, Query(pattern=ID, max_length=64, description="A job's id.")]
 
 
-@_devices.get("/devices", response_model=list[Device], responses=error_responses())
+@_devices.get("/devices", responses=error_responses())
 def list_devices(request: Request, who: Reader) -> list[Device]:
     """List the devices and their state. Only the scope "admin" sees the options of their drivers
     (addresses, users, keys)."""
@@ -80,7 +79,7 @@ def set_device(
     return Response(status_code=204)
 
 
-@_devices.get("/history", response_model=list[Series], responses=error_responses(422))
+@_devices.get("/history", responses=error_responses(422))
 def get_history(
     request: Request,
     _: Reader,
@@ -102,7 +101,7 @@ def get_history(
     return list(lab_of(request).history(model, device, limit=limit, most=most))
 
 
-@_devices.get("/alarms", response_model=list[Alarm], responses=error_responses(422))
+@_devices.get("/alarms", responses=error_responses(422))
 def list_alarms(
     request: Request, _: Reader, state: Annotated[list[AlarmState] | Nothing, Query()] = None
 ) -> list[Alarm]:
@@ -120,7 +119,6 @@ class AlarmRequest(BaseModel):
 
 @_devices.post(
     "/alarms/{alarm_id}",
-    response_model=Alarm,
     dependencies=[Depends(json_only)],
     responses=error_responses(404, 409, 413, 415, 422),
 )
@@ -138,7 +136,7 @@ def set_alarm(
         raise RequestError(409, error.message, hint=error.hint) from error
 
 
-@_devices.get("/compare", response_model=dict[str, Any], responses=error_responses(404, 409, 422))
+@_devices.get("/compare", responses=error_responses(404, 409, 422))
 def compare_jobs(request: Request, _: Reader, first: _Id, second: _Id) -> dict[str, Any]:
     """Compare two done jobs: the verdict on their times, and what differs."""
     return dict(lab_of(request).compare(first, second))
@@ -168,7 +166,7 @@ class NewToken(BaseModel):
     secret: str
 
 
-@_tokens.get("/tokens", response_model=list[Token], responses=error_responses())
+@_tokens.get("/tokens", responses=error_responses())
 def list_tokens(request: Request, _: Admin) -> list[Token]:
     """List the tokens, without their secrets."""
     return lab_of(request).database.tokens()
@@ -177,7 +175,6 @@ def list_tokens(request: Request, _: Admin) -> list[Token]:
 @_tokens.post(
     "/tokens",
     status_code=201,
-    response_model=NewToken,
     dependencies=[Depends(json_only)],
     responses=error_responses(409, 413, 415, 422),
 )
@@ -199,7 +196,7 @@ def revoke_token(request: Request, who: Admin, name: _Name) -> Response:
     return Response(status_code=204)
 
 
-@_service.get("/audit", response_model=list[AuditEntry], responses=error_responses(422))
+@_service.get("/audit", responses=error_responses(422))
 def list_audit(
     request: Request,
     _: Admin,
@@ -221,7 +218,7 @@ class Health(BaseModel):
     max_upload_bytes: int
 
 
-@_service.get("/health", response_model=Health, responses=error_responses())
+@_service.get("/health", responses=error_responses())
 def get_health(request: Request, who: Anybody) -> Health:
     """Check each part of the lab; without a token. "degraded": jobs may wait. 503: the database or
     the store cannot be reached."""
@@ -246,7 +243,7 @@ def get_metrics(request: Request, _: Reader) -> Response:
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-@_service.get("/schema", response_model=dict[str, Any], responses=error_responses())
+@_service.get("/schema", responses=error_responses())
 def get_schema() -> dict[str, Any]:
     """Return the JSON Schema of a job; without a token."""
     return JobSpec.model_json_schema()

@@ -6,39 +6,27 @@ import hashlib
 import hmac
 import os
 import secrets
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import Field
+
 from etscope.errors import LabError
-from etscope_lab.config import Home, OidcConfig
+from etscope_lab.config import Home, ServerConfig
 
 _KEY_NAME = "server.key"
 _KEY_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of a lab's server.
+class Settings(ServerConfig):
+    """Settings of a lab's server: those of lab.yaml, and these.
 
-    host: the address to listen on. hosts: further names of the server, such as a proxy's.
-    trusted_proxies: addresses that may set X-Forwarded-For and X-Forwarded-Proto. require_tokens:
-    require tokens even on a loopback address and before one exists; else they are required once
-    there is one. key: signs sessions and forms. failures_per_minute: wrong tokens of one address
-    before it has to wait. oidc: a provider at which users sign in. uploads: folder for files while
-    they are uploaded.
+    key: signs sessions and forms. failures_per_minute: wrong tokens of one address before it has to
+    wait. uploads: folder for files while they are uploaded.
     """
 
-    host: str = "127.0.0.1"
-    hosts: tuple[str, ...] = ()
-    trusted_proxies: tuple[str, ...] = ()
-    require_tokens: bool = False
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(_KEY_BYTES), repr=False)
+    key: bytes = Field(default_factory=lambda: secrets.token_bytes(_KEY_BYTES), repr=False)
     uploads: Path | None = None
-    max_upload_bytes: int = 4 << 30
-    max_body_bytes: int = 1 << 20
-    session_seconds: int = 12 * 3600
     failures_per_minute: int = 20
-    oidc: OidcConfig | None = None
 
 
 def settings_of(home: Home, host: str | None = None) -> Settings:
@@ -46,17 +34,8 @@ def settings_of(home: Home, host: str | None = None) -> Settings:
 
     Raises `LabError` if the lab's folder cannot be written.
     """
-    config = home.config.server
-    return Settings(
-        host=host or config.host,
-        hosts=config.hosts,
-        trusted_proxies=config.trusted_proxies,
-        require_tokens=config.require_tokens,
-        key=key_of(home.folder),
-        uploads=home.folder / "uploads",
-        max_upload_bytes=config.max_upload_bytes,
-        oidc=config.oidc,
-    )
+    given = dict(home.config.server) | ({"host": host} if host else {})
+    return Settings(**given, key=key_of(home.folder), uploads=home.folder / "uploads")
 
 
 def local_secret(key: bytes) -> str:
