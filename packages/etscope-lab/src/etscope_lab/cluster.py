@@ -23,7 +23,7 @@ from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
 from etscope.errors import LabError
-from etscope_lab.devices.peaks import CalibrationOrder, CalibrationOutcome
+from etscope_lab.devices.peaks import CalibrationOrder, DeviceCalibration
 from etscope_lab.jobs.records import DeviceConfig, Interruption, Job, Order, Outcome, State
 from etscope_lab.worker import worker
 
@@ -146,7 +146,7 @@ class Listener(Protocol):
     def ended(self, token: str, outcome: Outcome) -> None: ...
     def gone(self, gone: AttemptGone) -> None: ...
     def checked(self, device: str, check: worker.DeviceCheck) -> None: ...
-    def calibrated(self, device: str, token: str, outcome: CalibrationOutcome) -> None: ...
+    def calibrated(self, device: str, token: str, found: DeviceCalibration | str) -> None: ...
     def workers_changed(self) -> None: ...
 
 
@@ -231,9 +231,8 @@ class Cluster:
         """Calibrate a device, after its present jobs."""
         name, token = order.device.name, order.token
 
-        def ended(outcome: CalibrationOutcome | None, why: str) -> None:
-            found = outcome or CalibrationOutcome(message=why)
-            self._say(lambda listener: listener.calibrated(name, token, found))
+        def ended(found: DeviceCalibration | str | None, why: str) -> None:
+            self._say(lambda listener: listener.calibrated(name, token, found or why))
 
         self._ask(token, ended, name, worker.calibrate, order)
 

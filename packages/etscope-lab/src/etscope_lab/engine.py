@@ -43,7 +43,7 @@ from etscope_lab.config import Home
 from etscope_lab.counters import count_end, count_requeue, note_claim
 from etscope_lab.database import Database
 from etscope_lab.devices.calibrator import Calibrator
-from etscope_lab.devices.peaks import CalibrationOutcome
+from etscope_lab.devices.peaks import DeviceCalibration
 from etscope_lab.jobs.records import (
     Device,
     DeviceConfig,
@@ -391,17 +391,17 @@ class Engine:
             slot.check_at = None if self._only is not None else time.monotonic() + _CHECK
         self._show(slot)
 
-    def calibrated(self, device: str, token: str, outcome: CalibrationOutcome) -> None:
+    def calibrated(self, device: str, token: str, found: DeviceCalibration | str) -> None:
         slot = self._slots[device]
         if slot.calibrating != token:
             return
         slot.calibrating = ""
         if self._cluster is not None:
             self._cluster.forget(token)
-        if (found := outcome.kept) is not None:
-            self._outbox.add(lambda: self._calibrator.keep(found))
-        elif outcome.message and not self._closing:
-            _logger.warning("%s was not calibrated: %s", device, outcome.message)
+        if isinstance(found, DeviceCalibration):
+            self._outbox.add(partial(self._calibrator.keep, found))
+        elif found and not self._closing:
+            _logger.warning("%s was not calibrated: %s", device, found)
         self._show(slot)
 
     def _pause(self, attempt: Attempt, why: str) -> None:

@@ -125,21 +125,6 @@ def calibrate(
     kept in the lab, for its next jobs, and in the user's cache folder, for reports made on this
     machine. Exit code 5 if a device could not be measured.
     """
-    from etscope_lab.lab import Lab
-
-    with where.open(direct=True) as lab:
-        if not isinstance(lab, Lab):
-            raise UsageError("calibrate needs direct access to the lab: leave out --server")
-        return _calibrate(lab, names, program, options, output)
-
-
-def _calibrate(
-    lab: Lab,
-    names: Sequence[str],
-    program: str | None,
-    options: CalibrationArguments,
-    output: OutputOptions,
-) -> int:
     from etscope.analysis.calibration import SCHEMA, calibration_report
     from etscope.cli.output.progress import counting, progress
     from etscope.errors import EtscopeError
@@ -147,30 +132,34 @@ def _calibrate(
     from etscope.run.calibration import find_program
     from etscope.support.quiet import quiet
     from etscope_lab.devices.calibration import calibrate_device
+    from etscope_lab.lab import Lab
 
-    configs = {device.config.name: device.config for device in lab.devices()}
-    if unknown := [name for name in names if name not in configs]:
-        raise UsageError(
-            f"the lab has no device {unknown[0]!r}",
-            hint=f"the lab's devices: {', '.join(configs) or 'none'}",
-        )
-    with progress("making the calibration program (once)"), quiet():
-        path = find_program(program)
-    found, failed = [], 0
-    for name in names or configs:
-        try:
-            with counting(f"measuring {name}") as told:
-                measured = calibrate_device(configs[name], path, options.options(), told=told)
-        except EtscopeError as error:
-            failed += 1
-            click.echo(f"{name} could not be measured: {error}", err=True)
-            continue
-        lab.database.keep_calibration(measured)
-        calibration = measured.calibration
-        if calibration is not None:
-            warn_of_marks(calibration, output, name)
-            click.echo(f"{name}: kept in {keep_calibration(calibration)}", err=True)
-            found.append(calibration_report(calibration))
+    with where.open(direct=True) as lab:
+        if not isinstance(lab, Lab):
+            raise UsageError("calibrate needs direct access to the lab: leave out --server")
+        configs = {device.config.name: device.config for device in lab.devices()}
+        if unknown := [name for name in names if name not in configs]:
+            raise UsageError(
+                f"the lab has no device {unknown[0]!r}",
+                hint=f"the lab's devices: {', '.join(configs) or 'none'}",
+            )
+        with progress("making the calibration program (once)"), quiet():
+            path = find_program(program)
+        found, failed = [], 0
+        for name in names or configs:
+            try:
+                with counting(f"measuring {name}") as told:
+                    measured = calibrate_device(configs[name], path, options.options(), told=told)
+            except EtscopeError as error:
+                failed += 1
+                click.echo(f"{name} could not be measured: {error}", err=True)
+                continue
+            lab.database.keep_calibration(measured)
+            calibration = measured.calibration
+            if calibration is not None:
+                warn_of_marks(calibration, output, name)
+                click.echo(f"{name}: kept in {keep_calibration(calibration)}", err=True)
+                found.append(calibration_report(calibration))
     if found:
         output.write_reports(found, SCHEMA)
     return 5 if failed else 0

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import DeviceLost, EtscopeError, LabError, UsageError
+from etscope.errors import DeviceLost, EtscopeError
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.calibration import CACHE_FILES, CalibratedDevice, caches_of
 from etscope.run.calibration import BUSY, CalibrationOptions, Machine, calibrate, find_program
 from etscope.support.quiet import quiet
-from etscope_lab.devices.driver import Driver, open_driver, runner_host
+from etscope_lab.devices.driver import Driver, opened, runner_host
 from etscope_lab.devices.peaks import DeviceCalibration, description_of
 from etscope_lab.jobs.records import DeviceConfig
 from etscope_lab.worker.conditions import read_conditions
@@ -47,13 +47,7 @@ def calibrate_device(
     Raises as `etscope.run.calibration.calibrate`, `DeviceLost`, and `LabError` for an invalid
     configuration of the device.
     """
-    try:
-        driver = open_driver(config)
-    except UsageError as error:
-        raise LabError(
-            f"the device {config.name} is not set up: {error.message}", hint=error.hint
-        ) from error
-    try:
+    with opened(config) as driver:
         attributes = driver.attributes()
         now = read_conditions(driver)
         device = CalibratedDevice(
@@ -78,8 +72,6 @@ def calibrate_device(
             at=found.measured_at,
             content=json.loads(json.dumps(found.to_json())),
         )
-    finally:
-        driver.close()
 
 
 def _rest(driver: Driver, seconds: float) -> None:

@@ -10,14 +10,15 @@ A driver of another package is found by its entry point in the group "etscope.dr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from etscope.errors import MissingDependencyError, UsageError
+from etscope.errors import LabError, MissingDependencyError, UsageError
 from etscope.run import Elsewhere
 from etscope.run.app import APP, App
 from etscope.run.remote import Completed
@@ -114,6 +115,20 @@ def open_driver(config: DeviceConfig) -> Driver:
     app_of(config)
     options = {name: value for name, value in config.options.items() if name != APP}
     return driver_class(config.driver)(config.name, options)
+
+
+@contextmanager
+def opened(config: DeviceConfig) -> Iterator[Driver]:
+    """Open a device for a block. Raises `LabError` for invalid options: they are not the fault of
+    the user whose job needs the device."""
+    try:
+        driver = open_driver(config)
+    except UsageError as error:
+        raise LabError(
+            f"the device {config.name} is not set up: {error.message}", hint=error.hint
+        ) from error
+    with closing(driver):
+        yield driver
 
 
 def app_of(config: DeviceConfig) -> App | None:

@@ -100,16 +100,6 @@ def peaks_in_words(summary: Mapping[str, Any]) -> str:
     return ", ".join(rates) + (f" (threads: {threads})" if threads else "")
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationOutcome:
-    """The outcome of an attempt to calibrate a device. kept: what to keep; None if another attempt
-    may succeed, because the device was lost or the lab stopped.
-    """
-
-    kept: DeviceCalibration | None = None
-    message: str = ""
-
-
 def description_of(
     config: DeviceConfig, attributes: Mapping[str, str], executorch: str | None
 ) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from operator import eq, ge, le
 from pathlib import Path
@@ -188,17 +189,12 @@ def cool_down(
 def probe(config: DeviceConfig) -> dict[str, Any]:
     """Return `attributes`, `conditions` and `error` of a device; errors of the device are in it."""
     try:
-        driver = open_driver(config)
+        with closing(open_driver(config)) as driver:
+            attributes = driver.attributes()
+            conditions = asdict(read_conditions(driver))
+            return {"attributes": attributes, "conditions": conditions, "error": ""}
     except EtscopeError as error:
         return {"error": error.message}
-    try:
-        attributes = driver.attributes()
-        conditions = asdict(read_conditions(driver))
-        return {"attributes": attributes, "conditions": conditions, "error": ""}
-    except EtscopeError as error:
-        return {"error": error.message}
-    finally:
-        driver.close()
 
 
 def main(name: str) -> None:

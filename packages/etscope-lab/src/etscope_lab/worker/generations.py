@@ -72,17 +72,17 @@ class JobPrompt:
     length: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Generated:
-    """The generations of all prompts. rows: see `etscope_lab.jobs.generations`. facts: facts on the
-    first run, for the environment. marks: in words.
+    """The generations of all prompts so far. rows: see `etscope_lab.jobs.generations`. facts: facts
+    on the first run, for the environment. marks: in words.
     """
 
-    rows: list[dict[str, Any]]
-    facts: dict[str, Any]
-    latency: dict[str, Any] | None
-    memory: dict[str, Any] | None
-    marks: list[str]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    latency: dict[str, Any] | None = None
+    memory: dict[str, Any] | None = None
+    marks: list[str] = field(default_factory=list)
 
 
 def check_language_models(
@@ -194,13 +194,13 @@ class GenerationMeasurement:
         """Measure all prompts. Raises the errors of `generate`, and `RuntimeFailure` for a
         generation that was interrupted; the files with what was recorded then exist.
         """
-        found = Generated([], {}, None, None, [])
+        found = Generated()
         for number, prompt in enumerate(prompts_of(self.spec, self.files.get("prompts"))):
-            found = self._measure(number, prompt, found)
+            self._measure(number, prompt, found)
             self.keep(found.rows)
         return found
 
-    def _measure(self, number: int, prompt: JobPrompt, before: Generated) -> Generated:
+    def _measure(self, number: int, prompt: JobPrompt, found: Generated) -> None:
         spec = self.spec
         given = spec.generation or GenerationSpec()
         options = {**options_of(spec, prompt, self.files), "place": self.place}
@@ -229,23 +229,15 @@ class GenerationMeasurement:
             _check_whole(done)
             memory = None if done.memory is None else done.memory.peak_rss
             row = generation_row(prompt.name, done.generation, cold, memory)
-            samples = done.pace.inter_token_ns
-            load = done.pace.load_ns
-            first = done.pace.cold_first_token_ns or 0
-        marks = list(before.marks)
+            pace = done.pace
         if len(digests) > 1:
-            marks.append(f"generations of the prompt {prompt.name} gave different tokens")
-        is_first = not before.rows
-        latency = before.latency
-        if is_first and len(samples):
-            latency = statistics_of(samples, load, first)
-        return Generated(
-            rows=[*before.rows, row],
-            facts=facts if is_first else before.facts,
-            latency=latency,
-            memory=facts.get("memory") if is_first else before.memory,
-            marks=marks,
-        )
+            found.marks.append(f"generations of the prompt {prompt.name} gave different tokens")
+        if not found.rows:
+            found.facts, found.memory = facts, facts.get("memory")
+            if len(pace.inter_token_ns):
+                first = pace.cold_first_token_ns or 0
+                found.latency = statistics_of(pace.inter_token_ns, pace.load_ns, first)
+        found.rows.append(row)
 
 
 def save_whole(
@@ -352,6 +344,7 @@ def check_gate(opened: Opened, files: Mapping[str, Path]) -> None:
 
 
 def quality_of(
+    gate: Quality,
     spec: JobSpec,
     opened: Opened,
     files: Mapping[str, Path],
@@ -362,9 +355,6 @@ def quality_of(
 
     timeout: seconds, for each window of the text. Raises the errors of `evaluate_tokens`.
     """
-    gate = spec.quality
-    if gate is None:
-        raise UsageError("the job has no quality gate")
     found = evaluate_tokens(
         opened,
         files[TOKENS],

@@ -69,7 +69,7 @@ from etscope.run.app import APP, AppHost
 from etscope.run.job import INTERMEDIATE_OUTPUTS, NONE, Job
 from etscope.run.process import LOG
 from etscope.run.program import Opened, open_program
-from etscope_lab.devices.driver import Driver, app_of, open_driver, runner_host
+from etscope_lab.devices.driver import Driver, app_of, opened, runner_host
 from etscope_lab.jobs.records import (
     DeviceConfig,
     Interruption,
@@ -126,14 +126,20 @@ def main(name: str) -> int:
     """Execute the order in the folder of that name, and write the answer."""
     folder = Path(name)
     answer = answer_to(folder)
-    part = folder / f"{ANSWER}.part"
     try:
-        part.write_text(json.dumps(answer))
-        part.replace(folder / ANSWER)
+        _write_whole(folder, ANSWER, json.dumps(answer))
     except OSError as error:
         say(f"the answer cannot be written: {error}")
         return os.EX_IOERR
     return 0
+
+
+def _write_whole(folder: Path, name: str, text: str) -> None:
+    """Write a file of a job's folder, which is whole if it is there: the job may be ended at any
+    time."""
+    part = folder / "writing.part"
+    part.write_text(text)
+    part.replace(folder / name)
 
 
 def answer_to(folder: Path) -> dict[str, Any]:
@@ -259,6 +265,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _say_fault(done: Round) -> None:
+    if done.error:
+        say(f"round {done.number}: {done.error}")
+
+
 def measured(spec: JobSpec, config: DeviceConfig, files: Mapping[str, Path], out: Path) -> Measured:
     """Do a job on a device.
 
@@ -269,16 +280,8 @@ def measured(spec: JobSpec, config: DeviceConfig, files: Mapping[str, Path], out
     """
     end = time.monotonic() + spec.timeout_seconds
     say(f"device {config.name} ({config.driver})")
-    try:
-        driver = open_driver(config)
-    except UsageError as error:  # not the fault of the user who submitted the job
-        raise LabError(
-            f"the device {config.name} is not set up: {error.message}", hint=error.hint
-        ) from error
-    try:
+    with opened(config) as driver:
         return _Measurement(spec, config, files, out, driver, end).run()
-    finally:
-        driver.close()
 
 
 @dataclass(eq=False)
@@ -536,9 +539,7 @@ class _Measurement:
             summary = {**self._about(), "generation": rows}
             environment = self._environment({})
             content = {"summary": summary, "environment": environment, "marks": self._marks}
-            part = self._out.with_name(f"{PARTIAL}.part")
-            part.write_text(json.dumps(content))
-            part.replace(part.with_name(PARTIAL))
+            _write_whole(self._out.parent, PARTIAL, json.dumps(content))
 
         measurement = GenerationMeasurement(
             self._spec, self._opened["model"], self._files, self._out, self._host, self._facts, keep
@@ -547,11 +548,12 @@ class _Measurement:
             done = measurement.run()
         self._marks += done.marks
         found: dict[str, Any] = {"generation": done.rows}
-        if self._spec.quality is not None:
+        if (gate := self._spec.quality) is not None:
             say("comparing the logits with the reference's")
+            model, host = self._opened["model"], self._host
             with self._answers():
                 found["quality"] = quality_of(
-                    self._spec, self._opened["model"], self._files, self._host, self._host.left()
+                    gate, self._spec, model, self._files, host, host.left()
                 )
         if "latency" in self._spec.metrics and done.latency is not None:
             found["latency"] = done.latency
@@ -577,11 +579,7 @@ class _Measurement:
                     memory = memory or done.facts()["memory"]
                 return [int(one) for latency in done.latencies for one in latency.samples_ns]
 
-        def on_round(done: Round) -> None:
-            if done.error:
-                say(f"round {done.number}: {done.error}")
-
-        result = measure_ab(self._spec, run_side, on_round)
+        result = measure_ab(self._spec, run_side, _say_fault)
         raw = result.raw()
         self._write("ab.json", raw)
         samples = [one for each in result.rounds for one in each.samples_ns.get("model", ())]
@@ -614,11 +612,7 @@ class _Measurement:
             with self._answers():
                 return sides.run(side, number)
 
-        def on_round(done: Round) -> None:
-            if done.error:
-                say(f"round {done.number}: {done.error}")
-
-        rounds = measure_ab(spec, run_side, on_round).rounds
+        rounds = measure_ab(spec, run_side, _say_fault).rounds
         results = judge_family(sides.rounds(rounds), Policy(spec.min_effect, spec.confidence))
         summary = family_summary(results)
         raw = {name: one.raw()["runs"] for name, one in results.items()}
@@ -690,9 +684,8 @@ class _Measurement:
         }
 
     def _write(self, name: str, content: Any) -> None:
-        part = self._out.with_name(f"{name}.part")  # the job may be ended at any time
-        part.write_text(json.dumps(content, indent=1) + "\n")
-        part.replace(self._out / name)
+        text = json.dumps(content, indent=1) + "\n"
+        _write_whole(self._out.parent, f"{self._out.name}/{name}", text)
 
     def _environment(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError, LabError, MissingDataError
-from etscope_lab.devices.peaks import CalibrationOrder, CalibrationOutcome, DeviceCalibration
+from etscope_lab.devices.peaks import CalibrationOrder, DeviceCalibration
 from etscope_lab.jobs.records import (
     DeviceConfig,
     Interruption,
@@ -147,11 +147,12 @@ def check(config: DeviceConfig, timeout: float = 60.0) -> DeviceCheck:
     return found
 
 
-def calibrate(order: CalibrationOrder) -> CalibrationOutcome:
-    """Calibrate a device in a child process. Faults are in the outcome, never raised."""
+def calibrate(order: CalibrationOrder) -> DeviceCalibration | str:
+    """Calibrate a device in a child process. Return what to keep; or a text, why there is nothing,
+    if another attempt may succeed, because the device was lost or the lab stopped."""
     with _stoppable(order.token) as stop:
         if stop.wanted or order.device.name in _lost:
-            return CalibrationOutcome()
+            return ""
         try:
             with (
                 _job_folder() as folder,
@@ -165,13 +166,13 @@ def calibrate(order: CalibrationOrder) -> CalibrationOutcome:
                 answer = _answer(folder) or {}
                 why = _last_words(folder) or str(end)
         except (EtscopeError, OSError) as error:  # of the lab's disk
-            return CalibrationOutcome(message=str(error))
+            return str(error)
     if end.reason == "timeout":
         answer = {"error": f"it took more than {_CALIBRATION_SECONDS:g} s"}
     failure = str(answer.get("error") or ("" if answer.get("content") else why))
     if end.reason == "stopped" or answer.get("again"):
-        return CalibrationOutcome(message=failure)
-    kept = DeviceCalibration(
+        return failure
+    return DeviceCalibration(
         device=order.device.name,
         runner=order.runner,
         description=order.description,
@@ -180,7 +181,6 @@ def calibrate(order: CalibrationOrder) -> CalibrationOutcome:
         content=None if failure else answer["content"],
         error=failure,
     )
-    return CalibrationOutcome(kept)
 
 
 def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[int]) -> Outcome:
