@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -53,12 +54,7 @@ _ERRORS: dict[str, type[EtscopeError]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, EtscopeError)
 }
-_job, _page = TypeAdapter(Job), TypeAdapter(Page)
-_events = TypeAdapter(list[JobEvent])
-_devices, _history = TypeAdapter(list[Device]), TypeAdapter(list[Series])
-_alarm, _alarms = TypeAdapter(Alarm), TypeAdapter(list[Alarm])
-_artifact, _mapping = TypeAdapter(Artifact), TypeAdapter(dict[str, Any])
-_tokens, _audit = TypeAdapter(list[Token]), TypeAdapter(list[AuditEntry])
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 class Client:
@@ -126,10 +122,10 @@ class Client:
             json=known.model_dump(mode="json"),
             params={"again": again, "submitter": submitter, "failure": failure},
         )
-        return _read(_job, answer), answer.status_code == 201
+        return _read(Job, answer), answer.status_code == 201
 
     def job(self, job_id: str) -> Job:
-        return _read(_job, self._send("GET", f"/jobs/{_part(job_id)}"))
+        return _read(Job, self._send("GET", f"/jobs/{_part(job_id)}"))
 
     def jobs(
         self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
@@ -146,16 +142,16 @@ class Client:
             "limit": limit,
             "cursor": cursor,
         }
-        return _read(_page, self._send("GET", "/jobs", params=_given(params)))
+        return _read(Page, self._send("GET", "/jobs", params=_given(params)))
 
     def events(self, job_id: str) -> Sequence[JobEvent]:
-        return _read(_events, self._send("GET", f"/jobs/{_part(job_id)}/events"))
+        return _read(list[JobEvent], self._send("GET", f"/jobs/{_part(job_id)}/events"))
 
     def log(self, job_id: str) -> str:
         return self._send("GET", f"/jobs/{_part(job_id)}/log").content.decode("utf-8", "replace")
 
     def cancel(self, job_id: str) -> Job:
-        return _read(_job, self._send("POST", f"/jobs/{_part(job_id)}/cancel", idempotent=False))
+        return _read(Job, self._send("POST", f"/jobs/{_part(job_id)}/cancel", idempotent=False))
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Wait for the end of a job; return it. Keeps waiting while the server is away, for example
@@ -199,14 +195,14 @@ class Client:
         return [self._fetched(job.id, artifact, folder) for artifact in found]
 
     def devices(self) -> Sequence[Device]:
-        return _read(_devices, self._send("GET", "/devices"))
+        return _read(list[Device], self._send("GET", "/devices"))
 
     def disable_device(self, name: str, why: str) -> None:
         self._send("POST", f"/devices/{_part(name)}", json={"disabled": why})
 
     def audit(self, limit: int = 100, before: int | None = None) -> Sequence[AuditEntry]:
         params = _given({"limit": limit, "before": before})
-        return _read(_audit, self._send("GET", "/audit", params=params))
+        return _read(list[AuditEntry], self._send("GET", "/audit", params=params))
 
     def history(
         self,
@@ -217,31 +213,29 @@ class Client:
         most: int | None = None,
     ) -> Sequence[Series]:
         params = _given({"model": model, "device": device, "limit": limit, "most": most})
-        return _read(_history, self._send("GET", "/history", params=params))
+        return _read(list[Series], self._send("GET", "/history", params=params))
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:
         params = {"first": first, "second": second}
-        return _read(_mapping, self._send("GET", "/compare", params=params))
+        return _read(dict[str, Any], self._send("GET", "/compare", params=params))
 
     def alarms(self, states: Sequence[AlarmState] = ()) -> Sequence[Alarm]:
         params = {"state": [str(state) for state in states]}
-        return _read(_alarms, self._send("GET", "/alarms", params=params))
+        return _read(list[Alarm], self._send("GET", "/alarms", params=params))
 
     def set_alarm(self, alarm_id: str, state: AlarmState) -> Alarm:
-        return _read(
-            _alarm,
-            self._send("POST", f"/alarms/{_part(alarm_id)}", json={"state": str(state)}),
-        )
+        path, wish = f"/alarms/{_part(alarm_id)}", {"state": str(state)}
+        return _read(Alarm, self._send("POST", path, json=wish))
 
     # -- calls that only a server has
 
     def health(self) -> Mapping[str, Any]:
         """{status, parts, version, tokens, max_upload_bytes}; parts: {name: {status, message}}.
         Raises `LabError` while the database or the store cannot be reached."""
-        return _read(_mapping, self._send("GET", "/health"))
+        return _read(dict[str, Any], self._send("GET", "/health"))
 
     def tokens(self) -> Sequence[Token]:
-        return _read(_tokens, self._send("GET", "/tokens"))
+        return _read(list[Token], self._send("GET", "/tokens"))
 
     def add_token(
         self,
@@ -259,7 +253,7 @@ class Client:
             "expires_at": None if expires_at is None else expires_at.isoformat(),
         }
         answer = self._send("POST", "/tokens", idempotent=False, json=wish)
-        return str(_read(_mapping, answer)["secret"])
+        return str(_read(dict[str, Any], answer)["secret"])
 
     def revoke(self, name: str) -> None:
         self._send("DELETE", f"/tokens/{_part(name)}")
@@ -297,7 +291,7 @@ class Client:
             content=lambda: self._pieces(path, f"sending {path.name}"),
             timeout=httpx.Timeout(60.0, read=600.0),
         )
-        if _read(_artifact, kept).sha256 != sha256:
+        if _read(Artifact, kept).sha256 != sha256:
             raise LabError(f"{path}: the lab stored other content than was sent")
 
     def _pieces(self, path: Path, work: str) -> Iterator[bytes]:
@@ -403,9 +397,10 @@ def _good(answer: httpx.Response) -> httpx.Response:
     raise (_Refusal if kind is LabError else kind)(message, hint=hint)
 
 
-def _read(adapter: TypeAdapter[_T], answer: httpx.Response) -> _T:
+def _read(kind: type[_T], answer: httpx.Response) -> _T:
     try:
-        return adapter.validate_json(answer.content)
+        found: _T = _adapter(kind).validate_json(answer.content)
+        return found
     except ValidationError as error:
         raise _not_a_lab(answer, "an answer of another form") from error
 

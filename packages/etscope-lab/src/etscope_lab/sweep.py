@@ -279,8 +279,8 @@ def board(name: str, jobs: Sequence[Job]) -> Table:
 # -- schedules
 
 
-class Schedules:
-    """Submits the sweeps of lab.yaml at their times, in a thread, until `close`.
+class Schedules(threading.Thread):
+    """Submits the sweeps of lab.yaml at their times, from `start` to `close`.
 
     Each runs in a separate process, which exports in the folder of the sweep's file. The label
     `run` is the time that was due, so two servers of a lab submit the same jobs, which run once.
@@ -289,23 +289,20 @@ class Schedules:
     """
 
     def __init__(self, home: Home) -> None:
+        super().__init__(name="etscope-lab-sweeps", daemon=True)
         self._home, self._ended = home, threading.Event()
         self._file = home.folder / _DONE
         self._done: dict[str, datetime] = {}  # by the sweep's name in lab.yaml
         with suppress(OSError, ValueError, AttributeError):  # else from now on
             kept = json.loads(self._file.read_bytes())
             self._done = {name: datetime.fromisoformat(at) for name, at in kept.items()}
-        self._thread = threading.Thread(target=self._run, name="etscope-lab-sweeps", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def close(self) -> None:
         self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self.is_alive():
+            self.join()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         while True:
             for name, due in self.due(datetime.now(timezone.utc)):
                 self.submit(name, due)

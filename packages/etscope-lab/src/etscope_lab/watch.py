@@ -55,23 +55,20 @@ _SOON = 2.0  # seconds that ends of jobs are collected for one look
 _logger = logging.getLogger("etscope_lab")
 
 
-class Watch:
-    """Looks at the results of a lab in a separate thread, until `close`."""
+class Watch(threading.Thread):
+    """Looks at the results of a lab, from `start` to `close`."""
 
     def __init__(
         self, home: Home, database: Database, lab: LabApi, sinks: Sequence[Sink] | None = None
     ) -> None:
         """sinks: receivers of alarms. Default: the ones in lab.yaml."""
+        super().__init__(name="etscope-lab-watch", daemon=True)
         self._home, self._database, self._lab = home, database, lab
         self._options = home.config.watch
         self._sinks = sinks_of(self._options) if sinks is None else sinks
         self._since = datetime.now(timezone.utc) - _FIRST_LOOK
         self._wake = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="etscope-lab-watch", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def wake(self) -> None:
         """Look at the results soon."""
@@ -81,10 +78,10 @@ class Watch:
         """Stop after the look that is under way."""
         self._closing = True
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self.is_alive():
+            self.join()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         while not self._closing:
             try:
                 self.look()

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from etscope_lab.jobs.spec import JobSpec
     from etscope_lab.lab import Lab
 
-_FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
-_FILES_OF_QUALITY = ("reference", "tokens")
 _JOBS = (".yaml", ".yml", ".json")
 _GENERATION = ("lengths", "new_tokens", "cold", "warm")  # options that are fields of `generation`
 _LIMIT = 1 << 20  # bytes of a specification
@@ -282,6 +280,8 @@ def read_spec(path: str) -> dict[str, Any]:
     """
     import yaml
 
+    from etscope_lab.jobs.spec import FILES, FILES_OF_QUALITY
+
     with reading("job specification", path):
         data = Path(path).read_bytes()
         if len(data) > _LIMIT:
@@ -296,9 +296,9 @@ def read_spec(path: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UsageError(f"{path} holds no job specification", hint="etscope lab schema")
     folder = Path(path).parent
-    _locate(found, _FILES, folder)
+    _locate(found, FILES, folder)
     if isinstance(found.get("quality"), dict):
-        _locate(found["quality"], _FILES_OF_QUALITY, folder)
+        _locate(found["quality"], FILES_OF_QUALITY, folder)
     return found
 
 

@@ -66,6 +66,7 @@ _MS = 1e6  # ns
 _LARGE_SAMPLE = sqrt(pi / 3)  # the error of Hodges and Lehmann's estimate by a mean's, normal noise
 _OFTEN = 1.2816  # of a normal distribution, 90 % lie below
 _MOST_ROUNDS = 10_000  # that a job may have
+_FOUND = ("reason", "relative", "low", "high", "p", "noise_floor", "rounds_needed")  # of a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +112,11 @@ class AbResult:
         judged = [one for one in self.rounds if one.complete]
         return {
             "verdict": self.verdict.value,
-            "reason": self.reason,
-            "relative": self.relative,
-            "low": self.low,
-            "high": self.high,
-            "p": self.p,
-            "noise_floor": self.noise_floor,
+            **{name: getattr(self, name) for name in _FOUND},
             "min_effect": self.policy.min_effect,
             "confidence": self.policy.confidence,
             "rounds": len(self.rounds),
             "judged": len(judged),
-            "rounds_needed": self.rounds_needed,
             "order": [one.first for one in self.rounds],
             "sides": {
                 side: _statistics([one.samples_ns[side] for one in judged]) for side in SIDES
@@ -247,13 +242,10 @@ def family_summary(found: Mapping[str, AbResult]) -> dict[str, Any]:
     """
     worst = [name for name, one in found.items() if one.verdict is Verdict.REGRESSED]
     main = max(worst, key=lambda name: found[name].relative) if worst else next(iter(found))
-    shown = (
-        "verdict", "reason", "relative", "low", "high", "p", "noise_floor", "rounds_needed",
-    )  # fmt: skip
     summaries = {name: one.summary() for name, one in found.items()}
     metrics = {
         name: {
-            **{key: one[key] for key in shown},
+            **{key: one[key] for key in ("verdict", *_FOUND)},
             **{f"{side}_ms": one["sides"][side]["location_ms"] for side in SIDES},
         }
         for name, one in summaries.items()

@@ -315,11 +315,9 @@ def write_batch(batch: Batch, options: Options, known: frozenset[str] | None = N
             writer.add(taken.events, taken.partition)
         parts = writer.finish()
     except OSError as error:  # from writing; errors from reading are in `bad`
-        writer.abandon()
         raise UsageError(f"cannot write to {batch.dataset}: {error}") from error
-    except BaseException:
+    finally:
         writer.abandon()
-        raise
     return Written(batch, parts, rows, tuple(bad), again)
 
 

@@ -436,13 +436,7 @@ def _phases(table: EventTable, calls: RunCalls) -> dict[str, Any]:
     of_call = [-1 if name is None else names.index(name) for name in calls.phase]
     phase = np.array([*of_call, -1], np.int32)[of_row]
     phase = np.where(phase < 0, of_block[table.block[table.event]], phase)
-    position, tokens = (
-        np.append(column, none)[of_row]
-        for column, none in (
-            (calls.position, -1),
-            (calls.tokens, 0),
-        )
-    )
+    position, tokens = np.append(calls.position, -1)[of_row], np.append(calls.tokens, 0)[of_row]
     texts = pa.array([without_surrogates(name) for name in names], pa.string())
     return {
         "phase": pa.DictionaryArray.from_arrays(pa.array(phase), texts),

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from etscope.analysis.statistics.compare_samples import (
     Noise,
@@ -54,6 +55,7 @@ from etscope_lab.fleet._dataset import (
     PARTITIONS,
     Dataset,
     Field,
+    arrow_type,
 )
 
 TIMEOUT = 300.0  # seconds
@@ -68,20 +70,6 @@ _CONFIG = {
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
     "python_enable_replacements": "false",
-}
-_TYPES = {
-    "text": "VARCHAR",
-    "string": "VARCHAR",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "float64": "DOUBLE",
-    "bool": "BOOLEAN",
-    "time": "TIMESTAMP",
-    "texts": "VARCHAR[]",
-    "ints": "INTEGER[]",
-    "longs": "BIGINT[]",
-    "pairs": "MAP(VARCHAR, VARCHAR)",
-    "numbers": "MAP(VARCHAR, DOUBLE)",
 }
 RESULTS = "results"  # the dumps, and the results without a dump
 
@@ -249,8 +237,8 @@ def _connection(duckdb: Any, dataset: Dataset, spill: str) -> Iterator[Any]:
 def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Field]) -> None:
     """Create a view of the files; without files, an empty one with the same columns."""
     if not files:
-        columns = ", ".join(f'NULL::{_TYPES[f.type]} AS "{f.name}"' for f in fields)
-        connection.execute(f"CREATE VIEW {name} AS SELECT {columns} WHERE false")
+        schema = pa.schema([(one.name, arrow_type(one.type)) for one in fields])
+        connection.register(name, schema.empty_table())
         return
     hive = ""
     if fields is not DUMP_FIELDS:

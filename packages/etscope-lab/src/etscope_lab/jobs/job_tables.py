@@ -31,15 +31,15 @@ def job_report(job: Job, link: str | None = None) -> Report:
     results; "marks". Empty sections are left out.
     """
     summary = dict(job.summary)
-    latency = summary.pop("latency", None) or {}
-    ab = summary.pop("ab", None) or {}
-    quality = summary.pop("quality", None) or {}
     generated = rows_of(summary)
     summary.pop("generation", None)
     of_tokens = job.spec.generation is not None
-    energy, sustained = (summary.pop(name, None) or {} for name in ("energy", "sustained"))
-    numerics = summary.pop("numerics", None) or {}
-    verification = summary.pop("verification", None) or {}
+    latency, ab, quality, energy, sustained, numerics, verification = (
+        summary.pop(name, None) or {}
+        for name in (
+            "latency", "ab", "quality", "energy", "sustained", "numerics", "verification",
+        )
+    )  # fmt: skip
     found = [
         _job(job, link),
         *(_ab(ab) if ab else ()),
@@ -118,8 +118,9 @@ def findings_of(job: Job) -> tuple[str, ...]:
     outputs of a bundle's cases, more time than the baseline or under sustained load, a quality
     gate that failed."""
     found = []
-    numerics, verification, ab = (
-        job.summary.get(name) or {} for name in ("numerics", "verification", "ab")
+    numerics, verification, ab, sustained, quality = (
+        job.summary.get(name) or {}
+        for name in ("numerics", "verification", "ab", "sustained", "quality")
     )
     if numerics.get("fine") is False:
         found.append(f"the values are not the reference's: {numerics.get('verdict', '')}")
@@ -129,13 +130,11 @@ def findings_of(job: Job) -> tuple[str, ...]:
     if ab.get("verdict") == "regressed":
         of = f" ({ab['metric']})" if "metric" in ab else ""
         found.append(f"the model is slower than the baseline, by {ab['relative']:.1%}{of}")
-    sustained = job.summary.get("sustained") or {}
     if sustained.get("verdict") in ("throttled", "slower"):
         found.append(
             f"{sustained['verdict']} under sustained load: {sustained['relative']:+.1%} after "
             f"{sustained['after_s']:.0f} s; {sustained['reason']}"
         )
-    quality = job.summary.get("quality") or {}
     if quality.get("fine") is False:
         found.append(f"the quality gate failed: {quality.get('verdict', '')}")
     return tuple(found)

@@ -23,7 +23,12 @@ from etscope_lab.jobs.generations import ENERGY
 from etscope_lab.jobs.spec import JobSpec
 
 
-class State(str, Enum):
+class _Word(str, Enum):
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class State(_Word):
     """The state of a job. The database, the API and the command line use the value."""
 
     QUEUED = "queued"
@@ -51,9 +56,6 @@ class State(str, Enum):
     def is_final(self) -> bool:
         return self in FINAL
 
-    def __str__(self) -> str:
-        return self.value
-
 
 FINAL = frozenset(
     {
@@ -62,6 +64,7 @@ FINAL = frozenset(
     }
 )  # fmt: skip
 
+UNFINISHED = tuple(state for state in State if state not in FINAL)
 # A claimed or running job goes back to the queue when its worker or its engine is lost.
 NEXT = MappingProxyType(
     {
@@ -77,7 +80,7 @@ def may_follow(before: State, after: State) -> bool:
     return after in NEXT.get(before, ())
 
 
-class Standing(str, Enum):
+class Standing(_Word):
     """The verdict on a point of a series (`etscope_lab.comparison.changes`)."""
 
     UNJUDGED = "unjudged"
@@ -90,9 +93,6 @@ class Standing(str, Enum):
     REGRESSED = "regressed"
     """The first point of a slower level: the model changed after the point before."""
     IMPROVED = "improved"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 # The summary of a job, made of the raw samples in `run.json`, is plain JSON:
@@ -426,7 +426,7 @@ class AuditEntry:
     detail: Mapping[str, Any]
 
 
-class AlarmState(str, Enum):
+class AlarmState(_Word):
     """The state of an alarm."""
 
     CHECKING = "checking"
@@ -436,9 +436,6 @@ class AlarmState(str, Enum):
     CLOSED = "closed"
     DISMISSED = "dismissed"
     """The A/B job showed no slowdown, or did not run: nobody was told."""
-
-    def __str__(self) -> str:
-        return self.value
 
 
 def short_commit(label: str) -> str:

@@ -440,10 +440,10 @@ class JobSpec(_Strict):
     @property
     def files(self) -> dict[str, FileRef]:
         """Return the job's files by field; "quality.tokens" is the field tokens of quality."""
-        named = {field: getattr(self, field) for field in _FILES}
+        named = {field: getattr(self, field) for field in FILES}
         if self.quality is not None:
             named |= {
-                f"quality.{field}": getattr(self.quality, field) for field in _FILES_OF_QUALITY
+                f"quality.{field}": getattr(self.quality, field) for field in FILES_OF_QUALITY
             }
         return {field: ref for field, ref in named.items() if ref is not None}
 
@@ -477,8 +477,8 @@ class JobSpec(_Strict):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-_FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
-_FILES_OF_QUALITY = ("reference", "tokens")
+FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
+FILES_OF_QUALITY = ("reference", "tokens")
 _LATER = frozenset({"generation", "prompts", "quality", "duration_seconds"})
 
 
