@@ -67,6 +67,7 @@ class Watch(threading.Thread):
         self._options = home.config.watch
         self._sinks = sinks_of(self._options) if sinks is None else sinks
         self._since = datetime.now(timezone.utc) - _FIRST_LOOK
+        self._judged: dict[tuple[str, str], tuple[int, int]] = {}  # as `measured_since`
         self._wake = threading.Event()
         self._closing = False
 
@@ -98,10 +99,12 @@ class Watch(threading.Thread):
         for alarm in self._database.alarms((AlarmState.CHECKING,)):
             self._conclude(alarm)
         begun = datetime.now(timezone.utc)
-        for model, device in self._database.measured_since(self._since - _OVERLAP):
-            for series in self._lab.history(model, device, limit=_POINTS):
-                self._judge(series)
-        self._since = begun
+        measured = self._database.measured_since(self._since - _OVERLAP)
+        for place, results in measured.items():
+            if self._judged.get(place) != results:
+                for series in self._lab.history(*place, limit=_POINTS):
+                    self._judge(series)
+        self._since, self._judged = begun, measured
         for alarm in self._database.alarms((AlarmState.OPEN,)):
             self._tell(alarm)
 
@@ -175,6 +178,7 @@ class Watch(threading.Thread):
         changes: dict[str, Any] = {"state": AlarmState.DISMISSED, "verdict": verdict}
         if job.state is not State.DONE or not verdict:
             changes |= {"verdict": "", "reason": f"A/B job {job.id} is {job.state}: {job.error}"}
+            self._judged.clear()  # what a failed job does not confirm is judged without it
         elif verdict != Verdict.REGRESSED.value:
             changes["reason"] = f"A/B job {job.id}: {verdict}"
         else:

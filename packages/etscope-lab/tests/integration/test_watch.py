@@ -182,6 +182,25 @@ def test_a_failed_ab_job_leaves_it_to_the_series(lab: Lab) -> None:
     assert "the A/B job that should confirm it failed" in told.texts[0]
 
 
+def test_a_series_is_judged_again_when_it_has_another_result(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, history, judged = watch_of(lab), lab.history, list[tuple[str, ...]]()
+
+    def noted(*names: str, **more: Any) -> Any:
+        judged.append(names)
+        return history(*names, **more)
+
+    monkeypatch.setattr(lab, "history", noted)
+    nights(lab, *QUIET)
+    watch.look()
+    watch.look()
+    assert judged == [("net.pte", "host")]
+    nights(lab, 10.0, first=12)
+    watch.look()
+    assert len(judged) == 2
+
+
 def test_people_acknowledge_and_the_lab_closes(lab: Lab) -> None:
     watch = watch_of(lab)
     nights(lab, *QUIET, 11.5)

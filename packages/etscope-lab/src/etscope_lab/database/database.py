@@ -211,8 +211,9 @@ class Database:
         the last one, from which the next call goes on."""
         return self._connections.read(jobs.ended_after, at, seq, limit)
 
-    def measured_since(self, since: datetime) -> list[tuple[str, str]]:
-        """Model and device of each series with results of jobs that ended since then."""
+    def measured_since(self, since: datetime) -> dict[tuple[str, str], tuple[int, int]]:
+        """Model and device of the series with results of jobs that ended since then: the number of
+        these results, and of their newest job."""
         return self._connections.read(jobs.measured_since, since)
 
     # -- alarms

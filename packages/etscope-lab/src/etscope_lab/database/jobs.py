@@ -631,11 +631,15 @@ def _series(connection: Connection, key: SeriesKey, limit: int) -> Series:
     return Series(**dict(zip(SERIES_KEY, key, strict=True)), points=points)
 
 
-def measured_since(connection: Connection, since: datetime) -> list[tuple[str, str]]:
-    """Model and device of each series with results of jobs that ended at that time or later."""
+def measured_since(
+    connection: Connection, since: datetime
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """Model and device of the series with results of jobs that ended at that time or later: the
+    number of these results, and of their newest job."""
     after = _results.at_us >= (since - _EPOCH) // timedelta(microseconds=1)
-    query = select(_results.model, _results.device).where(after).distinct()
-    return [(row.model, row.device) for row in connection.execute(query)]
+    query = select(_results.model, _results.device, func.count(), func.max(_results.job))
+    rows = connection.execute(query.where(after).group_by(_results.model, _results.device))
+    return {(model, device): (count, newest) for model, device, count, newest in rows}
 
 
 def ended_after(
