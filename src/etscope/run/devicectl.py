@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.run.process import end_group, end_with_parent
+from etscope.run.process import call_logged
 from etscope.run.remote import Completed, checked
 
 _OPTIONS = {"device": str, "bundle": str, "install": str, "xcrun": str}
@@ -172,28 +171,11 @@ class Devicectl:
             flags += ["--json-output", str(out)]
             verb = 3 if words[0] == "device" else 2  # words; what follows may be of the app
             line = [self._xcrun, "devicectl", *words[:verb], *flags, *words[verb:]]
-            with log.open("wb") as said:
-                child = subprocess.Popen(
-                    line,
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=end_with_parent,
-                )
-                try:
-                    child.wait(timeout)
-                except subprocess.TimeoutExpired as error:
-                    child.terminate()  # which is passed on to the app
-                    with suppress(subprocess.TimeoutExpired):
-                        child.wait(_GRACE)
-                    raise TimeoutError(log.read_text("utf-8", "replace")) from error
-                finally:
-                    end_group(child)
+            code = call_logged(line, log, timeout, grace=_GRACE)  # which asks the app to end
             answer = None
             with suppress(OSError, ValueError):
                 answer = json.loads(out.read_bytes())
-            return child.returncode, log.read_text("utf-8", "replace"), answer
+            return code, log.read_text("utf-8", "replace"), answer
 
     def _error(self, answer: Mapping[str, Any], what: str) -> EtscopeError:
         """The error of an answer: whose fault it is, and its causes in words."""

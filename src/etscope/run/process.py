@@ -16,7 +16,7 @@ from typing import IO
 from etscope.errors import MissingDependencyError, RuntimeFailure
 from etscope.support.optional import installed_libraries
 
-__all__ = ["LOG", "end_group", "end_with_parent"]
+__all__ = ["LOG", "call_logged", "end_with_parent"]
 
 LOG = "log.txt"
 # Made in the folder of a process that SIGINT ended before its time, and that ended well.
@@ -175,7 +175,42 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
-def end_group(child: subprocess.Popen[bytes]) -> None:
+def call_logged(
+    command: Sequence[str],
+    log: Path,
+    timeout: float | None,
+    *,
+    cwd: Path | None = None,
+    grace: float = 0.0,
+) -> int:
+    """Run a command with its output in a file, and return its exit code; negative for a signal.
+
+    All its processes are ended with it, at the timeout, and when this process ends. grace: seconds
+    that it has at the timeout to end by itself. Raises `TimeoutError` with the log so far.
+    """
+    with log.open("wb") as said:
+        child = subprocess.Popen(
+            list(command),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
+        try:
+            return child.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            if grace:
+                child.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(grace)
+            raise TimeoutError(log.read_text("utf-8", "replace")) from error
+        finally:
+            _end_group(child)
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
     """End the remaining processes of the group that a process started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from typing import Any
 
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.formats.conditions import read_files
-from etscope.run.process import end_group, end_with_parent
+from etscope.run.process import call_logged
 from etscope.run.remote import FACTS, Completed, checked, read_facts
 
 _LOG = ".log"
@@ -74,22 +74,7 @@ class Host:
 
     def call(self, command: Sequence[str], timeout: float | None) -> Completed:
         path = self._folder / _LOG
-        with path.open("wb") as log:
-            child = subprocess.Popen(
-                list(command),
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=end_with_parent,
-            )
-            try:
-                code = child.wait(timeout)
-            except subprocess.TimeoutExpired as error:
-                raise TimeoutError(path.read_text("utf-8", "replace")) from error
-            finally:
-                end_group(child)
+        code = call_logged(command, path, timeout, cwd=self._folder)
         return Completed(code, path.read_text("utf-8", "replace"))
 
     def pull(self, names: Sequence[str], folder: Path) -> None:
